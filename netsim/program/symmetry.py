@@ -241,7 +241,12 @@ def loose_symmetry(skeleton: Skeleton, where: Where, tight: Tight) -> Symmetry |
 
 def symmetry_in(skeleton: Skeleton, found: Classes) -> Symmetry:
     """What is alike in classes that were found."""
-    copies = _lanes(skeleton, found.blocks)
+    # The first of the lanes that have the same blocks, and how many they are.
+    lanes = int(skeleton.lane.max(initial=-1)) + 1
+    total = np.zeros(lanes, np.uint64)
+    np.add.at(total, skeleton.lane, mixed(found.blocks))
+    _, first, count = np.unique(total, return_index=True, return_counts=True)
+    copies = dict(sorted(zip(first.tolist(), count.tolist(), strict=True)))
     fold = Fold(
         alike(found.ranks), alike(found.wires), alike(found.nodes), _blocks(skeleton, found, copies)
     )
@@ -254,15 +259,6 @@ def alike(colours: Colours) -> Alike:
         colours, return_index=True, return_inverse=True, return_counts=True
     )
     return Alike(first[place].astype(np.int32), count[place].astype(np.int32))
-
-
-def _lanes(skeleton: Skeleton, colours: Colours) -> dict[int, int]:
-    """The first of the lanes that have the same blocks, and how many they are."""
-    lanes = int(skeleton.lane.max(initial=-1)) + 1
-    total = np.zeros(lanes, np.uint64)
-    np.add.at(total, skeleton.lane, mixed(colours))
-    _, first, count = np.unique(total, return_index=True, return_counts=True)
-    return dict(sorted(zip(first.tolist(), count.tolist(), strict=True)))
 
 
 def _blocks(skeleton: Skeleton, found: Classes, copies: dict[int, int]) -> dict[int, Alike]:

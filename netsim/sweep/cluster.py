@@ -33,7 +33,10 @@ class DaskWorkers:
     ) -> None:
         self.tell = tell
         self.distributed = _imported("distributed")
-        _quiet()
+        # Let errors be told once, by netsim, and not by the loggers of Dask as well.
+        for name in list(logging.root.manager.loggerDict):
+            if name.partition(".")[0] == "distributed":
+                logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         self._cluster: Any = None
         self.address = address
         if address == SLURM:
@@ -142,13 +145,6 @@ async def _greeted(distributed: Any, address: str) -> None:
     known = distributed.Security().get_connection_args("client")
     async with distributed.rpc(address, connection_args=known) as scheduler:
         await scheduler.identity()
-
-
-def _quiet() -> None:
-    """Let errors be told once, by netsim, and not by the loggers of Dask as well."""
-    for name in list(logging.root.manager.loggerDict):
-        if name.partition(".")[0] == "distributed":
-            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def _imported(name: str) -> Any:

@@ -49,19 +49,15 @@ def constraints_of(texts: Sequence[str], cells: Sequence[Cell]) -> Constraints:
             found.append(parse_condition(text, ()))
         except ValueError as error:
             raise InputError(f"--subject-to: {error}") from None
-    known = _known(cells)
+    priced = any(cell.scenario.prices is not None for cell in cells)
+    steps = any(not isinstance(cell.scenario.workload, Workload) for cell in cells)
+    names = (*FIGURES, *(PRICED if priced else ()), *(NAMES if steps else ()))
+    known = tuple(dict.fromkeys(names))
     for condition in found:
         for name in condition.names:
             if name not in known and _axis(name, cells[0].axes) is None:
                 raise _unknown(name, [*known, *cells[0].axes])
     return Constraints(tuple(found))
-
-
-def _known(cells: Sequence[Cell]) -> tuple[str, ...]:
-    priced = any(cell.scenario.prices is not None for cell in cells)
-    steps = any(not isinstance(cell.scenario.workload, Workload) for cell in cells)
-    names = (*FIGURES, *(PRICED if priced else ()), *(NAMES if steps else ()))
-    return tuple(dict.fromkeys(names))
 
 
 def _unknown(name: str, known: Sequence[str]) -> InputError:
@@ -243,7 +239,18 @@ class Search:
 
     def trial(self, choice: Choice, rows: tuple[Row, ...], lost: str = "") -> Trial:
         """What rows make of a choice."""
-        figures = _figures(choice, rows)
+        # What objectives and constraints can speak of; over several seeds, medians.
+        good = [row for row in rows if row.status == "ok"]
+        each = [{name: getattr(row, name) for name in FIGURES} | {**row.details} for row in good]
+        figures = {
+            name: _middle([one.get(name) for one in each]) for one in each[:1] for name in one
+        }
+        priced = bill(choice.cell)
+        if priced is not None:
+            for name in COLUMNS:
+                figures[name] = getattr(priced, name)
+            if each:
+                figures["time_x_cost"] = median(map(time_of, rows)) * priced.cost_usd
         return Trial(choice, rows, figures, self.constraints.hold(choice.axes, figures), lost)
 
 
@@ -279,20 +286,6 @@ def _too_large(choice: Choice) -> Row | None:
     if len(prepared.tape().tasks) * prepared.setting.grid.size <= MOST_TASKS:
         return None
     return told_row(folded_step(prepared))
-
-
-def _figures(choice: Choice, rows: Sequence[Row]) -> dict[str, Any]:
-    """What objectives and constraints can speak of; over several seeds, medians."""
-    good = [row for row in rows if row.status == "ok"]
-    each = [{name: getattr(row, name) for name in FIGURES} | {**row.details} for row in good]
-    figures = {name: _middle([one.get(name) for one in each]) for one in each[:1] for name in one}
-    priced = bill(choice.cell)
-    if priced is not None:
-        for name in COLUMNS:
-            figures[name] = getattr(priced, name)
-        if each:
-            figures["time_x_cost"] = median(map(time_of, rows)) * priced.cost_usd
-    return figures
 
 
 def _middle(values: Sequence[Any]) -> Any:

@@ -244,7 +244,12 @@ def relayed(
 
 def whole_use(work: Relayed, seconds: float) -> LinkUse:
     """What passes over the links in all steps, in so many seconds."""
-    return use_of(work.program, link_amounts(work.program, _times(work)), seconds)
+    # How often every row is there, with the steps that are not written.
+    times = np.ones(len(work.program))
+    for call in work.relay.calls:
+        if isinstance(call, Laps):
+            times[call.rows.ravel()] += call.steps - call.written
+    return use_of(work.program, link_amounts(work.program, times), seconds)
 
 
 def causes_of(work: Relayed) -> Causes:
@@ -280,12 +285,3 @@ def relayed_in_a_row(work: Relayed, launch: Launch, times: int) -> Floats:
         done = replayed(work.relay, work.costs, begin)
         found.append(done[busy])
     return np.stack(found)
-
-
-def _times(work: Relayed) -> Floats:
-    """How often every row is there, with the steps that are not written."""
-    times = np.ones(len(work.program))
-    for call in work.relay.calls:
-        if isinstance(call, Laps):
-            times[call.rows.ravel()] += call.steps - call.written
-    return times

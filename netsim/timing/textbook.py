@@ -3,13 +3,10 @@
 An algorithm is sketched first, with a hop for each message but no rows; from the classes of what
 is sketched follows which lanes are written."""
 
-from hashlib import blake2b
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.memo import Memo, kept
+from netsim.base.memo import Memo, digest, kept
 from netsim.base.values import dataclass
 from netsim.collectives.reduced import Sketch, Stands
 from netsim.collectives.table import build, folds, shown_name
@@ -106,7 +103,7 @@ def sketched(call: Call) -> Sketched | None:
     if sketch.refused:
         return None
     skeleton = sketch.skeleton(_turn(call))
-    what = collective.name, algorithm, repr(call.parameters), _key(skeleton, call.gpus)
+    what = collective.name, algorithm, repr(call.parameters), digest((call.gpus, skeleton))
     return Sketched(call, sketch, skeleton, what)
 
 
@@ -136,17 +133,6 @@ def standing(found: Symmetry) -> Stands:
     """Which lanes stand for which, from what is alike."""
     blocks = alike(found.block.astype(np.uint64))
     return Stands(found.fold, blocks.first, blocks.count)
-
-
-def _key(skeleton: Skeleton, gpus: NDArray[np.int32]) -> bytes:
-    """What tells skeletons on some GPUs from others."""
-    parts: list[NDArray[Any]] = [gpus, skeleton.kind, skeleton.turn]
-    for hops in skeleton.hops:
-        parts += [hops.src, hops.dst, hops.label, np.array([hops.channel])]
-    found = blake2b(digest_size=16)
-    for part in parts:
-        found.update(np.ascontiguousarray(part).tobytes() + b"|")
-    return found.digest()
 
 
 # **** Lockstep ****

@@ -38,7 +38,18 @@ def host_graph(machine: Machine) -> graphs.Sketch:
     for number in range(machine.nics.count if machine.nics else 0):
         graph.node(f"nic{number}", kind="nic", forwards=False)
     for a, b, kind, bandwidth in _joints(machine):
-        _join(graph, machine, a, b, kind, bandwidth)
+        own = {**LATENCY, **machine.latencies}
+        if a.startswith("gpu") and b.startswith("gpu"):
+            own["nvlink"] = machine.latencies.get("nvlink", DIRECT_NVLINK)
+        for tail, head in permutations((a, b)):
+            graph.edge(
+                tail,
+                head,
+                kind=kind,
+                bandwidth=bandwidth,
+                latency=own[kind] + (own["nic"] if head.startswith("nic") else 0.0),
+                duplex="half" if kind == "hostmem" else "full",
+            )
     return graph
 
 
@@ -73,23 +84,6 @@ def _scale_up(scale_up: ScaleUp, gpus: int) -> Iterator[tuple[str, str, LinkKind
         return
     for a, b, count in scale_up.pairs(gpus):
         yield f"gpu{a}", f"gpu{b}", scale_up.kind, count * rate
-
-
-def _join(
-    graph: graphs.Sketch, machine: Machine, a: str, b: str, kind: LinkKind, bandwidth: float
-) -> None:
-    own = {**LATENCY, **machine.latencies}
-    if a.startswith("gpu") and b.startswith("gpu"):
-        own["nvlink"] = machine.latencies.get("nvlink", DIRECT_NVLINK)
-    for tail, head in permutations((a, b)):
-        graph.edge(
-            tail,
-            head,
-            kind=kind,
-            bandwidth=bandwidth,
-            latency=own[kind] + (own["nic"] if head.startswith("nic") else 0.0),
-            duplex="half" if kind == "hostmem" else "full",
-        )
 
 
 def cpu_above(machine: Machine, place: str) -> str:

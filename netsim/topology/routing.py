@@ -44,7 +44,11 @@ class StaticRouter:
         start, end = topology.gpu_nodes[src], topology.gpu_nodes[dst]
         hops = walk(topology, start, end)
         if hops is None:
-            return _refuse(topology, start, end)
+            for a, b in zip(start, end, strict=True):
+                if walk(topology, np.array([a]), np.array([b])) is None:
+                    names = topology.nodes
+                    raise TopologyError(f"{topology.name}: no path from {names[a]} to {names[b]}")
+            raise AssertionError("every pair is connected after all")
         return pack_routes(topology, hops, np.ones(hops.shape))
 
 
@@ -197,14 +201,6 @@ def _follow(tables: _Tables, start: Ints, column: Ints) -> Ints | None:
         hops.append(step)
         here = np.where(away, tables.arcs.head[step], here)
     return np.stack(hops, axis=1) if hops else np.zeros((len(start), 0), np.int32)
-
-
-def _refuse(topology: Topology, start: Ints, end: Ints) -> Routes:
-    for a, b in zip(start, end, strict=True):
-        if walk(topology, np.array([a]), np.array([b])) is None:
-            names = topology.nodes
-            raise TopologyError(f"{topology.name}: no path from {names[a]} to {names[b]}")
-    raise AssertionError("every pair is connected after all")
 
 
 # Plain graphs as functions of a few numbers: switch, ring, full mesh, torus.

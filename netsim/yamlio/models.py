@@ -196,16 +196,10 @@ def apply_overrides(source: Source, assignments: Iterable[str]) -> Source:
 
 def override(source: Source, dotted: str, value: Any, origin: str) -> Source:
     """The source with one value replaced or added; errors about it name `origin` as its place."""
-    path = _path(source.data, dotted.split("."), origin)
-    data = _replaced(source.data, path, value)
-    kept = {known: text for known, text in source.origins.items() if known[: len(path)] != path}
-    return replace(source, data=data, origins={**kept, path: origin})
-
-
-def _path(data: dict[str, Any], parts: list[str], origin: str) -> KeyPath:
-    """The keys and indices that dotted parts mean; a key of the file may itself contain dots."""
+    # The keys and indices that dotted parts mean; a key of the file may itself contain dots.
+    parts = dotted.split(".")
     path: KeyPath = ()
-    values: Any = data
+    values: Any = source.data
     while parts:
         if isinstance(values, list):
             index = _index(parts[0], len(values), path, origin)
@@ -218,7 +212,9 @@ def _path(data: dict[str, Any], parts: list[str], origin: str) -> KeyPath:
         else:
             message = f"{_dotted(path)} is {shown(values)}, which has nothing inside to set"
             raise InputError(f"{origin}: {message}")
-    return path
+    data = _replaced(source.data, path, value)
+    kept = {known: text for known, text in source.origins.items() if known[: len(path)] != path}
+    return replace(source, data=data, origins={**kept, path: origin})
 
 
 def _index(part: str, length: int, path: KeyPath, origin: str) -> int:

@@ -14,7 +14,7 @@ from netsim.base.constants import value
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.nccl.schedules.nvls import SUMS, SwitchedNodes, loop_segments, switch_keys, switch_kind
-from netsim.nccl.schedules.plan import Plan, Work, folded, lanes_of
+from netsim.nccl.schedules.plan import Plan, folded, lanes_of
 from netsim.nccl.schedules.primitives import (
     FREE,
     Members,
@@ -494,15 +494,11 @@ def network_blocks(collective: Collective, plan: Plan) -> Schedule:
 
         key = (*channel.key, plan.slots, len(plan.work))
         written = remembered(collective, plan, key, turn)
-        output.add(written, _segments(collective, plan, work), regions)
+        table = chunk_table(work, collective.element_bytes)
+        offset, count = (np.repeat(x, collective.ranks + 1, 1) for x in table)
+        count[:, -1] = 0
+        output.add(written, Segments(offset, count, 0 * offset, slots=plan.slots), regions)
     return output.close()
-
-
-def _segments(collective: Collective, plan: Plan, work: Work) -> Segments:
-    table = chunk_table(work, collective.element_bytes)
-    offset, count = (np.repeat(x, collective.ranks + 1, 1) for x in table)
-    count[:, -1] = 0
-    return Segments(offset, count, 0 * offset, slots=plan.slots)
 
 
 @dataclass

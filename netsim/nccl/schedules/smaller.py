@@ -88,12 +88,17 @@ def skeleton_of(collective: Collective, plan: Plan, turn: Ints) -> Skeleton:
     lanes = lanes_of(plan, _keys(plan))
     links = _links(plan, lanes)
     n = collective.ranks
+    moved = [(lane.work.count, lane.work.chunk, lane.multiplicity) for lane in lanes]
+    numbers = {what: number for number, what in enumerate(sorted(set(moved)))}
+    places = np.stack([_places(collective, plan, lane) for lane in lanes])
+    number = np.array([numbers[what] for what in moved])[:, None]
+    found: Ints = np.unique(number * (places.max() + 1) + places, return_inverse=True)[1]
     return Skeleton(
         n,
         np.tile(np.arange(n, dtype=np.int32), len(lanes)),
         np.repeat(np.array([lane.work.channel for lane in lanes], np.int32), n),
         np.repeat(np.arange(len(lanes), dtype=np.int32), n),
-        _kinds(collective, plan, lanes),
+        found.reshape(-1),
         tuple(_hops(plan, lanes, links)),
         turn,
     )
@@ -126,15 +131,6 @@ def _links(plan: Plan, lanes: Sequence[Lane]) -> list[Ends]:
     if plan.algorithm == "NVLSTree":
         crowns = [_crown(plan, number) for number in (0, 1)]
     return [_together(fans, *crowns[lane.work.channel % 2 :][:1]) for lane in lanes]
-
-
-def _kinds(collective: Collective, plan: Plan, lanes: Sequence[Lane]) -> Ints:
-    moved = [(lane.work.count, lane.work.chunk, lane.multiplicity) for lane in lanes]
-    numbers = {what: number for number, what in enumerate(sorted(set(moved)))}
-    places = np.stack([_places(collective, plan, lane) for lane in lanes])
-    number = np.array([numbers[what] for what in moved])[:, None]
-    found: Ints = np.unique(number * (places.max() + 1) + places, return_inverse=True)[1]
-    return found.reshape(-1)
 
 
 def _places(collective: Collective, plan: Plan, lane: Lane) -> Ints:

@@ -294,7 +294,8 @@ def _joined(config: Any, ports: Ports, hosts: int, transport: Transport) -> Fabr
     if config.kind in ("single-switch", "nvlink-domain"):
         return kinds.single_switch(ports, terms)
     if config.kind == "custom":
-        ends = _ends(config, ports)
+        places = zip(ports.owner.tolist(), ports.rail.tolist(), strict=True)
+        ends = _Ends(tuple(f"node{host}.nic{rail}" for host, rail in places), config.switches)
         cables, groups = _cables(ends, config.links), _groups(ends, config.groups)
         made = kinds.custom(ports, terms, config.switches, cables, groups)
         _check_reached(made, ports)
@@ -398,11 +399,6 @@ class _Ends:
             place = ".".join(map(str, field))
             raise TopologyError(f"{place}: there is no {what} '{text}'{hint}")
         return found
-
-
-def _ends(config: CustomFabric, ports: Ports) -> _Ends:
-    places = zip(ports.owner.tolist(), ports.rail.tolist(), strict=True)
-    return _Ends(tuple(f"node{host}.nic{rail}" for host, rail in places), config.switches)
 
 
 def _cables(ends: _Ends, links: tuple[Cable, ...]) -> list[CableEnds]:

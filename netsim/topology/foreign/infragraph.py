@@ -135,7 +135,9 @@ def read_infragraph(text: str, name: str) -> Topology:
             graph.add_edge(a, b, **figures)
             graph.add_edge(b, a, **figures)
         topology = Topology(name, graph, gpus, StaticRouter())
-        if _connected(topology):
+        nodes = topology.gpu_nodes
+        first = np.full(len(nodes), nodes[0])
+        if walk(topology, first, nodes) is not None and walk(topology, nodes, first) is not None:
             return topology
     raise ScenarioError("not all XPUs are connected", source=name)
 
@@ -225,12 +227,6 @@ def _assumed(kind: str, link: str, times: int) -> float:
         generation = int(told[1]) if told and told[1] else USUAL_PCIE
         return PcieLink(generation=min(max(generation, 1), 6)).usable
     return SOCKETS if kind == "upi" else float("inf")
-
-
-def _connected(topology: Topology) -> bool:
-    nodes = topology.gpu_nodes
-    first = np.full(len(nodes), nodes[0])
-    return walk(topology, first, nodes) is not None and walk(topology, nodes, first) is not None
 
 
 # Topologies as InfraGraph's infrastructures: a device for every kind of host, links by figures.

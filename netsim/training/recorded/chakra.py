@@ -611,7 +611,15 @@ class _Rank:
         elif node.kind == COLLECTIVE:
             return self._collective(node)
         elif node.kind in (SEND, RECEIVE):
-            return self._pair(node)
+            ends = [node.attributes.get(name, self.rank) for name in ("comm_src", "comm_dst")]
+            nbytes = node.attributes.get("comm_size", 0)
+            ranks = tuple(end for end in ends if isinstance(end, int))
+            if len(set(ranks)) < 2 or not isinstance(nbytes, int) or nbytes <= 0:
+                self.left["sends and receives without a peer left out"] += 1
+                return None
+            way = f"pairs {ranks[0]}>{ranks[1]}"
+            tag = node.attributes.get("comm_tag", 0)
+            return _Call("p2p", ranks, nbytes, "uint8", way, node.name, tag)
         elif node.kind != COMPUTE:
             self.left["nodes of memory and metadata left out"] += 1
         return None
@@ -654,17 +662,6 @@ class _Rank:
             return found
         self.left["collectives that tell no dtype taken as bfloat16"] += 1
         return "bfloat16" if nbytes % 2 == 0 else "uint8"
-
-    def _pair(self, node: Node) -> _Call | None:
-        ends = [node.attributes.get(name, self.rank) for name in ("comm_src", "comm_dst")]
-        nbytes = node.attributes.get("comm_size", 0)
-        ranks = tuple(end for end in ends if isinstance(end, int))
-        if len(set(ranks)) < 2 or not isinstance(nbytes, int) or nbytes <= 0:
-            self.left["sends and receives without a peer left out"] += 1
-            return None
-        way = f"pairs {ranks[0]}>{ranks[1]}"
-        tag = node.attributes.get("comm_tag", 0)
-        return _Call("p2p", ranks, nbytes, "uint8", way, node.name, tag)
 
 
 Part = tuple[int, int]  # a rank, and the number of its node
