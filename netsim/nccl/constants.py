@@ -196,7 +196,8 @@ class Mechanism:
     `rate` is what one channel's block moves (bytes of data a second), `step_cost` what it spends
     on a step (of Simple: on a slice) beyond moving it: waiting, the first loads, barriers, posting.
     Lines of LL overlap that: there it is the least time of a piece, and sends and receives have
-    `send_share` of their part of a block. `begin` is what a kernel takes
+    `send_share` of their part of a block, and each `further_store` of a line takes so much of the
+    first. `begin` is what a kernel takes
     before its first byte beyond one of LL on Hopper, and `begin_channels` for each doubling of its
     blocks, which do not begin at once. `grain` is the bytes that are passed on together (what
     512 threads of LL hold, a warp of LL128), `most_pieces` how finely that is followed: pieces of a
@@ -232,6 +233,7 @@ class Mechanism:
     host_memory: HostMemory
     answers: int = 0
     nvlink_lines: float = 1.0
+    further_store: float = 0.0
 
     def start(self, protocols: Sequence[str], channels: int) -> float:
         """Seconds before the first byte of its last block, beyond one block of LL on Hopper."""
@@ -291,6 +293,7 @@ def _generation(sm: int) -> Mechanism:
         step_cost=_by_protocol(f"sm_{sm}.step_cost"),
         begin=ByProtocol(*(one + value(f"sm_{sm}.begin") for one in BEGIN)),
         send_share=value("send_share"),
+        further_store=value("sm_100.further_store" if sm == 100 else "further_store"),
         begin_channels=value(f"sm_{sm}.begin_channels"),
         nvlink=_nvlink(sm),
         nvlink_lines=value("sm_80.nvlink_lines") if sm == 80 else 1.0,

@@ -164,7 +164,8 @@ def test_threads_of_ll_pass_on_together_what_they_hold():
     """A chunk of one line or of 512 threads' lines takes the same; one of two waves longer."""
     c, plan = call("all_reduce", 8 * 16, "LL")
     wave = 0.9 * MECHANISMS[80].step_cost.ll  # seconds of its lines, which the step covers
-    mechanism = replace(MECHANISMS[80], rate=ByProtocol(4096 / wave, 1e9, 1e9))
+    rate = ByProtocol(4096 / wave, 1e9, 1e9)
+    mechanism = replace(MECHANISMS[80], rate=rate, further_store=0.0)
     few, wave, two = (
         seconds(
             replace(c, count=n // 4),
@@ -174,6 +175,16 @@ def test_threads_of_ll_pass_on_together_what_they_hold():
     )
     assert few - 1e-12 <= wave <= few + 1e-6
     assert two > wave + 0.7e-6
+
+
+def test_lines_that_are_stored_twice_take_longer():
+    """All hops of an all_gather but the first store a line for the user as well."""
+    lines = 8192 / MECHANISMS[80].rate.ll  # seconds of a hop
+    once, twice = (
+        seconds(*call("all_gather", 8 * 24 * 8192, "LL", mechanism=mechanism), bandwidth=2e12)
+        for mechanism in (replace(MECHANISMS[80], further_store=0.0), MECHANISMS[80])
+    )
+    assert twice - once == pytest.approx(6 * MECHANISMS[80].further_store * lines, rel=0.35)
 
 
 @pytest.mark.parametrize("nodes", [1, 4])
