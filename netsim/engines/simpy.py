@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from netsim.base.values import dataclass
+from netsim.base.values import dataclass, grouped
 from netsim.program.program import COARSE, Program, Timeline, stalled
 from netsim.schedule.schedule import SWITCH_REDUCE
 
@@ -157,6 +157,8 @@ class Simulation:
         self.caps, self.shares = program.caps.tolist(), program.style_values("share").tolist()
         self.latency = program.style_values("latency").tolist()
         self.capacity = dict(enumerate(program.links.capacity.tolist()))
+        self.whole = dict(self.capacity)  # what links have for one sender
+        self.senders = grouped(program.links.senders, program.links.senders.get)
         self.draws: dict[int, tuple[tuple[int, float], ...]] = {-1: ()}
         self.start, self.end = [inf] * len(program), [inf] * len(program)
         self.ready = [0.0] * len(program)
@@ -219,7 +221,7 @@ class Simulation:
         while True:
             for _, what, value, when in self._letters("link", link):
                 if what == CAPACITY:
-                    self.capacity[link] = value
+                    self.whole[link] = value
                     self.touched.add(link)
                 else:
                     self.carried[link] += load * (when - since)
@@ -312,7 +314,7 @@ class Simulation:
         assert choices is not None
         for entry in range(*choices.ptr[path : path + 2].tolist()):
             if choices.apart[entry]:
-                rate = self.capacity[int(choices.link[choices.slot[entry]])]
+                rate = self.whole[int(choices.link[choices.slot[entry]])]
                 messages = self.messages.get(int(choices.slot[entry]), 0) + 1
                 full = max(full, messages / rate if rate else inf)
         return full
@@ -364,6 +366,7 @@ class Simulation:
 
     def _solve(self) -> None:
         """Fair rates for all flows that share links, directly or not, with one that changed."""
+        self._resize()
         links, rows = self._connected()
         self.touched.clear()
         self.loners.clear()
@@ -384,6 +387,14 @@ class Simulation:
             if load < inf:  # an infinite rate lasts no time
                 self.mail.setdefault(("link", link), []).append((link, LOAD, load, self.now))
                 self._rouse("link", link)
+
+    def _resize(self) -> None:
+        """What links have, given how many send to them now."""
+        table = self.program.links
+        self.touched |= {table.senders[one] for one in self.touched if one in table.senders}
+        for link in self.touched:
+            busy = sum(bool(self.users.get(one)) for one in self.senders.get(link, ()))
+            self.capacity[link] = self.whole[link] / (1 + table.incast * max(0, busy - 1))
 
     def _connected(self) -> tuple[list[int], list[int]]:
         links, rows = set(self.touched), set(self.loners)

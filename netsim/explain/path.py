@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from netsim.base.memo import Memo
 from netsim.base.values import dataclass
 from netsim.metrics.bound import critical_path, on_host, rates_alone
-from netsim.metrics.links import moving_times
+from netsim.metrics.links import moving_times, room_until, utilisation_of
 from netsim.program.program import Program, Timeline
 from netsim.schedule.schedule import COMPUTE, MARK
 
@@ -163,11 +163,9 @@ def _shares(
 ) -> NDArray[np.float64]:
     """How full the links of a path (rows) are while each of some rows (columns) moves."""
     use = np.array([loads.between(one, begin, end) for one in link.tolist()])
-    room = program.links.capacity[link][:, None] * np.maximum(end - begin, 1e-300)
-    full: NDArray[np.float64] = np.divide(
-        use, room, out=np.zeros_like(use), where=np.isfinite(room) & (room > 0)
-    )
-    return full
+    rooms = [np.subtract(*(room_until(program.links, n, when) for when in (end, begin)))
+             for n in link.tolist()]  # fmt: skip
+    return utilisation_of(use, np.array(rooms))
 
 
 # The critical path in parts: every second of a run falls to one row and one cause.

@@ -117,6 +117,7 @@ def _rate(program: Program, kinds: NDArray[np.str_], name: str) -> Parameter | N
         changes = tuple((t, n, c * factor if mine[n] and c else c) for t, n, c in links.changes)
         paths = case.program.paths
         active = active_entries(paths.link, room, changes)
+        active |= paths.active & (room == inf)[paths.link]  # senders
         program = replace(
             case.program,
             links=replace(links, capacity=room, changes=changes),

@@ -205,7 +205,7 @@ def _causes(program: Program, timeline: Timeline) -> Causes:
 def link_label(table: LinkTable, link: int) -> tuple[str, str]:
     """A link's class and place in words: ("NIC ingress", "node1.nic0"), ("memory", "gpu3")."""
     name, kind = table.name(link), table.kind(link)
-    spoken = SPOKEN.get(kind, kind)
+    spoken = ("incast on " if link in table.met else "") + SPOKEN.get(kind, kind)
     if "->" not in name:
         return spoken, name.partition("(")[2].rstrip(")") or name
     tail, _, head = name.partition("->")

@@ -22,6 +22,7 @@ from netsim.schedule.schedule import (
 from netsim.topology.graph import LINK_KINDS, Floats, Ints, Longs, Topology
 from netsim.topology.network import entries_of
 
+_ENDLESS = 1e100  # so much a second is no end
 IN_SECONDS = frozenset({"sms", "proxy", "nic_msg", "host"})  # kinds that give seconds, not bytes
 
 
@@ -118,23 +119,21 @@ def capacity_room(table: LinkTable, links: Longs, edges: Floats) -> Floats:
     with np.errstate(invalid="ignore"):
         room = table.capacity[links][:, None] * widths
     room[:, widths <= 0] = 0.0
-    changed = {link for _, link, _ in table.changes}
+    changed = {link for _, link, _ in table.changes} | table.met.keys()
     for position, link in enumerate(links.tolist()):
         if link in changed:
-            room[position] = _changing_room(table, link, edges)
+            room[position] = np.diff(room_until(table, link, edges))
     return room
 
 
-def _changing_room(table: LinkTable, link: int, edges: Floats) -> Floats:
-    steps = [(0.0, float(table.capacity[link]))]
-    steps += [(when, value) for when, where, value in table.changes if where == link]
-    ends = [when for when, _ in steps[1:]] + [np.inf]
-    room = np.zeros(len(edges) - 1)
-    for (begin, capacity), end in zip(steps, ends, strict=True):
-        overlap = np.minimum(edges[1:], end) - np.maximum(edges[:-1], begin)
-        inside = overlap > 0
-        room[inside] += capacity * overlap[inside]
-    return room
+def room_until(table: LinkTable, link: int, when: Floats) -> Floats:
+    """What a link could carry up to some times, with the changes of its capacity."""
+    since, rate = table.steps(link)
+    rate = np.minimum(rate, _ENDLESS)
+    passed = np.append(0.0, np.cumsum(np.diff(since) * rate[:-1]))
+    place = np.searchsorted(since, when, side="right") - 1
+    found: Floats = passed[place] + rate[place] * (when - since[place])
+    return found
 
 
 # Who takes part in the rows of a schedule, as flat arrays: groups of multicasts and in-switch

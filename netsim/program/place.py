@@ -81,9 +81,12 @@ def _laid(ways: routes.Ways, found: routes.Distinct) -> _Laid:
         loose = np.append(fold.loose, [key[0] not in TIGHT for key in resources.keys])
         room = np.where(loose, np.inf, capacity)
     active = routes.active_entries(link, room, changes)
+    table = _link_table(ways, capacity, changes)
+    if table.senders:
+        active |= np.isin(link, [*table.senders])
     return _Laid(
         Paths(ptr, link, weight, active, latency, choices),
-        _link_table(ways, capacity, changes),
+        table,
         tuple(str(topology.gpus[int(d)]) for d in ways.device),
     )
 
@@ -126,4 +129,7 @@ def _link_table(
     if fold is not None:
         count = np.concatenate([fold.wires.count, resources.counts(fold, ways.device)])
     latency = np.concatenate([topology.links.latency, np.zeros(len(capacity) - wires)])
-    return LinkTable(name, kind, capacity, latency, changes, count)
+    keys = enumerate(resources.keys, wires)
+    senders = {number: at for number, (name, _, at) in keys if name == routes.SENDER}
+    incast = getattr(topology.router, "incast", 0.0)
+    return LinkTable(name, kind, capacity, latency, changes, count, incast, senders)

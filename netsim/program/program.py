@@ -3,9 +3,10 @@
 Links are meant in the wide sense: wires, and whatever else has a rate that rows share. A Program
 knows neither collectives nor scenarios, and holds no state of a run."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
 from math import inf
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from netsim.base.memo import different
 from netsim.base.values import dataclass
 from netsim.schedule.repeat import Launch, framed, unrolled
 from netsim.schedule.schedule import COMPUTE, MULTICAST, SWITCH_REDUCE, Schedule, spelled_out
+from netsim.topology.network import entries_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +59,17 @@ class Paths:
         return len(self.latency)
 
 
+Steps = tuple[NDArray[np.float64], NDArray[np.float64]]  # times, and the value from each on
+
+
 @dataclass(frozen=True, slots=True)
 class LinkTable:
     """Every resource of a Program: what it is, where, and its capacity. `name` and `kind` answer by
     number, so that nothing is spelled out for links nobody looks at; a kind is that of a wire, or
     the name of a resource. `changes` are (time, link, capacity), in order of time. `count` is how
-    many like it each stands for; None: for itself."""
+    many like it each stands for; None: for itself. With `incast` a link at which k senders are at
+    work has capacity ÷ (1 + incast · (k − 1)): `senders` are resources that stand for one each, by
+    number, with the link; `met`, of a run, the times from which such links had which capacity."""
 
     name: Callable[[int], str]
     kind: Callable[[int], str]
@@ -70,9 +77,18 @@ class LinkTable:
     latency: NDArray[np.float64]
     changes: tuple[tuple[float, int, float], ...] = ()
     count: NDArray[np.int32] | None = None
+    incast: float = 0.0
+    senders: Mapping[int, int] = field(default_factory=dict)
+    met: Mapping[int, Steps] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.capacity)
+
+    def steps(self, link: int) -> Steps:
+        """When a link gets another capacity, from the beginning on, and which."""
+        given = [(0.0, self.capacity[link]), *((t, c) for t, n, c in self.changes if n == link)]
+        since, capacity = np.array(given).T
+        return self.met.get(link, (since, capacity))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +140,10 @@ class Program:
         return latency
 
     def as_run(self, timeline: "Timeline") -> "Program":
-        """It with the paths that its messages chose."""
-        return self if timeline.path is None else replace(self, path=timeline.path)
+        """It with the paths that its messages chose, and what links had where senders met."""
+        run = self if timeline.path is None else replace(self, path=timeline.path)
+        links = run.links
+        return replace(run, links=replace(links, met=_met(run, timeline))) if links.senders else run
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +165,39 @@ class Timeline:
     def makespan(self) -> float:
         """The end of the last row."""
         return float(self.end.max(initial=0.0))
+
+
+def _met(program: Program, timeline: Timeline) -> dict[int, Steps]:
+    """Of links that several senders had at work at a time: from when on which capacity."""
+    table, schedule = program.links, program.schedule
+    into = np.full(len(table), -1)
+    into[[*table.senders]] = [*table.senders.values()]
+    rows = np.flatnonzero((program.path >= 0) & (schedule.amount > 0))
+    number, entry = entries_of(program.paths.ptr, program.path[rows])
+    counted = into[program.paths.link[entry]] >= 0
+    row, sender = rows[number[counted]], program.paths.link[entry[counted]]
+    late = program.style_values("latency")[schedule.style[row]]
+    begin = np.minimum(timeline.start[row] + late, timeline.end[row])
+    when, more = np.append(begin, timeline.end[row]), np.repeat([1, -1], len(row))
+    who, when, more, busy = _counted(np.append(sender, sender), when, more)
+    first_or_last = busy == (more > 0)
+    link, when, _, busy = _counted(*(one[first_or_last] for one in (into[who], when, more)))
+    met = {}
+    for one in different(link[busy > 1]).tolist():
+        mine, (since, whole) = link == one, table.steps(one)
+        times = np.union1d(since, when[mine])
+        senders = np.append(0, busy[mine])[np.searchsorted(when[mine], times, side="right")]
+        have = whole[np.searchsorted(since, times, side="right") - 1]
+        met[one] = times, have / (1 + table.incast * np.maximum(0, senders - 1))
+    return met
+
+
+def _counted(
+    who: NDArray[Any], when: NDArray[np.float64], more: NDArray[Any]
+) -> tuple[NDArray[Any], ...]:
+    """What begins (1) and ends (-1) of each, in order of time, and how many are there then."""
+    order = np.lexsort((-more, when, who))
+    return who[order], when[order], more[order], np.cumsum(more[order])
 
 
 COARSE = 1e-11  # what lies so close is one instant where messages choose by what is under way

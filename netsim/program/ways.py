@@ -336,6 +336,7 @@ def active_entries(
 ONE_WAY, BOTH_WAYS = "sharp", "sharp-all"
 
 WINDOW = "window"  # what a connection may have under way, over its round trip
+SENDER = "sender"  # a NIC at another that it sends to; nothing but there to be counted
 _UNIT = ("sms", "proxy", "nic_msg", "host")  # resources that give one second a second
 _PORTION = 1 << 15  # ways routed at a time, to bound temporary memory
 
@@ -415,6 +416,8 @@ class Resources:
         """A resource in words, such as `hbm(node0.gpu3)` or `sm(node0.gpu3, 5)`."""
         resource, owner, index = self.keys[number - self.first]
         place: object = f"process {owner}"
+        if resource == SENDER:
+            return f"{resource}({self.topology.nodes[owner]}, {self.topology.link_name(index)})"
         if resource == "nic_msg":
             place = self.topology.nodes[owner]
         elif resource != "host":
@@ -478,6 +481,22 @@ class Ways:
         if way.kind == TRANSFER and window < np.inf:
             trips = 2 * np.maximum(latency[mine], 1e-12)
             entries.append(self._windows(way, mine, (src, dst), wires, window / trips))
+        if way.kind == TRANSFER and getattr(self.topology.router, "incast", 0.0) > 0:
+            entries.extend(self._senders(wires))
+
+    def _senders(self, wires: Entries) -> Iterator[Entries]:
+        """The NIC that ways come from, on the link to each that they come to."""
+        owner, link, _ = wires
+        links, is_nic = self.topology.links, self.topology.node_kinds == NODE_KINDS.index("nic")
+        cable = links.kind[link] == LINK_KINDS.index("nic")
+        leaves, enters = (cable & is_nic[end[link]] for end in (links.tail, links.head))
+        sender = np.zeros(int(owner.max(initial=0)) + 1, np.int64)
+        sender[owner[leaves][::-1]] = links.tail[link[leaves]][::-1]
+        into = links.resource[link[enters]]
+        for one in different(into).tolist():
+            mine = owner[enters][into == one]
+            numbers = self.resources.numbers(SENDER, one, sender[mine])
+            yield mine, numbers.astype(np.int32), np.ones(len(mine))
 
     def _windows(
         self, way: Way, mine: Ints, ends: tuple[Ints, Ints], wires: Entries, rate: Floats

@@ -224,7 +224,7 @@ def sampled(program: Program, noise: Noise, engine: str) -> Iterator[Timeline]:
     """A program as each of the samples runs it."""
     paths, links = program.paths, program.links
     # What may limit anything is no longer told by capacities that are all the same.
-    active = np.isfinite(links.capacity)[paths.link]
+    active = paths.active | np.isfinite(links.capacity)[paths.link]
     program = replace(program, paths=replace(paths, active=active))
     kinds = {number: links.kind(number) for number in np.unique(paths.link[active]).tolist()}
     hit = {

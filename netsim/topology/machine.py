@@ -145,8 +145,9 @@ class Transport:
     most. `groups`: NICs beyond one a GPU appear as one. `routing` is
     how its switches usually choose between equal paths. `in_order`: packets that overtake others
     are dropped and sent again, so that a message keeps to one path; else receivers place them as
-    they come, and a message ends with its last part. Where the figures are from is in
-    `base/constants.csv`."""
+    they come, and a message ends with its last part. `incast`: by which part a byte takes longer to
+    receive for each further NIC that sends (0: nobody measured it). Where the figures are from is
+    in `base/constants.csv`."""
 
     name: str
     hop: float
@@ -159,13 +160,14 @@ class Transport:
     groups: bool = False
     routing: str = "static"
     in_order: bool = False
+    incast: float = 0.0
 
 
 _ETHERNET: dict[str, Any] = {"routing": "ecmp", "in_order": True}
 PROFILES: dict[str, dict[str, Any]] = {
     "roce": _ETHERNET,
     "efa": {"latency": value("efa.latency"), "stated_latency": value("efa.stated_latency"),
-            "groups": True, "routing": "spray"},
+            "incast": value("efa.incast"), "groups": True, "routing": "spray"},
     "tcpxo": {**_ETHERNET, "latency": value("tcpxo.latency")},
     "slingshot": {"routing": "spray"},
     "tcp": {**_ETHERNET, "nic_cap": value("tcp.nic_cap"), "latency": value("tcp.latency"),

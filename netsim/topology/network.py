@@ -460,7 +460,7 @@ class Policy:
     between groups. With hashes a connection has `qps` queue pairs, each with a hash of its own:
     they `split` every message, or messages take them in turn. `dead` marks links of the fabric that
     carry nothing. What has to arrive `in_order` is not sprayed. `window`: bytes that each
-    connection (queue pair) may have under way."""
+    connection (queue pair) may have under way. `incast`: see `Transport`."""
 
     routing: str
     seed: int = 0
@@ -469,6 +469,7 @@ class Policy:
     dead: NDArray[np.bool_] | None = None
     in_order: bool = False
     window: float = inf
+    incast: float = 0.0
 
     @property
     def hashed(self) -> bool:

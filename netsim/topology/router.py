@@ -70,7 +70,7 @@ class ClusterRouter:
     def per_channel(self) -> bool:
         """Channels part where hashes choose, where a GPU has several NICs, and in windows."""
         return (
-            self.by_load
+            self.choices > 1
             or self.window < inf
             or (self.selection is not None and self.selection.policy.hashed)
             or self.tables.local.shape[2] > 1
@@ -83,9 +83,14 @@ class ClusterRouter:
         return policy.window * (policy.qps if self.turns == 1 else 1) if policy else inf
 
     @property
+    def incast(self) -> float:
+        """By which part a NIC takes longer to receive for each further one that sends to it."""
+        return self.selection.policy.incast if self.selection else 0.0
+
+    @property
     def by_load(self) -> bool:
-        """Whether paths depend on what links carry meanwhile."""
-        return self.choices > 1
+        """Whether paths, or what NICs receive, depend on what is under way meanwhile."""
+        return self.choices > 1 or self.incast > 0
 
     @property
     def choices(self) -> int:

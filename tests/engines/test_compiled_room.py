@@ -23,7 +23,7 @@ def test_looks_have_a_place_for_every_seat(count: int, links: int) -> None:
     found = group_rows(made)
     places = engine._places(len(found.groups) - 1)
     net, future = (
-        engine._net(found, places),
+        engine._net(made, found, places),
         engine._future(Operations(made, np.zeros((1, 0))), found, places),
     )
     looks, ends = net.looks, future.ends

@@ -198,11 +198,12 @@ def test_paths_need_links_between_switches(capsys):
 
 
 def test_crossing_rails_costs_while_messages_are_small(capsys, tmp_path):
-    """Measured on two p5 with EFA: crossing rails is slower. Here, too, while messages are small;
-    docs/topologies.md says what is missing of the rest.
+    """Measured on two p5 with EFA: 17.9 GB/s across rails in messages of 512 KiB. Here it takes the
+    cost of senders at a NIC; without it crossing is slower, too, while messages are small.
     """
     run = ["run", "rail-or-cross-rail", "--output", tmp_path / "out", "--set", "outputs=[csv]"]
     netsim(capsys, *run, "--set", "workload.sizes=[4MiB]")
     rows = pd.read_csv(tmp_path / "out" / "results.csv").query("size_bytes == 4194304")
     rate = dict(zip(rows["axis:pattern"], rows["algbw_GBps"], strict=True))
     assert rate["cross-rail"] < rate["rail-aligned"] < 43.8  # EFA's usable part of 400 Gb/s
+    assert rate["cross-rail-incast"] == pytest.approx(16.3, abs=0.1)  # of 17.9 measured

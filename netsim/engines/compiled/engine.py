@@ -1,6 +1,6 @@
 """The compiled engine: its event loop, and how a Program is set up for it, run and watched."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from math import inf
 from threading import Thread
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
 from netsim.engines.compiled import structures
-from netsim.engines.compiled.fair import look_at, mark_dirty, seat_for, settle
+from netsim.engines.compiled.fair import look_at, mark_dirty, resize, seat_for, settle
 from netsim.engines.compiled.grouping import (
     Followers,
     Grouping,
@@ -78,6 +78,9 @@ def _next_instant(
         if change.link >= 0:
             net.links[change.link].capacity = change.capacity
             look_at(net, change.link, 0.0)
+            if len(net.crowds) > 0:
+                net.crowds[change.link].whole = change.capacity
+                resize(net, change.link, 0)
         if change.slot >= 0:
             options.slots[change.slot].capacity = change.capacity
         core.change += 1
@@ -329,7 +332,7 @@ def _simulated(
     rows = _rows(many, laid, begins)
     ready, free = _list_free_rows(rows)
     places = _places(min(free, len(found.groups) - 1))
-    net, future = _net(found, places), _future(many, found, places)
+    net, future = _net(program, found, places), _future(many, found, places)
     core, options = net.core[0], _options(many)
     core["ready"], core["span"], core["marks"] = ready, len(program), many.launched.shape[1]
 
@@ -397,12 +400,12 @@ def _rows(many: Operations, laid: _Laid, begins: Floats | None) -> structures.Ro
     )
 
 
-def _net(found: Grouping, places: int) -> structures.Net:
+def _net(program: Program, found: Grouping, places: int) -> structures.Net:
     """All at rest, as before any run; seats that are not touched take no memory."""
     core = np.zeros(1, structures.CORE)
     for name in ("ready", "over", "free_seat", "free_alarm", "dirty", "moved"):
         core[name] = structures.NOBODY
-    core["kinds"] = found.kinds
+    core["kinds"], core["incast"] = found.kinds, program.links.incast
     return structures.Net(
         core=core,
         links=found.links.copy(),
@@ -412,7 +415,16 @@ def _net(found: Grouping, places: int) -> structures.Net:
         members=found.members,
         seats=structures.untouched(len(found.groups) - 1, structures.SEAT),
         looks=structures.empty_queue(len(found.links) + _has_caps(found) * places),
+        crowds=_crowds(program.links.senders, found),
     )
+
+
+def _crowds(senders: Mapping[int, int], found: Grouping) -> structures.Records:
+    crowds = np.zeros(len(found.links) + 1 if senders else 0, structures.CROWD)
+    if senders:  # the last place is for those that nothing comes from
+        crowds["whole"][:-1], crowds["into"] = found.links["capacity"], structures.NOBODY
+        crowds["into"][found.number[[*senders]]] = found.number[[*senders.values()]]
+    return crowds
 
 
 def _has_caps(found: Grouping) -> bool:

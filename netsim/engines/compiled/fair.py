@@ -320,6 +320,17 @@ def _settle_alone(net: structures.Net, place: int) -> bool:
 
 
 @Inner
+def resize(net: structures.Net, number: int, more: int) -> None:
+    """Let so many more be at work at a link (-1: nowhere), of which that leaves less for all."""
+    if number >= 0:
+        crowd = net.crowds[number]
+        crowd.senders += more
+        slower = 1.0 + net.core[0].incast * max(0, crowd.senders - 1)
+        net.links[number].capacity = crowd.whole / slower
+        look_at(net, number, 0.0)
+
+
+@Inner
 def _enter_links(net: structures.Net, place: int) -> None:
     group = net.seats[place].group
     for k in range(net.groups[group].first, net.groups[group + 1].first):
@@ -328,6 +339,8 @@ def _enter_links(net: structures.Net, place: int) -> None:
         member = net.members[link.first + link.count]
         member.seat, member.draw = place, k
         link.count += 1
+        if len(net.crowds) > 0 and link.count == 1:
+            resize(net, net.crowds[net.draws[k].link].into, 1)
 
 
 @Inner
@@ -347,5 +360,7 @@ def _leave_links(net: structures.Net, place: int) -> None:
         net.draws[last.draw].place = net.draws[k].place
         if link.count == 0:
             link.used, link.level = 0.0, inf
+            if len(net.crowds) > 0:
+                resize(net, net.crowds[number].into, -1)
         elif link.level < inf:
             look_at(net, number, link.level)

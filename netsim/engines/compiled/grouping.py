@@ -132,7 +132,7 @@ def relieved(program: Program, kind: NDArray[np.int32], limits: Records) -> NDAr
     """The entries of all paths that can limit a row."""
     paths, schedule, links = program.paths, program.schedule, program.links
     cells = (len(paths) + 1) * len(limits)
-    if cells > max(_TABLE, 4 * len(program)) or paths.choices is not None:
+    if cells > max(_TABLE, 4 * len(program)) or paths.choices is not None or links.incast:
         return paths.active
     least, most = links.capacity.copy(), links.capacity.copy()
     for _, where, value in links.changes:

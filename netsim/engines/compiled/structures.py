@@ -35,6 +35,8 @@ LINK = np.dtype(
     ],
     align=True,
 )
+# Of a link: what it has for one sender, where it is itself a sender (or NOBODY), senders at work.
+CROWD = np.dtype([("whole", "f8"), ("into", "i4"), ("senders", "i4")], align=True)
 KIND = np.dtype([("share", "f8"), ("cap", "f8")], align=True)  # the cap as a level
 GROUP = np.dtype(
     [
@@ -76,6 +78,7 @@ CORE = np.dtype(
         ("now", "f8"),
         ("horizon", "f8"),  # what is due up to here belongs to the present instant
         ("level", "f8"),  # that the present solution has reached
+        ("incast", "f8"),
         ("done", "i8"),
         ("ready", "i4"),  # heads of lists of rows, linked through `waits`
         ("over", "i4"),
@@ -131,7 +134,8 @@ class Net(NamedTuple):
     """Links, groups and seats: all that solving needs.
 
     `looks` is a queue of links, with the levels at which they have to be looked at, and of rising
-    seats, numbered on from there, with their caps."""
+    seats, numbered on from there, with their caps. `crowds` go by link, and are empty where senders
+    cost a receiver nothing."""
 
     core: Records
     links: Records
@@ -141,6 +145,7 @@ class Net(NamedTuple):
     members: Records
     seats: Records
     looks: Records
+    crowds: Records
 
 
 class Future(NamedTuple):

@@ -50,7 +50,8 @@ class _Fabric(models.Model):
     job has; `sharp`: its switches add up data on its way (SHARP), as NCCL's CollNet and NVLS
     between nodes use it; `split_on_qps`: every message parts over the queue pairs, else messages
     take them in turn; `window`: bytes that each may have under way; `delivery`: of the packets of a
-    message, where it is not as usual for the transport."""
+    message, where it is not as usual for the transport; `incast`: by which part a NIC takes longer
+    to receive a byte for each further one that sends to it, or `true`: as the transport does."""
 
     nic: models.Bandwidth | None = None
     link: models.Bandwidth | None = None
@@ -62,6 +63,7 @@ class _Fabric(models.Model):
     split_on_qps: bool = True
     window: models.Bytes | None = None
     delivery: Literal["in-order", "out-of-order"] | None = None
+    incast: bool | models.Part = False
     seed: models.Index = 0
     nodes: models.Count | None = None
     sharp: bool = False
@@ -330,7 +332,18 @@ def policy_of(config: Any, transport: Transport) -> Policy:
     return Policy(
         "static" if routing == "rail" else routing, config.seed, config.qps, config.split_on_qps,
         in_order=_in_order(config, transport), window=config.window or inf,
+        incast=_incast(config, transport),
     )  # fmt: skip
+
+
+def _incast(config: Any, transport: Transport) -> float:
+    """What a further sender costs a receiver."""
+    if config.incast is True and not transport.incast:
+        raise TopologyError(
+            f"incast: nobody measured what senders cost each other on {transport.name}; expected a "
+            "part, such as 10%"
+        )
+    return transport.incast if config.incast is True else float(config.incast)
 
 
 def _in_order(config: Any, transport: Transport) -> bool:
