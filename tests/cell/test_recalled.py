@@ -1,6 +1,7 @@
 """What equal calls took is recalled in other cells; what differs in anything never is."""
 
 from dataclasses import fields, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from netsim.results.row import Row, csv_text
 from netsim.scenario.cells import expand_all
 from netsim.scenario.models import LaunchCosts, Nccl, Scenario, Workload
 from netsim.topology.config import ClusterConfig
-from netsim.yamlio.read import Source
+from netsim.yamlio.read import Source, parse_source
 
 SIZE = 1 << 15
 HOSTS: dict[str, Any] = {
@@ -260,3 +261,27 @@ def test_arrays_are_spelled_in_full() -> None:
 def test_what_has_no_value_is_not_spelled() -> None:
     with pytest.raises(TypeError, match="function cannot be written out"):
         spelled([1, lambda: 2])
+
+
+def test_in_place_is_asked_of_all_but_what_nccl_moves_alike(monkeypatch) -> None:
+    asked: list[str] = []
+
+    def alike(call: Any, other: Any, limits: Any) -> bool:
+        asked.append(other.collective.name)
+        return True
+
+    monkeypatch.setattr(simulate.ladder, "alike", alike)
+    switch = "{graph: {kind: switch, gpus: 4, bandwidth: 50GB/s}}"
+    host, ring = "{machine: h100-x4}", "all_reduce, algorithm: ring"
+    for cluster, work in [(host, "all_reduce"), (host, "all_gather"), (switch, ring)]:
+        text = f"cluster: {cluster}\nworkload: {{collective: {work}, sizes: [64KiB]}}\n"
+        simulate_size(prepare(expand_all(parse_source(text, "x.yaml")).cells[0]), 65536)
+    assert asked == ["all_gather", "all_reduce"]
+
+
+@pytest.mark.parametrize(("turns", "folds"), [(1, True), (2, False)])
+def test_what_has_two_ways_from_message_to_message_is_not_folded(turns: int, folds: bool) -> None:
+    work = SimpleNamespace(noise=None, timed=False, fold="auto")
+    one = SimpleNamespace(topology=SimpleNamespace(router=SimpleNamespace(turns=turns)),
+                          cell=SimpleNamespace(scenario=work), groups=[(0, 1)])  # fmt: skip
+    assert Prepared.may_fold.fget(one) is folds  # type: ignore[attr-defined]

@@ -1,11 +1,13 @@
 """What `run` says of its rows when it is over: what was approximated, dropped, and is best."""
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from netsim.results.row import Row
-from netsim.sweep.summary import best_row
+from netsim.sweep.summary import best_row, idle_axes
 from tests.cli.command import netsim
 
 SCENARIO = """\
@@ -56,3 +58,14 @@ def test_the_seed_in_the_middle_stands_for_a_cell() -> None:
     lucky = [row("lucky", time, seed) for seed, time in enumerate([50, 140, 150])]
     steady = [row("steady", time, seed) for seed, time in enumerate([99, 100, 101])]
     assert best_row([*lucky, *steady]).time_us == 100
+
+
+def test_axes_without_effect_are_told_but_for_which_job_is_looked_at() -> None:
+    found = []
+    for axis in ("network", "job"):
+        asked = SimpleNamespace(workload=SimpleNamespace(size_list=lambda: [8]))
+        cells = [SimpleNamespace(id=a, axes={axis: a}, scenario=asked) for a in ("a", "b")]
+        rows = [replace(row("healthy", 5.0), cell=name, axes={axis: name}) for name in ("a", "b")]
+        found += [idle.axis for idle in idle_axes(cells, rows)]
+        assert not idle_axes(cells, [rows[0], replace(rows[1], time_us=5.1)])
+    assert found == ["network"]

@@ -83,6 +83,10 @@ def test_chunks():
     assert p2p_chunk(nvlink.table, 1) == 512 * KIB
     assert p2p_chunk(pcie.table, 1) == 128 * KIB
     assert p2p_chunk(node_of("h100_8nic", networked=True).table, 2) == 128 * KIB
+    cube = node_of("dgx1v_1nic", networked=False).table  # of whose pairs some have no NVLink
+    one, *others = cube.gpus
+    assert {cube.type_of(one, peer) == "NVL" for peer in others} == {True, False}
+    assert p2p_chunk(cube, 1) == 128 * KIB
 
 
 def test_base_channels_spread_by_bit_reversal():

@@ -7,7 +7,7 @@ from netsim.collectives.collective import Collective
 from netsim.collectives.table import build
 from netsim.engines.engine import simulate
 from netsim.program.place import place
-from netsim.schedule.repeat import Launch, repeat
+from netsim.schedule.repeat import Launch, framed, repeat
 from netsim.timing.call import Call
 from netsim.timing.ladder import timed
 from netsim.topology.routing import switch
@@ -56,3 +56,14 @@ def test_a_rank_that_takes_no_part_begins_and_ends() -> None:
     assert finished[1, 2] == 0.0
     # The second transfer begins when the receiver is ready for it, its first one having arrived.
     assert finished[1, 1] == pytest.approx(2 * (4000 / BANDWIDTH + ALPHA))
+
+
+def test_only_what_follows_nothing_of_its_ranks_waits_for_their_start() -> None:
+    ring = build(Collective("all_gather", 8, 8 * 1024), "ring")
+    found = framed(ring, 1e-6)
+    first = np.diff(ring.dep_ptr) == 0
+    gated = found.dep_row < ring.ranks
+    row = np.repeat(np.arange(len(found)), np.diff(found.dep_ptr))[gated] - ring.ranks
+    own = row[row < len(ring)]
+    assert set(own.tolist()) <= set(np.flatnonzero(first | (ring.step <= 1)).tolist())
+    assert len(own) < len(ring)

@@ -312,3 +312,9 @@ def test_what_moves_other_data_is_another_run() -> None:
     assert calls[0].like(8) != calls[1].like(9)
     assert calls[0].like(8) != one.call(GIB).looped.like(8)
     assert folded(one, GIB + 4096 * 3).like(8) != calls[0].like(8)
+
+
+def test_how_operations_overlap_is_told_by_few_loops() -> None:
+    prepared, size = prepared_of("dgx-h100", "broadcast", 1, "Ring", 2, "64M")
+    found = ladder.timed(prepared.call(size), "compiled", limits=FEWER)
+    assert "operations overlap like those of " in found.approximation

@@ -233,3 +233,11 @@ def test_operations_back_to_back_are_told_exactly_too() -> None:
     exact, usual = (timed(one, MIB, limits) for limits in (ladder.limits_of(exact=True), LIMITS))
     assert exact.seconds == pytest.approx(usual.seconds, rel=1e-6)
     assert exact.uncertainty == usual.uncertainty == 0.0
+
+
+def test_a_ring_of_few_ranks_is_followed_by_sums_and_maxima() -> None:
+    work = "{collective: all_reduce, algorithm: ring, sizes: [64KiB], timing: single}"
+    one = cell(f"machine: dgx-h100, nodes: 4, gpus_per_node: 2, fabric: {FABRICS[0]}", work)
+    told, full = (timed(one, 65536, limits) for limits in (FORCED["max_plus"], WRITTEN_OUT))
+    assert len(told.program) < len(full.program)
+    assert told.seconds == pytest.approx(full.seconds, rel=1e-9)

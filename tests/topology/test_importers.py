@@ -102,6 +102,18 @@ def test_broken_matrices_are_refused_with_the_line(old, new, message):
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("GPU0\t X \t0-15\t0\n", "no matrix of nvidia-smi topo -m"),
+        ("GPU0\tGPU1\n", "no row for GPU0"),
+    ],
+)
+def test_a_matrix_starts_with_a_line_of_names(text, message):
+    with pytest.raises(InputError, match=message):
+        read_smi(text, "topo.txt", "A100")
+
+
 def test_node_link_goes_out_and_in():
     t = topology("machine: dgx-h100\nnodes: 2\n")
     back = read_node_link(write_node_link(t), "x.json")

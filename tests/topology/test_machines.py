@@ -7,7 +7,7 @@ import pytest
 from netsim.base.errors import InputError
 from netsim.base.files import find_preset, preset_names
 from netsim.topology.host import host_graph, make_host
-from netsim.topology.load import find_machine, load_machine
+from netsim.topology.load import find_machine, load_machine, with_nics
 from netsim.topology.machine import TRANSPORTS, TransportName
 from netsim.yamlio.read import parse_source
 
@@ -101,3 +101,14 @@ def test_meshes_reach_every_gpu_over_nvlink(name, gpus, relayed):
     hops = host.peer[gpus]
     assert (host.layout.links.kind[hops[hops >= 0]] == 0).all()
     assert (hops >= 0).sum() == (2 if relayed else 1)
+
+
+def test_of_no_nics_none_are_left() -> None:
+    machine, usual = load_machine("dgx-h100"), TRANSPORTS["infiniband"]
+    assert with_nics(machine, 0, None, range(8), usual).nics is None
+    alone = machine.model_copy(update={"nics": None})
+    assert with_nics(alone, 4, 1e9, range(8), usual).nics is None
+    assert with_nics(alone, None, None, range(8), usual).nics is None
+    few = with_nics(machine, 2, 1e9, range(8), usual).nics
+    assert (few.count, few.rates) == (2, (1e9, 1e9))
+    assert with_nics(machine, None, None, range(8), usual).nics.rates == machine.nics.rates

@@ -153,3 +153,14 @@ def test_where_switches_cannot_reduce(fabric, told):
     with pytest.raises(InputError, match=told) as caught:
         build_at(validate(ClusterConfig, source, ("cluster",)), source)
     assert "x.yaml:4" in str(caught.value)
+
+
+def test_one_stream_has_all_links_on_its_way_up():
+    t = topology(hosts(2, "{kind: single-switch, sharp: true}"))
+    found, asked = SwitchReduction(t), (np.array([0, 8]), "net", 0)
+    tree = found.tree(*asked)
+    up, seconds = found.links(0, asked, down=False, all_at_once=True)
+    assert up.tolist() == [*tree.up.tolist(), *tree.down.tolist()]
+    assert seconds == tree.up_latency + tree.down_latency > 0.0
+    down, nothing = found.links(0, asked, down=True, all_at_once=True)
+    assert (down.tolist(), nothing) == ([], 0.0)

@@ -1,8 +1,11 @@
 """Presets have the parameters and FLOPs that were published."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from netsim.training.prepare import layer_flops, model_flops
+from netsim.scenario.training import TransformerConfig
+from netsim.training.prepare import layer_flops, model_flops, model_of
 from netsim.workloads.model import MODELS, Transformer, layers_of
 
 # Parameters of the released checkpoints, to the last one.
@@ -59,3 +62,19 @@ def test_flops_of_layers_add_up() -> None:
     assert isinstance(model, Transformer)
     total = sum(layer_flops(model, layer, 8192) for layer in layers_of(model))
     assert model_flops(model, 3, 8192) == pytest.approx(3 * total * 3 * 8192)
+
+
+def test_what_a_model_of_numbers_leaves_out_follows_from_the_others() -> None:
+    numbers = {"layers": 2, "hidden": 64, "heads": 4, "ffn": 256, "vocabulary": 100}
+    plain = model_of(SimpleNamespace(model=TransformerConfig(**numbers)))
+    assert (plain.kv_heads, plain.head, plain.expert_ffn, plain.norm_biases) == (4, 16, 256, False)
+    given = {
+        "kv_heads": 2,
+        "head_size": 8,
+        "expert_ffn": 32,
+        "biases": True,
+        "experts": 4,
+        "top_k": 2,
+    }
+    told = model_of(SimpleNamespace(model=TransformerConfig(**numbers, **given)))
+    assert (told.kv_heads, told.head, told.expert_ffn, told.norm_biases) == (2, 8, 32, True)

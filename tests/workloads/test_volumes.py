@@ -181,6 +181,33 @@ def test_modules_that_are_done_again_keep_only_what_they_start_from() -> None:
     assert whole - kept("fp8") == 2 * width + 8 * (2048 + width) + 2048
 
 
+@pytest.mark.parametrize("gated", [True, False])
+def test_of_an_mlp_that_is_done_again_nothing_is_kept_but_its_input(gated: bool) -> None:
+    model, width = replace(SMALL, gated=gated), 3 if gated else 2
+    block, element = layers_of(model)[1], 2
+    for tp in (1, 4):
+        kept = {again: activation_bytes(setting(tp=tp, model=model, recompute=again), block)
+                for again in ((), ("mlp",), ("ops",), ("mlp", "core_attn"))}  # fmt: skip
+        assert kept[()] - kept["mlp",] == 256 * element * model.ffn * width / tp
+        assert kept["mlp",] == kept["mlp", "core_attn"]  # fused attention keeps no scores
+        normed = 2 * model.hidden  # and what the function between the products makes
+        assert kept[()] - kept["ops",] == 256 * element * (normed + model.ffn / tp)
+
+
+@pytest.mark.parametrize("tp", [2, 4])
+def test_exchanges_that_overlap_change_neither_bytes_nor_what_is_computed(tp: int) -> None:
+    found = {}
+    for overlap in ("none", "bulk", "pipelined"):
+        s = setting(tp=tp, batch=2, sequence_parallel=True, tensor_overlap=overlap)
+        tasks = training_step(s).tasks
+        seconds = Counter[str]()
+        for task in tasks:
+            seconds[task.phase] += task.seconds if not task.collective else 0.0
+        found[overlap] = sent(s, "tp"), seconds["forward"], seconds["backward"]
+    for overlap in ("bulk", "pipelined"):
+        assert found[overlap] == pytest.approx(found["none"], rel=0.02), overlap  # parts start anew
+
+
 @given(
     st.sampled_from([1, 2, 4, 8]),
     st.integers(1, 4),
