@@ -87,8 +87,9 @@ def command(
     corpus = read_index(index)
     entries = accuracy.chosen(corpus, given.only or ())
     if given.predicted is not None:
-        found = accuracy.from_forecast(given.predicted, entries)
+        found, within = accuracy.from_forecast(given.predicted, entries)
         _write(found, entries, replace(given, page=None), None, before)
+        tell(within)
     else:
         found = _simulated(index, corpus, entries, given, before)
     for line in _asides(found, given.quiet):

@@ -464,7 +464,7 @@ def _joined(answers: Sequence[Answer], failed: list[Failed]) -> Accuracy:
 
 
 FORECAST = ("run", "system", "machine", "collective", "size_bytes", "dtype", "root", "time_us",
-            "algorithm", "protocol", "model_version")  # fmt: skip
+            "time_low_us", "time_high_us", "algorithm", "protocol", "model_version")  # fmt: skip
 
 
 def questions(entries: Sequence[Entry]) -> list[Entry]:
@@ -473,7 +473,8 @@ def questions(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def forecast_text(found: Accuracy, entries: Sequence[Entry]) -> str:
-    """What was simulated of questions, as CSV."""
+    """What was simulated of questions, with its intervals, as CSV."""
+    where = {entry.id: joined_by(entry) for entry in entries}
     rows = {
         (entry.id, row.size_bytes): (row.dtype, row.root)
         for entry in entries
@@ -482,16 +483,26 @@ def forecast_text(found: Accuracy, entries: Sequence[Entry]) -> str:
     lines: list[Sequence[object]] = [FORECAST]
     for p in found.points:
         what = p.run, p.system, p.machine, p.collective, p.size_bytes, *rows[p.run, p.size_bytes]
-        lines.append((*what, f"{p.simulated_us:.6g}", p.algorithm, p.protocol, MODEL_VERSION))
+        classes = columns.wider(where[p.run], p.collective, columns.band_of(p.size_bytes))
+        held = columns.interval_of(classes)
+        ends = [f"{p.simulated_us * at:.6g}" for at in (held.low, held.high)] if held else ["", ""]
+        time = f"{p.simulated_us:.6g}"
+        lines.append((*what, time, *ends, p.algorithm, p.protocol, MODEL_VERSION))
     return csv_of(lines)
 
 
-def from_forecast(path: Path, entries: Sequence[Entry]) -> Accuracy:
-    """The points of an index with simulated times of an earlier forecast; others are told."""
+def from_forecast(path: Path, entries: Sequence[Entry]) -> tuple[Accuracy, str]:
+    """The points of an index with simulated times of an earlier forecast (others are told), and how
+    many of those measured lie within its intervals."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             told = {(one["run"], int(one["size_bytes"])): one for one in csv.DictReader(file)}
             times = {key: float(one["time_us"]) for key, one in told.items()}
+            spans = {
+                key: (float(one["time_low_us"]), float(one["time_high_us"]))
+                for key, one in told.items()
+                if one.get("time_low_us")
+            }
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{path}: not a forecast of netsim accuracy --predict: {error}") from None
     points, failed = list[Point](), list[Failed]()
@@ -508,7 +519,11 @@ def from_forecast(path: Path, entries: Sequence[Entry]) -> Accuracy:
                         times[key], one["algorithm"], one["protocol"], entry.healthy, entry.system,
                     )
                 )  # fmt: skip
-    return Accuracy(tuple(points), tuple(failed))
+    sure = [p for p in points if p.healthy and (p.run, p.size_bytes) in spans]
+    ends = [(p.measured_us, *spans[p.run, p.size_bytes]) for p in sure]
+    held = sum(low <= measured <= high for measured, low, high in ends)
+    within = f"{held} of {len(ends)} healthy points lie within their intervals of 80 %"
+    return Accuracy(tuple(points), tuple(failed)), within if ends else "intervals: none forecast"
 
 
 def _point_from(values: Mapping[str, Any]) -> Point:

@@ -1,5 +1,6 @@
 """`netsim accuracy` on small indexes: mapping, points, errors, what cannot be mapped."""
 
+import csv
 import json
 from dataclasses import replace
 from math import log, prod
@@ -458,8 +459,14 @@ def test_a_forecast_is_made_without_figures_and_compared_with_them_later(
     assert netsim(capsys, "accuracy", path, "--predict", told, "--jobs", 1).code == 0
     table.write_text(HEADER + rows)
     out = tmp_path / "out.json"
+    ends = [
+        [float(one[key]) for key in ("time_low_us", "time_us", "time_high_us")]
+        for one in csv.DictReader(told.read_text().splitlines())
+    ]
+    assert all(low < time < high for low, time, high in ends)
+    held = sum(low <= time <= high for (low, _, high), time in zip(ends, (19, 300), strict=True))
     done = netsim(capsys, "accuracy", path, "--predicted", told, "--json", out)
-    assert done.code == 0, done.err
+    assert (done.code, f"{held} of 2 healthy points lie" in done.err) == (0, True), done.err
     points = json.loads(out.read_text())["points"]
     assert [point["measured_us"] for point in points] == pytest.approx([19, 300])
     assert [one["simulated_us"] for one in points] == pytest.approx(
