@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import field, replace
 from itertools import accumulate, repeat
 from typing import Any, cast
@@ -18,7 +18,7 @@ from netsim.nccl import split
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.constants import Mechanism
 from netsim.nccl.facts import AUTO, COLLECTIVES, Function, Protocol
-from netsim.nccl.job import Hop, Job, Wishes
+from netsim.nccl.job import Job, Wishes
 from netsim.nccl.p2p import Rounds, Sends, distinct_rows
 from netsim.nccl.schedules.collnet import (
     collnet_chain,
@@ -28,7 +28,7 @@ from netsim.nccl.schedules.collnet import (
 )
 from netsim.nccl.schedules.nvls import nvls, nvls_tree
 from netsim.nccl.schedules.pat import pat
-from netsim.nccl.schedules.plan import Plan, Transfers, Work
+from netsim.nccl.schedules.plan import NET, Plan, Transfers, Work
 from netsim.nccl.schedules.ring import WALKS, ring
 from netsim.nccl.schedules.send_recv import send_recv
 from netsim.nccl.schedules.tree import chain, tree
@@ -204,16 +204,16 @@ def nccl_plan(
 ) -> Plan:
     """How NCCL runs a collective on a job. `registered`: the user has registered the buffers;
     `direct`: one process has all GPUs of a node."""
-    comm, wiring = job.comm, job.wiring
+    comm, wiring, (link, links) = job.comm, job.wiring, job.wiring.links
     usual: dict[str, Any] = {"mechanism": job.mechanism, "places": False, "memo": job.memo}
-    usual |= {"link": wiring.link, "links": wiring.links}
+    usual |= {"link": link, "links": links}
     if collective.name not in COLLECTIVES:
         sends = Transfers(collective, job.rounds, job.sends)
         # Since 2.12 over the GPU beside the NIC on the receiver's rail, unless it is told not to.
         pxn = "PXN" in comm.facts.path_types and comm.settings.pxn_level == 2
-        routes = OverRails(wiring.node) if pxn and not comm.settings.pxn_disabled else {}
+        usual["far"] = "pxn" if pxn and not comm.settings.pxn_disabled else NET
         # Each transfer has a protocol of its own.
-        return Plan(SEND_RECV, "Simple", wiring.node, transfers=sends, routes=routes, **usual)
+        return Plan(SEND_RECV, "Simple", wiring.node, transfers=sends, **usual)
     chosen = planned(job, collective, dtype)
     algorithm, protocol = chosen.algorithm, cast("Protocol", chosen.protocol)
     # Heads of NVLSTree and the ranks of PAT have NICs of their own, which the topology knows.
@@ -236,25 +236,6 @@ def nccl_plan(
         slot_bytes=split.slot_bytes(protocol, comm.settings),
         **usual,
     )
-
-
-class OverRails(Mapping[Hop, str]):
-    """The ways of sends between nodes: over NVLink to the NIC on the receiver's rail (PXN). Found
-    for a hop that is asked for; not listed, for there are as many as channels and pairs."""
-
-    def __init__(self, nodes: tuple[int, ...]) -> None:
-        self.nodes = nodes
-
-    def __getitem__(self, hop: Hop) -> str:
-        if self.nodes[hop[1]] == self.nodes[hop[2]]:
-            raise KeyError(hop)
-        return "pxn"
-
-    def __iter__(self) -> Iterator[Hop]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
 
 
 def _works(counts: Iterable[int], chunks: Iterable[int]) -> tuple[Work, ...]:

@@ -93,7 +93,6 @@ class Communicator:
     nvswitch: bool = False
     rccl: bool = False  # GPUs of AMD
     network_collectives: bool = False  # the fabric and its plugin reduce in switches
-    offload_network: bool = False
     version: rules.Version = rules.NEWEST
     settings: Settings = NO_SETTINGS
     tuner: tuple[TunerRule, ...] = ()  # replaces NCCL's own choice where a rule fits

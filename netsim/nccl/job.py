@@ -23,7 +23,7 @@ from netsim.nccl.graph_xml import GraphFile, graphs_of
 from netsim.nccl.node import NodeView, communicator, search_node
 from netsim.nccl.p2p import Rounds, Sends, rounds_of, sends_of
 from netsim.nccl.paths import PathTable, p2p_level, reaches_directly
-from netsim.nccl.system import with_latency, with_nics
+from netsim.nccl.system import with_nics
 from netsim.topology.cluster import Cluster, usual_fabric
 from netsim.topology.config import ClusterConfig, Override
 from netsim.topology.fabrics.config import SingleSwitch
@@ -243,7 +243,7 @@ def nodes_of(
         if key not in views:
             there = with_nics(node_system(cluster, number), transport, settings)
             if stated:
-                there = with_latency(there, stated)
+                there = there.with_ports(partial(replace, latency=stated))
             system = _taking_part(there, places)
             views[key] = _searched(system, len(ranks) > 1, version, chosen, graphs)
         found.append(NodeLayout(tuple(here), views[key]))
@@ -360,16 +360,6 @@ class Wiring:
         turns = [channel % searched for channel in range(self.comm.n_channels)]
         return Chains(tuple(orders[turn] for turn in turns), tuple(doors[turn] for turn in turns))
 
-    @property
-    def link(self) -> str:
-        """The usual kind of link inside nodes."""
-        return self._links[0]
-
-    @property
-    def links(self) -> Mapping[Pair, str]:
-        """The exceptions, by source and destination."""
-        return self._links[1]
-
     @cached_property
     def ring_routes(self) -> Mapping[Hop, str]:
         """The ways of rings between nodes."""
@@ -388,8 +378,8 @@ class Wiring:
         return connect.laid_out(rings, trees, self.seats, self.comm.n_channels)
 
     @cached_property
-    def _links(self) -> tuple[str, Mapping[Pair, str]]:
-        # What joins ranks of one node: the most frequent kind, and all pairs of another.
+    def links(self) -> tuple[str, Mapping[Pair, str]]:
+        """What joins ranks of one node: the most frequent kind, and all pairs of another."""
         kinds = [link_kinds(self.comm, view) for view in self.views]
         count = Counter(kind for pairs in kinds for kind in pairs.values())
         usual = count.most_common(1)[0][0] if count else "nvlink"

@@ -4,15 +4,15 @@ Made from the values of a topology file. The order of nodes and links decides ti
 follows NCCL's: faster links first, the way up the PCIe tree last. Paths are found in `paths`."""
 
 from collections.abc import Collection
-from dataclasses import field, replace
+from dataclasses import field
 from itertools import permutations
 from typing import Literal
 
 from netsim.base.errors import InputError
 from netsim.base.values import dataclass
-from netsim.nccl.environment import NicNames, Settings, VariableError
+from netsim.nccl.environment import Settings, VariableError
 from netsim.nccl.facts import Facts, step_value
-from netsim.topology.foreign.nccl_xml import XmlCpu, XmlGpu, XmlNet, XmlNic, XmlPci, XmlSystem
+from netsim.topology.foreign.nccl_xml import XmlCpu, XmlGpu, XmlNet, XmlPci, XmlSystem
 
 NodeKind = Literal["GPU", "PCI", "NVS", "CPU", "NIC", "NET"]
 LinkKind = Literal["LOC", "NVL", "C2C", "PCI", "SYS", "NET"]
@@ -276,30 +276,14 @@ def with_nics(system: XmlSystem, transport: str, settings: Settings) -> XmlSyste
     names = settings.interfaces if sockets else settings.hcas
     if names is None:
         return system
-    there = [_shown(net, sockets) for pci in system.pcis() for nic in pci.nics for net in nic.nets]
-    changed = system.changed(lambda pci: _kept(pci, names, sockets))
-    if there and not any(nic.nets for pci in changed.pcis() for nic in pci.nics):
+    there = [_shown(net, sockets) for net in system.nets()]
+    changed = system.with_ports(
+        lambda net: net if names.admit(_shown(net, sockets), net.port) else None
+    )
+    if there and not any(changed.nets()):
         known = ", ".join(dict.fromkeys(there))
         raise VariableError(variable, f"it names none of the NICs {known}")
     return changed
-
-
-def with_latency(system: XmlSystem, microseconds: float) -> XmlSystem:
-    """The system whose NICs' plugin states a latency."""
-
-    def stated(pci: XmlPci) -> XmlPci:
-        nics = (tuple(replace(net, latency=microseconds) for net in nic.nets) for nic in pci.nics)
-        return replace(pci, nics=tuple(map(XmlNic, nics)))
-
-    return system.changed(stated)
-
-
-def _kept(pci: XmlPci, names: NicNames, sockets: bool) -> XmlPci:
-    nics = (
-        XmlNic(tuple(net for net in nic.nets if names.admit(_shown(net, sockets), net.port)))
-        for nic in pci.nics
-    )
-    return replace(pci, nics=tuple(nic for nic in nics if nic.nets))
 
 
 def _shown(net: XmlNet, sockets: bool) -> str:

@@ -226,8 +226,7 @@ def net_overhead_us(comm: Communicator) -> float:
 
 SIMPLE_ONLY = ("CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
 
-NVLS_INTEGERS_AND_HALVES = ("int32", "uint32", "int64", "uint64", "half", "bfloat16")
-NVLS_SUM_ONLY = ("float", "double")
+NVLS_SUMS = ("int32", "uint32", "int64", "uint64", "half", "bfloat16", "float", "double")
 
 
 def refusal(
@@ -241,19 +240,6 @@ def refusal(
         or (rule(comm, function) if rule else "")
         or (_ll128(comm, function, algorithm) if protocol == "LL128" else "")
     )
-
-
-def call_refusal(
-    comm: Communicator, function: Function, algorithm: Algorithm, data_type: str, reduction: str
-) -> str:
-    """Why this call's data type or reduction rules the algorithm out, or an empty text."""
-    if algorithm in ("NVLS", "NVLSTree") and function != "AllGather":
-        some = ("sum", "min", "max") if data_type in NVLS_INTEGERS_AND_HALVES else ("sum",)
-        able = data_type in NVLS_INTEGERS_AND_HALVES + NVLS_SUM_ONLY and reduction in some
-        return "" if able else f"NVLink SHARP cannot reduce {data_type} by {reduction}"
-    if algorithm == "PAT" and function == "ReduceScatter" and reduction in ("avg", "mulsum"):
-        return f"PAT has no {reduction} reduction"
-    return ""
 
 
 def not_made(
@@ -389,7 +375,7 @@ def _pat(comm: Communicator, function: Function) -> str:
         return "PAT needs exactly one rank a node"
     if comm.min_cc < 60:
         return "PAT needs GPUs of compute capability 6.0 or newer"
-    return "PAT does not work with device offload networks" if comm.offload_network else ""
+    return ""
 
 
 def _no_graph(comm: Communicator, algorithm: Algorithm) -> str:
@@ -432,7 +418,6 @@ class Call:
     function: Function
     nbytes: int
     data_type: str = "float"
-    reduction: str = "sum"
     n_pipe_ops: int = 1  # collectives of its group that share a channel
     registered: bool = False
 
@@ -569,9 +554,10 @@ def time_us(comm: Communicator, call: Call, cost: Cost) -> float:
 
 
 def _timed(comm: Communicator, call: Call, cost: Cost) -> TimedCost:
-    disabled = cost.disabled or call_refusal(
-        comm, call.function, cost.algorithm, call.data_type, call.reduction
-    )
+    disabled, adds_up = cost.disabled, call.function != "AllGather"
+    switched = cost.algorithm in ("NVLS", "NVLSTree")
+    if not disabled and switched and adds_up and call.data_type not in NVLS_SUMS:
+        disabled = f"NVLink SHARP cannot reduce {call.data_type} by sum"
     if not disabled and cost.bandwidth == 0:
         disabled = "NCCL rates its bandwidth as 0"
     return TimedCost(cost, None if disabled else time_us(comm, call, cost), disabled)

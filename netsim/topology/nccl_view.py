@@ -5,6 +5,7 @@ Bus ids are made up (switches 10, 11, …, NICs 40 on, GPUs 80 on, in PCI domain
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from netsim.topology.cluster import Cluster
 from netsim.topology.foreign import nccl_xml
@@ -42,15 +43,10 @@ def node_system(cluster: Cluster, node: int) -> nccl_xml.XmlSystem:
         host = cluster.hosts[int(cluster.host_class[number])]
         cpus += host_system(host, place, rank).cpus
         rank += len(host.gpus)
-    layout = cluster.topology.layout
+    system, layout = nccl_xml.XmlSystem(tuple(cpus)), cluster.topology.layout
     if (layout.reduces & (layout.kinds == NODE_KINDS.index("switch"))).any():
-        cpus = [replace(cpu, pcis=tuple(_collective(pci) for pci in cpu.pcis)) for cpu in cpus]
-    return nccl_xml.XmlSystem(tuple(cpus))
-
-
-def _collective(pci: nccl_xml.XmlPci) -> nccl_xml.XmlPci:
-    nics = (nccl_xml.XmlNic(tuple(replace(net, coll=True) for net in nic.nets)) for nic in pci.nics)
-    return replace(pci, nics=tuple(nics), pcis=tuple(_collective(below) for below in pci.pcis))
+        return system.with_ports(partial(replace, coll=True))
+    return system
 
 
 def _cpu(host: Host, domain: int, host_number: int, first_rank: int) -> nccl_xml.XmlCpu:

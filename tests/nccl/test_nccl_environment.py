@@ -255,8 +255,7 @@ def test_every_disabled_entry_says_why():
 def test_data_types_that_the_switch_cannot_reduce():
     comm = comm_with("h100_8nic", 1)
     assert choose(comm, Call("AllReduce", GIB)).algorithm == "NVLS"
-    assert choose(comm, Call("AllReduce", GIB, "float", "max")).algorithm == "Ring"
-    assert choose(comm, Call("AllReduce", GIB, "bfloat16", "max")).algorithm == "NVLS"
+    assert choose(comm, Call("AllReduce", GIB, "bfloat16")).algorithm == "NVLS"
     assert choose(comm, Call("AllReduce", GIB, "int8")).algorithm == "Ring"
 
 

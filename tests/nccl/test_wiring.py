@@ -76,8 +76,8 @@ def check(found):
         assert len(routes) == len(ways)
         assert all(routes.get(hop, "inside") == ways.get(hop, "inside") for hop in hops)
     link, links = plain_links(found.comm, nodes)
-    assert (wiring.link, dict(wiring.links)) == (link, links)
-    assert len(wiring.links) == len(links)
+    assert (wiring.links[0], dict(wiring.links[1])) == (link, links)
+    assert len(wiring.links[1]) == len(links)
     assert wiring.nvls.ranks == plain_heads(nodes, "nvls")
     assert wiring.direct.ranks == plain_heads(nodes, "collnet_direct")
     home = {rank: number for number, node in enumerate(nodes) for rank in node.ranks}

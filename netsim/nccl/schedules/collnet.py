@@ -341,7 +341,7 @@ def collnet_direct(collective: Collective, plan: Plan) -> Schedule:
     nodes = plan.nodes
     groups = [output.builder.group(same) for same in zip(*plan.heads, strict=True)]
     widest, heads = max(len(ranks) for ranks in nodes), len(plan.heads[0])
-    for work, multiplicity in folded(plan, dict.fromkeys((w.channel for w in plan.work), 0)):
+    for work, multiplicity in folded(plan, switch_keys(plan)):
         cut = loop_segments(collective, work, heads, plan.slots, ALIGNMENT)
         channel = PlannedChannel(plan, work.channel, multiplicity)
 
@@ -483,7 +483,7 @@ def network_blocks(collective: Collective, plan: Plan) -> Schedule:
     across = [output.builder.group(same) for same in zip(*plan.heads, strict=True)]
     kind, nodes = _Switched if switched else _Direct, plan.nodes
     regions = 2 * len(nodes) + collective.ranks * len(nodes[0])
-    for work, multiplicity in folded(plan, dict.fromkeys((w.channel for w in plan.work), 0)):
+    for work, multiplicity in folded(plan, switch_keys(plan)):
         channel = PlannedChannel(plan, work.channel, multiplicity)
 
         def turn(channel: PlannedChannel = channel) -> Turn:

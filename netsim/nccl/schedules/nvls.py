@@ -274,13 +274,8 @@ def nvls_tree(collective: Collective, plan: Plan) -> Schedule:
 
 
 def crown_keys(plan: Plan) -> dict[int, object]:
-    """What tells channels apart: which of the trees they have, and the ways along it."""
-    return {w.channel: (w.channel % 2, _routes(plan, w.channel)) for w in plan.work}
-
-
-def _routes(plan: Plan, channel: int) -> tuple[tuple[object, str], ...]:
-    ways = ((pair, way) for (number, *pair), way in plan.routes.items() if number == channel)
-    return tuple(sorted((tuple(pair), way) for pair, way in ways))
+    """What tells channels apart: which of the trees they have."""
+    return {w.channel: w.channel % 2 for w in plan.work}
 
 
 @dataclass

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.nccl.schedules import writing
+from netsim.nccl.schedules.nvls import switch_keys
 from netsim.nccl.schedules.plan import Plan, Work, folded
 from netsim.nccl.schedules.primitives import Pass, PlannedChannel, RowKind
 from netsim.schedule.schedule import (
@@ -33,15 +34,7 @@ def pat(collective: Collective, plan: Plan) -> Schedule:
     if len(set(plan.node)) < len(plan.node):
         raise ValueError("PAT: expected one rank a node")
     output = writing.Output(collective, places=plan.places)
-    ways = {
-        work.channel: tuple(
-            sorted(
-                (tuple(pair), way) for (c, *pair), way in plan.routes.items() if c == work.channel
-            )
-        )
-        for work in plan.work
-    }
-    for work, multiplicity in folded(plan, ways):
+    for work, multiplicity in folded(plan, switch_keys(plan)):
         channel = PlannedChannel(plan, work.channel, multiplicity)
         together = blocks_together(plan, work, collective)
         turns = -(-(collective.ranks // 2) // together)  # nearest neighbours pass most blocks

@@ -52,13 +52,13 @@ class Plan:
     are each node's ranks from the head on, by channel. `doors` are the NICs by which data goes to
     switches of the network that reduce: by head, or of chains by channel. `link` is what joins
     ranks of one node (nvlink, pcie, shm), `links` the exceptions by (source, destination); `routes`
-    are the ways by (channel, source, destination). `direct`: ranks write straight into each other's
-    output. `registered`: the switch reads and writes the user's buffers. `slots` is the depth of a
-    FIFO. `fold`: equal channels become one row of their number; `symmetry`: what else is written
-    down once; `places`: rows say where their data lies, which only checks and pictures ask for.
-    `hops`: chunks go only so many ranks far in rings (0: all the way), which moves less than the
-    call does, but shows what every hop adds. `memo` keeps what other sizes need again; it belongs
-    to one communicator."""
+    are the ways by (channel, source, destination), `far` that between nodes where none is there.
+    `direct`: ranks write straight into each other's output. `registered`: the switch reads and
+    writes the user's buffers. `slots` is the depth of a FIFO. `fold`: equal channels become one row
+    of their number; `symmetry`: what else is written down once; `places`: rows say where their data
+    lies, which only checks and pictures ask for. `hops`: chunks go only so many ranks far in rings
+    (0: all the way), which moves less than the call does, but shows what every hop adds. `memo`
+    keeps what other sizes need again; it belongs to one communicator."""
 
     algorithm: str
     protocol: Protocol
@@ -74,6 +74,7 @@ class Plan:
     link: str = "nvlink"
     links: Mapping[tuple[int, int], str] = field(default_factory=dict)
     routes: Mapping[tuple[int, int, int], str] = field(default_factory=dict)
+    far: str = NET
     direct: bool = False
     registered: bool = False
     slots: int = SLOTS
@@ -110,7 +111,8 @@ class Plan:
 
     def route_of(self, channel: int, src: int, dst: int) -> str:
         """The way of a hop through the topology."""
-        own = WAYS.get(self.link_of(src, dst), "")
+        apart = self.node[src] != self.node[dst]
+        own = self.far if apart else WAYS.get(self.link_of(src, dst), "")
         return self.routes.get((channel, src, dst), own)
 
 

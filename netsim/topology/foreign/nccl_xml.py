@@ -339,6 +339,15 @@ class XmlSystem:
         cpus = (replace(cpu, pcis=tuple(made(pci) for pci in cpu.pcis)) for cpu in self.cpus)
         return replace(self, cpus=tuple(cpus))
 
+    def with_ports(self, change: Callable[[XmlNet], XmlNet | None]) -> "XmlSystem":
+        """The system with the network ports below PCI as `change` makes them (None: without)."""
+
+        def made(pci: XmlPci) -> XmlPci:
+            ports = (tuple(filter(None, map(change, nic.nets))) for nic in pci.nics)
+            return replace(pci, nics=tuple(XmlNic(nets) for nets in ports if nets))
+
+        return self.changed(made)
+
     def gpus(self) -> Iterator[XmlGpu]:
         """Every GPU, in the order of the file."""
         return (pci.gpu for pci in self.pcis() if pci.gpu is not None)
