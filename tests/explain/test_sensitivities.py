@@ -10,6 +10,7 @@ import pytest
 from netsim.cell.explained import explained_run
 from netsim.cell.prepare import prepare
 from netsim.cli.explain import explain_lines
+from netsim.explain.what_if import Answer
 from netsim.scenario.cells import expand
 from netsim.yamlio.read import parse_source
 
@@ -186,3 +187,26 @@ def test_where_sharing_has_anomalies_no_slope_is_offered() -> None:
 @pytest.mark.parametrize("name", PLAIN)
 def test_plain_scenes_have_no_anomalies(name: str) -> None:
     assert not any(one["anomalous"] for one in found(name)["parameters"])
+
+
+USUAL = {"better": 0.995, "worse": 1.005, "swing": (0.95, 1.05), "ideal": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("changed", "anomalous"),
+    [
+        ({}, False),
+        ({"better": 1.002, "worse": 1.003}, True),
+        ({"swing": (1.002, 1.05)}, True),
+        ({"ideal": 1.002}, True),
+        ({"better": 0.9985, "worse": 0.998}, True),
+        ({"swing": (0.95, 0.998)}, True),
+        ({"better": 0.98}, True),
+        ({"swing": (0.95, 1.13)}, True),
+        ({"worse": None}, False),
+        ({"better": 1.0005, "worse": 0.9995, "ideal": 1.0005}, False),
+    ],
+)
+def test_what_no_single_path_answers_is_an_anomaly(changed: dict, anomalous: bool) -> None:
+    answer = Answer(None, 0.5, **USUAL | changed)  # type: ignore[arg-type]
+    assert answer.anomalous(1.0) is anomalous

@@ -163,6 +163,8 @@ def test_a_version_before_the_modelled_ones_is_taken_as_the_oldest_and_told(tmp_
     [
         ("", "no row has a time"),
         ("8,2,float,sum,-1,-20,,,,,\n", "expected microseconds above 0, got -20"),
+        ("8,2,float,sum,-1,0.0,,,,,\n", "expected microseconds above 0, got 0.0"),
+        ("8,2,float,sum,-1,inf,,,,,\n", "expected microseconds above 0, got inf"),
         ("8,2,float,sum,-1,abc,,,,,\n", "expected microseconds, got 'abc'"),
         ("8,2,float\n", "expected 11 values, got 3"),
         ("8.5,2,float,sum,-1,20,,,,,\n", "expected a whole number, got '8.5'"),

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
+from netsim.cell.answer import checked_cells
+from netsim.cell.prepare import prepare
 from netsim.cli import log_questions
 from netsim.cli.log_questions import Question, question_of
-from netsim.cli.questions import Given
+from netsim.cli.questions import Given, asked
 from netsim.measured import compare as comparing
 from netsim.measured.hypotheses import explanations
 from netsim.measured.index import proposal_of
-from netsim.measured.logs import Device, LogRun, parse_log, read_log
+from netsim.measured.logs import Device, LogRun, Measured, parse_log, read_log
 from netsim.measured.training import ComparedStep, Published, error
 from netsim.results.row import Row
 from netsim.yamlio.read import parse_source
@@ -53,6 +55,16 @@ def test_a_log_of_netsim_itself_has_no_error(
     first = (out / "results.csv").read_text().splitlines()[1].split(",")
     assert float(first[header.index("measured_time_us")]) > 0
     assert abs(float(first[header.index("error_pct")])) < 1
+
+
+def test_a_row_that_is_compared_has_the_bandwidths_of_its_time() -> None:
+    source = asked("h100-x4", "all_reduce", Given(sizes="1M")).source
+    measured, ready = Measured(1 << 20, out_of_place=50e-6), prepare(checked_cells(source)[0])
+    row = comparing._row(ready, measured, "all_reduce")
+    assert row.algbw_GBps == pytest.approx((1 << 20) / row.time_us / 1e3)
+    assert row.busbw_GBps == pytest.approx(1.5 * row.algbw_GBps)
+    assert row.error_pct == pytest.approx(100 * (row.time_us / 50 - 1))
+    assert row.time_low_us < row.time_us < row.time_high_us
 
 
 def test_beyond_the_tolerance_is_exit_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -200,3 +200,16 @@ def test_the_collective_is_asked_for_where_nothing_tells_it(tmp_path: Path) -> N
     assert read_log(tmp_path / "x.log", "alltoall")[0].collective == "alltoall"
     (tmp_path / "y.log").write_text(f"{NEW}\n{ROW}\n")
     assert read_log(tmp_path / "y.log")[0].collective == "all_reduce"
+
+
+@pytest.mark.parametrize(
+    "values",
+    ["50.00 20.97 36.70 49.00 21.40 37.45", "50.00 20.97 36.70 0 49.00 21.40 37.45 0",
+     "50.00 20.97 36.70 0"],
+)  # fmt: skip
+@pytest.mark.parametrize("root", ["", "3"])
+def test_without_a_header_roots_are_told_by_how_many_values_there_are(values, root):
+    found = one(START.replace("all_reduce", "broadcast"), f" 1048576 262144 float {root} {values}")
+    (row,) = found.rows
+    assert row.out_of_place == pytest.approx(50e-6)
+    assert row.root == int(root or -1)
