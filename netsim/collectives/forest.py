@@ -325,9 +325,6 @@ def packed(
 ) -> Schedule:
     """Trees that fill the links, in `chunks` pieces or in `chunk_bytes` each."""
     n, given = collective.ranks, (chunks, chunk_bytes)
-    if n > MOST_PACKED:
-        message = f"forest packs trees for up to {MOST_PACKED} ranks, not {n}; synth takes more"
-        raise CollectiveError("algorithm", message)
     size, pieces = collective.element_bytes, 0
     if given != (None, None):
         pieces = piece_count(collective.count, size, *given)
@@ -360,10 +357,11 @@ ON_LINKS: dict[str, Callable[..., Schedule]] = {"forest": packed, "synth": searc
 # of ways that share links are those of a linear program whose cuts are found one by one; trees
 # are then grown hop by hop, each as wide as leaves enough for all others.
 
-MOST_PACKED = 64  # ranks: of more it takes minutes
-LEAST_PIECE, MOST_PIECES, MOST_ROWS = 1 << 16, 1024, 3 << 17  # of a pipeline by default
+EXACT, MOST_PACKED = 16, 64  # ranks: of more it takes seconds, and minutes
+LEAST_PIECE, MOST_PIECES, MOST_ROWS = 1 << 16, 1024, 3 << 19  # of a pipeline by default
 MULTIPLES = (*range(1, 17), 20, 24, 28, 32, 48, 64)  # trees of a root, the fewest that lose least
 LOSSES = (1e-6, 0.002, 0.004, 0.008, 0.02, 0.1, 0.4)  # part of all rates that may be left unused
+STARS, FEW = 256, 0.005  # of a root, in a mixture; the part that is worth its own
 UNITS = 2**26  # of what all roots send together, in flows
 Group = tuple[list[int], int, list[int]]  # trees that are equal: ranks, how many, ways
 
@@ -396,25 +394,36 @@ def _short(links: Links, supply: Ints, rates: Ints) -> list[Sides]:
     return [side[:n] for value, side in found if value < supply.sum()]
 
 
-def _rates(links: Links, supply: Ints) -> tuple[float, list[Floats]]:
-    """The best rate of a root, and rates of ways that allow it: those in which all ways have a
-    part, if these do, and those of a corner, of few ways."""
+def _best(links: Links, supply: Ints, cuts: Sequence[Sides]) -> Floats:
+    """Rates of ways, few of them, with which a root's is best where only some cuts bind, and that;
+    of the fastest link."""
     ways, src, dst = len(links.src), np.array(links.src), np.array(links.dst)
     draws = [(link, way, part) for way, over in enumerate(links.over) for link, part in over]
     link, way, part = (np.array(column) for column in zip(*draws, strict=True))
     sparse, rate = scipy_part("sparse"), np.array(links.rate) / max(links.rate[one] for one in link)
     use = sparse.csr_array((part, (link, way)), shape=(len(rate), ways))
-    equal = np.full(ways, np.inf)
-    np.minimum.at(equal, way, (rate / np.maximum(use.sum(axis=1), 1e-300))[link])
+    over = np.array([np.where(cut[src] & ~cut[dst], -1.0, 0.0) for cut in cuts])
+    wanted = np.array([[float(supply[cut].sum())] for cut in cuts])
+    table = sparse.bmat([[use, None], [over, wanted]], format="csr")
+    most, gain = np.concatenate([rate, np.zeros(len(cuts))]), np.r_[np.zeros(ways), -1.0]
+    corner: Floats = scipy_part("optimize").linprog(gain, A_ub=table, b_ub=most).x
+    if not corner[-1] > 0:
+        raise CollectiveError("algorithm", "not all ranks are joined by links")
+    return corner
+
+
+def _rates(links: Links, supply: Ints) -> tuple[float, list[Floats]]:
+    """The best rate of a root, and rates of ways that allow it: those in which all ways have a
+    part, if these do, and those of a corner, of few ways."""
+    users, rate = np.zeros(len(links.rate)), np.array(links.rate)
+    for link, part in (one for over in links.over for one in over):
+        users[link] += part
+    used = [[link for link, _ in over] for over in links.over]
+    fastest = max(rate[link] for over in used for link in over)
+    equal = np.array([min(rate[over] / users[over]) for over in used]) / fastest
     cuts = [~one for one in np.eye(links.ranks, dtype=bool) if supply[~one].any()]
     while True:
-        over = np.array([np.where(cut[src] & ~cut[dst], -1.0, 0.0) for cut in cuts])
-        wanted = np.array([[float(supply[cut].sum())] for cut in cuts])
-        table = sparse.bmat([[use, None], [over, wanted]], format="csr")
-        most, gain = np.concatenate([rate, np.zeros(len(cuts))]), np.r_[np.zeros(ways), -1.0]
-        corner = scipy_part("optimize").linprog(gain, A_ub=table, b_ub=most).x
-        if not corner[-1] > 0:
-            raise CollectiveError("algorithm", "not all ranks are joined by links")
+        corner = _best(links, supply, cuts)
         unit, fitting = corner[-1] * supply.sum() / UNITS * (1 - 1e-5), list[Floats]()
         for rates in (equal, corner[:-1]):
             whole = np.minimum(rates / unit, UNITS).astype(np.int64)
@@ -438,6 +447,11 @@ def _packed(links: Links, supply: Ints) -> list[Group]:
             [way for way in stars[links.dst[first]] if links.dst[way] != roots[0]] for first in top
         ]
         return [(roots, 1, [first, *rest]) for first, rest in zip(top, below, strict=True)]
+    if n > EXACT and (known := _by_hosts(links, supply)):
+        return known
+    if n > MOST_PACKED:
+        message = f"forest packs trees for up to {MOST_PACKED} ranks, not {n}; synth takes more"
+        raise CollectiveError("algorithm", message)
     best, choices = _rates(links, supply)
     counts = sorted({*MULTIPLES, links.ranks - 1})
     for loss, trees, rates in product(LOSSES, counts, choices):
@@ -458,6 +472,60 @@ def _packed(links: Links, supply: Ints) -> list[Group]:
             ways.append(way)
         done.append((reached, width, ways))
     return done
+
+
+def _by_hosts(links: Links, supply: Ints) -> list[Group]:
+    """Stars: from each root to some ranks of every host, and from these to all others of that, in
+    the best mixture of one, two and all. A host is what the fastest ways join; no stars where that
+    is not each to each, or where cuts around ranks and hosts allow more."""
+    roots = np.flatnonzero(supply).tolist()
+    seconds = np.array([links.seconds(way) for way in range(len(links.src))])
+    slowest = np.lexsort((np.array(links.latency), seconds))[::-1].tolist()
+    way = {(links.src[k], links.dst[k]): k for k in slowest}  # of several the fastest
+    fast = [ends for ends, k in way.items() if seconds[k] <= seconds.min() * (1 + 1e-9)]
+    hosts = {tuple(sorted({r, *(b for a, b in fast if a == r)})) for r in range(links.ranks)}
+    if len(way) < links.ranks * (links.ranks - 1) or sum(map(len, hosts)) > links.ranks:
+        return []
+
+    def star(root: int, several: int) -> list[int]:
+        (own,) = (host for host in hosts if root in host)
+        ways, here = [way[root, rank] for rank in own if rank != root], own.index(root)
+        for host in sorted(hosts - {own}):
+            near = [way[root, host[(here + k) % len(host)]] for k in range(len(host))]
+            first = sorted(near, key=lambda k: float(seconds[k]))
+            heads = [links.dst[k] for k in first[:several]]
+            rest = [links.dst[k] for k in first[several:]]
+            ways += first[:several]
+            ways += [way[heads[k % several], rank] for k, rank in enumerate(rest)]
+        return ways
+
+    kinds = [[([root], 1, star(root, n)) for root in roots] for n in (1, 2, max(map(len, hosts)))]
+    lasts = np.array([_lasts(links, kind) for kind in kinds]).T
+    table = np.c_[lasts / lasts.max(), -np.ones(len(lasts))]
+    mixed = (
+        scipy_part("optimize")
+        .linprog([0, 0, 0, 1], table, np.zeros(len(lasts)), [[1, 1, 1, 0]], [1])
+        .x[:3]
+    )
+    widths = np.round(np.where(mixed < FEW, 0, mixed) * STARS).astype(int).tolist()
+    found = [
+        (r, w, ways) for w, kind in zip(widths, kinds, strict=True) if w for r, _, ways in kind
+    ]
+    around = [np.isin(np.arange(links.ranks), one) for one in (*hosts, *np.arange(links.ranks))]
+    cuts = [~one for one in around if supply[~one].any()]
+    rate = _best(links, supply, cuts)[-1] * max(
+        links.rate[k] for over in links.over for k, _ in over
+    )
+    return found if _lasts(links, found).max() * rate <= sum(widths) * (1 + LOSSES[3]) else []
+
+
+def _lasts(links: Links, groups: Sequence[Group]) -> Floats:
+    """Seconds of a byte of each root on every link."""
+    load = np.zeros(len(links.rate))
+    for _, width, ways in groups:
+        for link, part in (one for way in ways for one in links.over[way]):
+            load[link] += width * part
+    return load / links.rate
 
 
 def _next(links: Links, free: Ints, group: Group, others: list[Group]) -> tuple[int, int]:

@@ -1,5 +1,7 @@
 """Trees that fill links, and searches over time: right on any graph, and as fast as links allow."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from netsim.collectives.collective import ROOTED, CollectiveError, collective_of
 from netsim.collectives.forest import Links, links_of, mesh, packed, searched
 from netsim.collectives.table import ALGORITHMS, algorithm, build
 from netsim.collectives.verify import check_races, verify
-from netsim.engines import compiled, simpy
+from netsim.engines import compiled, engine, simpy
 from netsim.metrics.bound import limit_of
 from netsim.program.place import place
 from netsim.topology.graph import Sketch, Topology
@@ -189,10 +191,26 @@ def test_ways_through_other_ranks_and_dead_links_are_none() -> None:
             function(collective_of("all_gather", 3, 1024), links=apart)
 
 
+@pytest.mark.parametrize("hosts", [5])
+def test_stars_over_hosts_come_near_the_limit(hosts: int) -> None:
+    """Of few hosts some go over NICs more than once, as GPUs take less from within."""
+    graph = nodes(hosts, 8)
+    gpus = np.arange(8 * hosts, dtype=np.int32)
+    small = collective_of("reduce_scatter", 8 * hosts, 8 * hosts * 16)
+    made = packed(small, links=links_of(graph, gpus))
+    verify(made, small)
+    check_races(made, small)
+    large = collective_of("all_gather", 8 * hosts, 2**31)
+    made = packed(large, links=links_of(graph, gpus))
+    least = limit_of(graph, gpus, "all_gather", 2**31 / 8 / hosts).bandwidth
+    found = engine.simulate(place(made, graph)).makespan
+    assert least <= found <= 1.015 * least
+
+
 def test_what_cannot_be_is_refused() -> None:
     large = collective_of("all_gather", 65, 65 * 16)
     with pytest.raises(CollectiveError, match=r"up to 64 ranks, not 65; synth takes more"):
-        packed(large)
+        packed(large, links=replace(mesh(65), rate=(2.0, *[1.0] * (65 * 64 - 1))))
     with pytest.raises(CollectiveError, match="ways are listed between up to 128 ranks, not 130"):
         links_between(ring(130, 1e9))
     with pytest.raises(CollectiveError, match="seed: expected a whole number from 0 up, got 'x'"):
