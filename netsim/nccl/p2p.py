@@ -4,7 +4,9 @@ Every rank walks the same rounds, so that sends and receives of one round match.
 sends as many groups and as many places further on as the order of both says."""
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from math import ceil, gcd
 from typing import Any
 
@@ -195,6 +197,11 @@ class P2pWork:
     chunk: int
     protocol: str
 
+    def shorter(self, loops: int) -> "P2pWork":
+        """The same with so many loops less of every part."""
+        parts = (part - loops * self.chunk if part else 0 for part in self.parts)
+        return replace(self, parts=tuple(parts))
+
 
 def p2p_channels(
     table: PathTable, n_channels: int, n_ranks: int, facts: Facts, settings: Settings = NO_SETTINGS
@@ -249,33 +256,6 @@ def p2p_chunk(table: PathTable, n_nodes: int, settings: Settings = NO_SETTINGS) 
     return settings.p2p_nvl_chunk if nvlinks else settings.p2p_pci_chunk
 
 
-def p2p_work(
-    nbytes: int,
-    base: int,
-    channels: P2pChannels,
-    chunk: int,
-    *,
-    n_nodes: int,
-    over_network: bool,
-    settings: Settings = NO_SETTINGS,
-) -> P2pWork:
-    """The parts of one send or receive of `nbytes` whose round starts at channel `base`."""
-    able = not over_network or settings.p2p_net_ll
-    count = channels.used(nbytes, chunk, several_nodes=n_nodes > 1)
-    counted = {"part": 1, "channels": count, "most_channels": channels.per_peer}[channels.ll_by]
-    whole = ceil(nbytes / count) if channels.ll_by == "part" else nbytes
-    protocol = "LL" if able and whole <= settings.p2p_ll_threshold * counted else "Simple"
-    if protocol == "LL" and channels.ll_by == "most_channels":
-        count = channels.used(nbytes, LL_STEP, several_nodes=n_nodes > 1)
-    if over_network and protocol == "Simple":
-        chunk = chunk // 4 if nbytes < chunk else chunk // 2 if nbytes < 8 * chunk else chunk
-    size = -(-ceil(nbytes / count) // PART_ALIGNMENT) * PART_ALIGNMENT
-    starts = [min(number * size, nbytes) for number in range(count + 1)]
-    parts = tuple(end - start for start, end in zip(starts, [*starts[1:-1], nbytes], strict=False))
-    places = tuple((base + number) % channels.total for number in range(count))
-    return P2pWork(parts, places, chunk, protocol)
-
-
 def _power_of_two(number: int) -> int:
     return 1 << max(0, number - 1).bit_length()
 
@@ -287,17 +267,23 @@ class Sends:
     channels: P2pChannels
     chunk: int
 
-    def work(self, nbytes: int, first: int, rounds: Rounds, *, over_network: bool) -> P2pWork:
-        """The parts of one send whose round begins at a channel."""
-        return p2p_work(
-            nbytes,
-            first,
-            self.channels,
-            self.chunk,
-            n_nodes=rounds.n_nodes,
-            over_network=over_network,
-            settings=rounds.settings,
-        )
+    def work(self, nbytes: int, base: int, rounds: Rounds, *, over_network: bool) -> P2pWork:
+        """The parts of one send or receive of `nbytes` whose round starts at channel `base`."""
+        channels, chunk, settings = self.channels, self.chunk, rounds.settings
+        able, several = not over_network or settings.p2p_net_ll, rounds.n_nodes > 1
+        count = channels.used(nbytes, chunk, several_nodes=several)
+        counted = {"part": 1, "channels": count, "most_channels": channels.per_peer}[channels.ll_by]
+        whole = ceil(nbytes / count) if channels.ll_by == "part" else nbytes
+        protocol = "LL" if able and whole <= settings.p2p_ll_threshold * counted else "Simple"
+        if protocol == "LL" and channels.ll_by == "most_channels":
+            count = channels.used(nbytes, LL_STEP, several_nodes=several)
+        if over_network and protocol == "Simple":
+            chunk = chunk // 4 if nbytes < chunk else chunk // 2 if nbytes < 8 * chunk else chunk
+        size = -(-ceil(nbytes / count) // PART_ALIGNMENT) * PART_ALIGNMENT
+        bounds = [*(min(number * size, nbytes) for number in range(count)), nbytes]
+        parts = tuple(end - start for start, end in pairwise(bounds))
+        places = tuple((base + number) % channels.total for number in range(count))
+        return P2pWork(parts, places, chunk, protocol)
 
 
 def sends_of(comm: Communicator, tables: Sequence[PathTable]) -> Sends:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import ceil, gcd
 
-from netsim.nccl.p2p import BATCH, alternating_order, p2p_work, quadratic_order
+from netsim.nccl.p2p import BATCH, Sends, alternating_order, quadratic_order, rounds_of
 
 
 @dataclass(frozen=True)
@@ -37,21 +37,14 @@ def plain_transfers(c, nodes, channels, chunk, facts, settings):
     """All sends, by source (pairs: as they are given)."""
     home = {rank: number for number, ranks in enumerate(nodes) for rank in ranks}
     peers = {rank: plain_peers(nodes, rank, facts, settings) for rank in range(c.ranks)}
-    found = []
+    found, rounds = [], rounds_of(nodes, facts, settings)
     for src, dst, offset, target, count in plain_messages(c):
         if not count or (c.in_place and src == dst):
             continue
         number = peers[src].index(dst)
         base = plain_channel(number, channels.total, nodes, settings)
-        work = p2p_work(
-            count * c.element_bytes,
-            base,
-            channels,
-            chunk,
-            n_nodes=len(nodes),
-            over_network=home[src] != home[dst],
-            settings=settings,
-        )
+        nbytes, apart = count * c.element_bytes, home[src] != home[dst]
+        work = Sends(channels, chunk).work(nbytes, base, rounds, over_network=apart)
         made = (work.parts, work.channels, work.chunk, work.protocol, number // BATCH)
         found.append(Transfer(src, dst, offset, target, *made))
     return found

@@ -7,11 +7,11 @@ from netsim.nccl.environment import Settings
 from netsim.nccl.facts import Version, facts_of
 from netsim.nccl.p2p import (
     P2pChannels,
+    Sends,
     alternating_order,
     first_channels,
     p2p_channels,
     p2p_chunk,
-    p2p_work,
     quadratic_order,
     rounds_of,
 )
@@ -19,6 +19,7 @@ from tests.nccl.nccl_nodes import node_of, searched_communicator
 
 NEW, MIDDLE, OLD = facts_of(), facts_of(Version(2, 25)), facts_of(Version(2, 19))
 KIB, MIB = 2**10, 2**20
+ONE, TWO = rounds_of([[0, 1]], NEW), rounds_of([[0], [1]], NEW)
 
 
 def test_orders():
@@ -96,28 +97,25 @@ def test_base_channels_spread_by_bit_reversal():
 
 
 def test_parts_of_one_operation():
-    channels = P2pChannels(32, 32, 4)
-    small = p2p_work(1000, 3, channels, 512 * KIB, n_nodes=1, over_network=False)
+    sends = Sends(P2pChannels(32, 32, 4), 512 * KIB)
+    small = sends.work(1000, 3, ONE, over_network=False)
     assert (small.parts, small.channels, small.protocol) == ((1000,), (3,), "LL")
-    middle = p2p_work(4 * MIB, 30, channels, 512 * KIB, n_nodes=1, over_network=False)
+    middle = sends.work(4 * MIB, 30, ONE, over_network=False)
     assert (middle.parts, middle.channels) == ((MIB,) * 4, (30, 31, 0, 1))
     assert middle.protocol == "Simple"
-    large = p2p_work(1024 * MIB, 0, channels, 512 * KIB, n_nodes=1, over_network=False)
+    large = sends.work(1024 * MIB, 0, ONE, over_network=False)
     assert len(large.parts) == 32
-    uneven = p2p_work(MIB + 1, 0, channels, 512 * KIB, n_nodes=1, over_network=False)
+    uneven = sends.work(MIB + 1, 0, ONE, over_network=False)
     assert sum(uneven.parts) == MIB + 1
     assert all(part % 4096 == 0 for part in uneven.parts[:-1])
 
 
 def test_network_parts_have_small_chunks_and_no_ll():
-    channels, chunk = P2pChannels(16, 4, 1), 128 * KIB
-    works = [
-        p2p_work(size, 0, channels, chunk, n_nodes=2, over_network=True)
-        for size in (KIB, MIB - 1, 64 * MIB)
-    ]
+    sends = Sends(P2pChannels(16, 4, 1), 128 * KIB)
+    works = [sends.work(size, 0, TWO, over_network=True) for size in (KIB, MIB - 1, 64 * MIB)]
     assert [work.chunk for work in works] == [32 * KIB, 64 * KIB, 128 * KIB]
     assert {work.protocol for work in works} == {"Simple"}
     assert [len(work.parts) for work in works] == [1, 4, 4]
-    chosen = Settings(p2p_net_ll=True)
-    work = p2p_work(KIB, 0, channels, chunk, n_nodes=2, over_network=True, settings=chosen)
+    chosen = rounds_of([[0], [1]], NEW, Settings(p2p_net_ll=True))
+    work = sends.work(KIB, 0, chosen, over_network=True)
     assert work.protocol == "LL"

@@ -169,7 +169,6 @@ def folded(plan: Plan, keys: Mapping[int, object]) -> list[tuple[Work, int]]:
 
 Ints = NDArray[np.int64]
 Messages = tuple[Ints, Ints, Ints, Ints, Ints]
-Change = Callable[[P2pWork], P2pWork]
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,12 +187,12 @@ class Columns:
 
 @dataclass(frozen=True)
 class Transfers:
-    """All sends of a collective as NCCL plans them. `changes` are made to the parts of each."""
+    """All sends of a collective as NCCL plans them; each part has so many loops `less`."""
 
     collective: Collective
     rounds: Rounds
     sends: Sends
-    changes: tuple[Change, ...] = ()
+    less: int = 0
 
     @cached_property
     def columns(self) -> Columns:
@@ -216,7 +215,9 @@ class Transfers:
         kinds = (count * self.collective.element_bytes, first, self.rounds.crosses(src, dst))
         found, work = distinct_rows(kinds)
         works = tuple(
-            self._changed(self.sends.work(nbytes, base, self.rounds, over_network=bool(crosses)))
+            self.sends.work(nbytes, base, self.rounds, over_network=bool(crosses)).shorter(
+                self.less
+            )
             for nbytes, base, crosses in found
         )
         return Columns(src, dst, offset, target, number, work, works)
@@ -233,15 +234,6 @@ class Transfers:
         # Ranks of nodes of one size have the like to do.
         _, first = np.unique(self.rounds.seats.size, return_index=True)
         return list(self.of(self.rounds.seats.ranks[self.rounds.seats.start[first]]).works)
-
-    def changed(self, change: Change) -> "Transfers":
-        """The same with other parts."""
-        return replace(self, changes=(*self.changes, change))
-
-    def _changed(self, work: P2pWork) -> P2pWork:
-        for change in self.changes:
-            work = change(work)
-        return work
 
 
 def messages_of(c: Collective, ranks: Ints, *, to: bool = False) -> Messages:

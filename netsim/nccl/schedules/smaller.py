@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from netsim.base.memo import different
 from netsim.collectives.collective import Collective
 from netsim.nccl.connect import double_binary_tree
-from netsim.nccl.p2p import P2pWork
 from netsim.nccl.schedules.nvls import crown_keys, loop_segments, switch_keys
 from netsim.nccl.schedules.plan import Columns, Lane, Plan, Transfers, Work, lanes_of
 from netsim.nccl.schedules.primitives import link_kinds, routes
@@ -48,11 +47,11 @@ def shorter(collective: Collective, plan: Plan, loops: int) -> tuple[Collective,
         for one in plan.work
     )
     gone = sum(one.count for one in plan.work) - sum(one.count for one in work)
-    fewer = partial(_fewer, loops)
-    transfers = None if plan.transfers is None else plan.transfers.changed(fewer)
+    sends = plan.transfers
+    sends = None if sends is None else replace(sends, less=sends.less + loops)
     # Of sends, the plan alone says what is moved.
     less = replace(collective, count=collective.count - gone) if gone else collective
-    return less, replace(plan, work=work, transfers=transfers)
+    return less, replace(plan, work=work, transfers=sends)
 
 
 def _chunks_a_loop(collective: Collective, plan: Plan) -> int:
@@ -61,11 +60,6 @@ def _chunks_a_loop(collective: Collective, plan: Plan) -> int:
     if collective.name == "all_reduce" and plan.algorithm in SHARED_BY_HEADS:
         return len(plan.heads[0])
     return 1
-
-
-def _fewer(loops: int, work: P2pWork) -> P2pWork:
-    parts = tuple(part - loops * work.chunk if part else 0 for part in work.parts)
-    return replace(work, parts=parts)
 
 
 SWITCHED = ("NVLS", "NVLSTree")  # blocks of heads are of their own kind
