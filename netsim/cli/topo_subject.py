@@ -135,7 +135,8 @@ def _storage(path: Path) -> list[str]:
 
 ASTRA_READING = (
     "bandwidths in GB of 2^30 bytes as ASTRA-sim reads them, or of what a key gb_bytes (1e9) says; "
-    "switches pass data on as it comes; ASTRA-sim's congestion-aware network stores a chunk first"
+    "switches pass data on as it comes, or store a message first, as ASTRA-sim's congestion-aware "
+    "network does, where a key switching says store-and-forward"
 )
 
 

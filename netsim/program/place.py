@@ -46,7 +46,10 @@ def place(
     found = routes.distinct_ways(schedule, topology)
     laid = _known(ways, found)
     _refuse_unbounded(schedule, found, laid.paths.ptr)
-    return Program(schedule, found.path, laid.paths, laid.links, laid.gpus)
+    path, paths = found.path, laid.paths
+    if topology.stores:
+        path, paths = _stored(schedule, path, laid)
+    return Program(schedule, path, paths, laid.links, laid.gpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,29 @@ def _laid(ways: routes.Ways, found: routes.Distinct) -> _Laid:
         table,
         tuple(str(topology.gpus[int(d)]) for d in ways.device),
     )
+
+
+def _stored(
+    schedule: Schedule, path: NDArray[np.int32], laid: _Laid
+) -> tuple[NDArray[np.int32], Paths]:  # fmt: skip
+    """Paths by what goes over them, too: it takes its time on each link, and on one while it is
+    sent; what it waits for others there is that of one link only."""
+    paths, moving = laid.paths, np.flatnonzero(path >= 0)
+    owner = np.repeat(np.arange(len(paths)), np.diff(paths.ptr))
+    each, most = paths.weight / laid.links.capacity[paths.link], np.zeros(len(paths))
+    np.maximum.at(most, owner, each)
+    beyond = np.bincount(owner, each, len(paths)) - most
+    both = np.stack([path[moving], schedule.amount[moving]])
+    (old, amount), place = np.unique(both, axis=1, return_inverse=True)
+    old = old.astype(np.int64)
+    size = np.diff(paths.ptr)[old]
+    ptr = np.append(0, np.cumsum(size))
+    kept = np.arange(ptr[-1]) + np.repeat(paths.ptr[old] - ptr[:-1], size)
+    new = np.full(len(path), -1, np.int32)
+    new[moving] = place.ravel()
+    latency = paths.latency[old] + amount * beyond[old]
+    link, weight, active = paths.link[kept], paths.weight[kept], paths.active[kept]
+    return new, Paths(ptr, link, weight, active, latency)
 
 
 def _refuse_unbounded(schedule: Schedule, found: routes.Distinct, ptr: NDArray[np.int64]) -> None:

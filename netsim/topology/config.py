@@ -223,12 +223,16 @@ class Link(Model):
     both: bool = True
 
 
+Switching = Literal["cut-through", "store-and-forward"]
+
+
 class InlineGraph(Model):
-    """Nodes and links written out."""
+    """Nodes and links written out; whether a message passes a node as it comes, or once whole."""
 
     kind: Literal["inline"] = "inline"
     nodes: ListOf[Node]
     links: ListOf[Link] = ()
+    switching: Switching = "cut-through"
 
     @model_validator(mode="before")
     @classmethod
@@ -295,7 +299,8 @@ class InlineGraph(Model):
             if link.both:
                 graph.edge(link.head, link.tail, **given)
         gpus = tuple(node.name for node in self.nodes if node.kind == "gpu")
-        return Topology("graph", graph, gpus, StaticRouter())
+        stores = self.switching != "cut-through"
+        return Topology("graph", graph, gpus, StaticRouter(), stores=stores)
 
 
 GRAPHS = ("switch", "ring", "full-mesh", "torus")

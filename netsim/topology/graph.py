@@ -207,6 +207,7 @@ class Topology:
     capacities: Mapping[str, Floats] = field(default_factory=dict)
     changes: tuple[tuple[float, int, float], ...] = ()  # time, link, bandwidth
     slower: tuple[tuple[float, int, float], ...] = ()  # time, GPU, what is left of its rates
+    stores: bool = False  # whether a message is whole at each node before it goes on
 
     def __post_init__(self) -> None:
         if not self.gpus:

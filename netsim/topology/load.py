@@ -185,9 +185,10 @@ def graph_yaml(topology: Topology, name: str) -> str:
     known = set(topology.gpus)
     others = [node for node in topology.graph.nodes if node not in known]
     nodes = [_node(topology, node) for node in (*topology.gpus, *others)]
+    switching = {"switching": "store-and-forward"} if topology.stores else {}
     values = {
         "name": "".join(c if c.isalnum() or c in "._-" else "-" for c in name).lstrip("._-") or "x",
-        "cluster": {"graph": {"nodes": nodes, "links": links}},
+        "cluster": {"graph": {"nodes": nodes, "links": links, **switching}},
         "workload": {"collective": "all_reduce", "algorithm": "ring", "sizes": ["1MiB", "64MiB"]},
     }
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, width=120)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from netsim.base.files import preset_names
+from netsim.cell.answer import run
 from netsim.topology.config import InlineGraph
 from netsim.topology.foreign.formats import read_node_link
 from netsim.yamlio.read import read_source
@@ -247,3 +248,20 @@ def test_a_graph_with_one_way_and_half_duplex_links_keeps_them(capsys) -> None:
     once = read_node_link(Path("g.json").read_text(), "g.json")
     assert list(back.graph.edges(data=True)) == list(once.graph.edges(data=True))
     assert back.graph.nodes["a"]["forwards"]
+
+
+def test_switches_of_astra_sim_pass_data_on_or_store_it(capsys) -> None:
+    """A ring of n has n - 1 steps; in each, a message is whole at the switch before it goes on."""
+    one = "topology: [Switch]\nnpus_count: [4]\nbandwidth: [10]\nlatency: [0]\ngb_bytes: 1e9\n"
+    Path("cut.yml").write_text(one)
+    Path("stored.yml").write_text(one + "switching: store-and-forward\n")
+    took = {}
+    for name in ("cut", "stored"):
+        assert netsim(capsys, "topo", "import", f"{name}.yml").code == 0
+        given = ["workload.collective=all_gather", "workload.sizes=4MB"]
+        for engine in ("simpy", "compiled"):
+            (row,) = run(f"topologies/{name}.yaml", given, engine=engine)
+            took[name, engine] = row.time_us
+    assert took["cut", "simpy"] == pytest.approx(3 * 100)
+    assert took["stored", "simpy"] == pytest.approx(6 * 100)
+    assert took["stored", "compiled"] == pytest.approx(6 * 100)

@@ -20,7 +20,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from netsim.base.errors import InputError, ScenarioError, suggest
 from netsim.base.files import content_of
 from netsim.base.units import parse_bandwidth, parse_time
-from netsim.topology.config import NodeKind
+from netsim.topology.config import NodeKind, Switching
 from netsim.topology.foreign import infragraph, nccl, smi
 from netsim.topology.foreign.nccl_xml import parse_system
 from netsim.topology.graph import LINK_KINDS, Topology, empty_graph
@@ -49,6 +49,7 @@ class AstraNetwork(_Foreign):
     bandwidth: ListOf[Annotated[Figure, Field(gt=0)]]
     latency: ListOf[Figure]
     gb_bytes: Annotated[Figure, Field(gt=0)] = 2.0**30
+    switching: Switching = "cut-through"
 
     @model_validator(mode="after")
     def _equal_lengths(self) -> "AstraNetwork":
@@ -82,7 +83,8 @@ def read_astra(text: str, name: str) -> Topology:
                     graph.add_node(b, kind="switch", forwards=True)
                 graph.add_edge(a, b, **figures)
                 graph.add_edge(b, a, **figures)
-    return Topology(name, graph, tuple(f"gpu{n}" for n in range(count)), StaticRouter())
+    gpus, stores = tuple(f"gpu{n}" for n in range(count)), given.switching != "cut-through"
+    return Topology(name, graph, gpus, StaticRouter(), stores=stores)
 
 
 def _lines(counts: tuple[int, ...], dimension: int) -> Iterator[list[str]]:
