@@ -257,6 +257,11 @@ BEGIN = tuple(value(f"begin.{protocol}") for protocol in ("ll", "ll128", "simple
 GRAIN = ByProtocol(value("grain.ll"), value("grain.ll128"), inf)
 HOST_MEMORY = HostMemory(value("host_memory.ll"), value("host_memory.simple"))
 
+# Of Volta no run shows it: the rate of its lines is NCCL's own limit, which has all that they take.
+FURTHER_STORE = {
+    80: value("further_store"), 90: value("further_store"), 100: value("sm_100.further_store"),
+}  # fmt: skip
+
 
 def _link_cost(kind: str, wire: float, poll: float = 0.0) -> LinkCost:
     ll, ll128 = (value(f"{kind}.hop.{lines}") - wire + poll for lines in ("ll", "ll128"))
@@ -293,7 +298,7 @@ def _generation(sm: int) -> Mechanism:
         step_cost=_by_protocol(f"sm_{sm}.step_cost"),
         begin=ByProtocol(*(one + value(f"sm_{sm}.begin") for one in BEGIN)),
         send_share=value("send_share"),
-        further_store=value("sm_100.further_store" if sm == 100 else "further_store"),
+        further_store=FURTHER_STORE.get(sm, 0.0),
         begin_channels=value(f"sm_{sm}.begin_channels"),
         nvlink=_nvlink(sm),
         nvlink_lines=value("sm_80.nvlink_lines") if sm == 80 else 1.0,
