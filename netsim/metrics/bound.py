@@ -256,7 +256,7 @@ def narrowest_kind(program: Program, row: int) -> str:
 # of few steps). Any cut is a proof, so that of ranks that look alike one may stand for all.
 
 _SUPPLY = 2**28  # units of all that is sent
-_MOST_FLOWS = 5_000  # unknown flows that a linear program is given
+_MOST_FLOWS = 50_000  # unknown flows that a linear program is given
 _MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
 
 
@@ -437,6 +437,7 @@ class _Cuts:
             b_ub=np.zeros(edges),
             A_eq=sparse.hstack([flows, nothing]).tocsr(),
             b_eq=wanted.reshape(-1),
+            method="highs-ipm",  # 0.6 s on a torus of 8 x 8, where a simplex takes 11
         )
         return float(found.fun) * unit / speed if found.status == 0 else 0.0
 

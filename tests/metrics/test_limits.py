@@ -240,3 +240,11 @@ def test_run_and_explain_tell_the_limit(tmp_path, capsys) -> None:
     assert "NCCL's Tree reaches " in told.out
     assert " % of what these links allow, " in told.out
     assert "what binds: 8 nic links out of 8 GPUs (node0.gpu0 …), 39" in told.out
+
+
+def test_flows_of_a_large_torus_are_the_best() -> None:
+    """Every byte goes a shortest way, over as many on each link: 108 hops to all, over 4 links."""
+    graph, gpus = torus((6, 6), bandwidth=50e9), np.arange(36, dtype=np.int32)
+    found = limit_of(graph, gpus, "alltoall", 1.0, demand=1.0 - np.eye(36))
+    assert found.bandwidth == pytest.approx(108 / 4 / 50e9, rel=1e-6)
+    assert found.best == pytest.approx(found.bandwidth, rel=1e-6)
