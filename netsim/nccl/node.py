@@ -10,7 +10,7 @@ from functools import lru_cache
 from netsim.base.values import dataclass
 from netsim.nccl import communicator as graphs
 from netsim.nccl.communicator import BALANCED_TREE, COLLNET_DIRECT, NVLS, ChannelGraph, Communicator
-from netsim.nccl.connect import executed_channels
+from netsim.nccl.connect import executed_channels, limited_channels
 from netsim.nccl.environment import NO_SETTINGS, Settings
 from netsim.nccl.facts import NEWEST, Facts, Version, facts_of
 from netsim.nccl.paths import PathTable, path_table
@@ -121,9 +121,7 @@ def nvls_channels(min_cc: int, n_nodes: int, facts: Facts, settings: Settings) -
     if settings.nvls_channels is not None:
         return settings.nvls_channels
     count = 16 if min_cc < 100 or facts.max_channels < 64 else 24 if n_nodes == 1 else 32
-    if settings.max_channels is not None:
-        count = min(count, settings.max_channels)
-    return count if settings.min_channels is None else max(count, settings.min_channels)
+    return limited_channels(count, facts, settings)
 
 
 # Where RCCL does not search as NCCL does: its own rings for GPUs that are joined two by two. NCCL's

@@ -531,8 +531,12 @@ class _Blocks:
         return self.plan.node[block]
 
 
+@dataclass
 class _Switched(_Blocks):
     """Heads and ranks of a node joined by an NVSwitch that adds up and hands out."""
+
+    _rows: dict[tuple[int, int], int] = field(default_factory=dict)
+    _given: dict[tuple[int, int], list[int]] = field(default_factory=dict)
 
     def hand(self, node: int, h: int, block: int) -> list[int]:
         head, registered = self.plan.heads[node][h], self.plan.registered
@@ -560,11 +564,6 @@ class _Switched(_Blocks):
         lines.read([row], self._given[node, block], Lag(self.plan.mechanism.nvls_sync))
         lines.done("sum", head, [row])
         return row, row
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._rows: dict[tuple[int, int], int] = {}
-        self._given: dict[tuple[int, int], list[int]] = {}
 
     def _copies(self, node: int, lane: str, buffers: tuple[int, int]) -> None:
         """Every rank's pass between its own buffer and its switch's, over all blocks."""

@@ -109,17 +109,9 @@ class Climb:
 
     def __post_init__(self) -> None:
         self.sheet = writing.Sheet(self.channel, self.cut.subs)
-        empty = (len(self.tree.up), self.cut.subs)
-        for name in ("given", "sent", "handed", "brought", "stored"):
-            setattr(self, name, np.full(empty, NONE))
-        self.merged = np.full((3, *empty), NONE)
-
-    given: Ints = field(init=False)
-    sent: Ints = field(init=False)
-    handed: Ints = field(init=False)
-    brought: Ints = field(init=False)
-    stored: Ints = field(init=False)
-    merged: Ints = field(init=False)
+        rows: Ints = np.full((8, len(self.tree.up), self.cut.subs), NONE)
+        self.given, self.sent, self.handed, self.brought, self.stored = rows[:5]
+        self.merged = rows[5:]
 
     def turn(self) -> writing.Turn:
         """All rows of a chunk; the ranks and rows that end it."""
