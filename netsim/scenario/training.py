@@ -144,7 +144,8 @@ class Replicas(Model):
     """What data parallelism does with gradients and weights. DDP: `bucket`, `first_bucket`,
     `overlap`, `no_sync`. FSDP: `reshard`, `backward_prefetch`, `limit_all_gathers`, `shard` (ranks
     that share one copy: HYBRID_SHARD). Distributed optimizer: `overlap_gather`. With `sync_every`,
-    gradients stay in one of the `islands`, which exchange weights each so many steps."""
+    gradients stay in one of the `islands`, which exchange weights each so many steps, beside the
+    next steps with `overlap_sync`."""
 
     bucket: Bytes = 25 * 2**20
     first_bucket: Bytes = 2**20
@@ -157,14 +158,16 @@ class Replicas(Model):
     shard: Count | None = None
     sync_every: Count | None = None
     islands: Annotated[int, Field(ge=2)] | None = None
+    overlap_sync: bool = False
     delayed: bool = False
     gradient_dtype: Literal["float", "half", "bfloat16"] | None = None
     gather: Literal["weights", "fp8"] = "weights"
 
     @model_validator(mode="after")
     def _islands(self) -> "Replicas":
-        if self.sync_every is None and self.islands is not None:
-            raise FieldError("has no meaning without sync_every", "islands")
+        if self.sync_every is None and (self.islands is not None or self.overlap_sync):
+            name = "islands" if self.islands is not None else "overlap_sync"
+            raise FieldError("has no meaning without sync_every", name)
         if self.sync_every is not None and (self.shard or self.delayed):
             name = "shard" if self.shard else "delayed"
             raise FieldError("goes with no sync_every, whose islands do that", name)

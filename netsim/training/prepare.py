@@ -409,7 +409,7 @@ def _setting(
         no_sync=data not in SHARDED if no_sync is None else no_sync,
         compression=work.compression.kind, top_k=work.compression.keep, delayed=replicas.delayed,
         islands=replicas.islands or _sites(cell) if replicas.sync_every else 1,
-        sync_every=replicas.sync_every or 1,
+        sync_every=replicas.sync_every or 1, overlap_sync=replicas.overlap_sync,
         shard=replicas.shard or 0, reshard=replicas.reshard,
         backward_prefetch=replicas.backward_prefetch, forward_prefetch=replicas.overlap_gather,
         limit_all_gathers=replicas.limit_all_gathers, extras=extras_of(work, model, grid),

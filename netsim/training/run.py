@@ -198,7 +198,12 @@ class Step(Rates):
     @cached_property
     def seconds(self) -> float:  # type: ignore[override]
         """The time of the step, with its part of the exchange of islands."""
-        return self.spans.makespan + self.sync
+        return self.spans.makespan + self.bare_sync
+
+    @property
+    def bare_sync(self) -> float:
+        """What of the exchange of islands nothing hides."""
+        return _bare_sync(self.prepared.setting, self.sync, self.spans.makespan)
 
     @cached_property
     def breakdown(self) -> Breakdown:
@@ -206,9 +211,10 @@ class Step(Rates):
         found = breakdown_of(self.spans)
         if not self.sync:
             return found
-        bare = np.vstack([found.exposed, np.full(self.spans.ranks, self.sync)])
-        hidden = np.vstack([found.hidden, np.zeros(self.spans.ranks)])
-        return replace(found, kinds=(*found.kinds, ISLANDS), exposed=bare, hidden=hidden)
+        bare, beside = self.bare_sync, self.sync - self.bare_sync
+        exposed = np.vstack([found.exposed, np.full(self.spans.ranks, bare)])
+        hidden = np.vstack([found.hidden, np.full(self.spans.ranks, beside)])
+        return replace(found, kinds=(*found.kinds, ISLANDS), exposed=exposed, hidden=hidden)
 
     @property
     def approximation(self) -> str:
@@ -261,6 +267,11 @@ def sync_seconds(prepared: PreparedStep, engine: str = "auto") -> float:
     lowered = lower(synchronised(setting), setting.grid.size, prepared.costs)
     program = place(lowered.schedule, prepared.topology)
     return simulate(program, choose(program, engine)).makespan / setting.sync_every
+
+
+def _bare_sync(setting: Setting, sync: float, seconds: float) -> float:
+    """Of the exchange of islands, what a step of so many seconds has to wait for."""
+    return max(0.0, sync - seconds) if setting.overlap_sync else sync
 
 
 KINDS = ("tp", "cp", "ep", "dp", "pp", "extra")
@@ -592,7 +603,8 @@ def folded_step(prepared: PreparedStep) -> FoldedStep:
     """The step of a prepared cell; all ranks of a stage are taken to be alike."""
     fold = _Fold(prepared)
     seconds = fold.run(training_step(prepared.setting, fold.pass_seconds))
-    return FoldedStep(prepared, seconds + sync_seconds(prepared))
+    bare = _bare_sync(prepared.setting, sync_seconds(prepared), seconds)
+    return FoldedStep(prepared, seconds + bare)
 
 
 @dataclass

@@ -256,6 +256,7 @@ class Setting:
     limit_all_gathers: bool = True
     islands: int = 1
     sync_every: int = 1
+    overlap_sync: bool = False
     extras: tuple[Extra, ...] = ()
     layer_seconds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     launch: float = 0.0

@@ -56,6 +56,21 @@ def test_both_engines_and_the_search_tell_the_same_and_the_breakdown_adds_up() -
     assert "1/20 of the exchange of islands" in step_row(step).approximation
 
 
+@pytest.mark.parametrize("every", [1, 20])
+def test_an_exchange_beside_the_next_steps_is_waited_for_where_it_is_longer(every: int) -> None:
+    usual = simulate_step(prepared("ddp", f"sync_every: {every}"))
+    step = simulate_step(prepared("ddp", f"sync_every: {every}, overlap_sync: true"))
+    assert step.sync == usual.sync > 0
+    assert step.seconds == pytest.approx(max(step.spans.makespan, step.sync), rel=1e-12)
+    assert step.seconds < usual.seconds
+    found = details_of(step)
+    hidden = found["hidden_us"] - details_of(usual)["hidden_us"]
+    assert hidden == pytest.approx((usual.seconds - step.seconds) * 1e6, rel=1e-9)
+    spent = found["computing_us"] + found["idle_us"]
+    spent += sum(value for name, value in found.items() if name.startswith("exposed_"))
+    assert spent == pytest.approx(found["step_time_us"], rel=1e-9)
+
+
 def test_what_is_sharded_is_sharded_in_an_island() -> None:
     states = [memory_of(prepared("fsdp", more).setting, 0).states for more in ("", "sync_every: 5")]
     assert states[1] == 2 * states[0]
@@ -65,6 +80,7 @@ def test_what_is_sharded_is_sharded_in_an_island() -> None:
     ("replicas", "message"),
     [
         ("islands: 2", "has no meaning without sync_every"),
+        ("overlap_sync: true", "overlap_sync: has no meaning without sync_every"),
         ("sync_every: 0", "sync_every"),
         ("sync_every: 2, islands: 3", "dp 4 is not divisible by 3 islands"),
         ("sync_every: 2, delayed: true", "goes with no sync_every"),
