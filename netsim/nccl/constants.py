@@ -196,12 +196,11 @@ class Mechanism:
     `rate` is what one channel's block moves (bytes of data a second), `step_cost` what it spends
     on a step (of Simple: on a slice) beyond moving it: waiting, the first loads, barriers, posting.
     Lines of LL overlap that: there it is the least time of a piece, and sends and receives have
-    `send_share` of their part of a block, and each `further_store` of a line takes so much of the
-    first. `begin` is what a kernel takes
-    before its first byte beyond one of LL on Hopper, and `begin_channels` for each doubling of its
-    blocks, which do not begin at once. `grain` is the bytes that are passed on together (what
-    512 threads of LL hold, a warp of LL128), `most_pieces` how finely that is followed: pieces of a
-    chunk. `local_credit` is the credit of a FIFO between a block and the proxy of its own rank.
+    `send_share` of their part of a block; lines that are stored twice take `further_store` times as
+    long. `begin` is what a kernel takes before its first byte beyond one of LL on Hopper, and
+    `begin_channels` for each doubling of its blocks, which do not begin at once. `grain` is the
+    bytes that are passed on together (what 512 threads of LL hold, a warp of LL128), `most_pieces`
+    how finely that is followed: pieces of a chunk. `local_credit` is the credit of a FIFO between a block and the proxy of its own rank.
     `nvlink_lines` is what a byte of LL or LL128 takes of NVLink, over one of Simple: lines are
     always written, where Simple is read on Ampere.
 
@@ -233,7 +232,7 @@ class Mechanism:
     host_memory: HostMemory
     answers: int = 0
     nvlink_lines: float = 1.0
-    further_store: float = 0.0
+    further_store: float = 1.0
 
     def start(self, protocols: Sequence[str], channels: int) -> float:
         """Seconds before the first byte of its last block, beyond one block of LL on Hopper."""
@@ -298,7 +297,7 @@ def _generation(sm: int) -> Mechanism:
         step_cost=_by_protocol(f"sm_{sm}.step_cost"),
         begin=ByProtocol(*(one + value(f"sm_{sm}.begin") for one in BEGIN)),
         send_share=value("send_share"),
-        further_store=FURTHER_STORE.get(sm, 0.0),
+        further_store=FURTHER_STORE.get(sm, 1.0),
         begin_channels=value(f"sm_{sm}.begin_channels"),
         nvlink=_nvlink(sm),
         nvlink_lines=value("sm_80.nvlink_lines") if sm == 80 else 1.0,

@@ -297,7 +297,7 @@ class PlannedChannel:
             threads = min(1.0, self.plan.mechanism.send_share * threads)
         elif protocol == "LL":
             stores = made.writes + (made.fan if style.kind == TRANSFER else 0)
-            threads /= 1 + self.plan.mechanism.further_store * max(0, stores - 1)
+            threads /= 1 + (self.plan.mechanism.further_store - 1) * max(0, stores - 1)
         made_so = replace(style, **self.tags, latency=fixed, cap=self.rate * threads)
         return RowKind(made_so, least=step.ll if protocol == "LL" else 0.0)
 
