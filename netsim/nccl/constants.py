@@ -193,16 +193,16 @@ class NetworkCost:
 class Mechanism:
     """The constants of one GPU generation.
 
-    `rate` is what one channel's block moves (bytes of data a second), `step_cost` what it spends
-    on a step (of Simple: on a slice) beyond moving it: waiting, the first loads, barriers, posting.
+    `rate` is what one channel's block moves (bytes of data a second), `step_cost` what it spends on
+    a step (of Simple: on a slice) beyond moving it: waiting, the first loads, barriers, posting.
     Lines of LL overlap that: there it is the least time of a piece, and sends and receives have
     `send_share` of their part of a block; lines that are stored twice take `further_store` times as
     long. `begin` is what a kernel takes before its first byte beyond one of LL on Hopper, and
     `begin_channels` for each doubling of its blocks, which do not begin at once. `grain` is the
     bytes that are passed on together (what 512 threads of LL hold, a warp of LL128), `most_pieces`
-    how finely that is followed: pieces of a chunk. `local_credit` is the credit of a FIFO between a block and the proxy of its own rank.
-    `nvlink_lines` is what a byte of LL or LL128 takes of NVLink, over one of Simple: lines are
-    always written, where Simple is read on Ampere.
+    how finely that is followed: pieces of a chunk. `local_credit` is the credit of a FIFO between a
+    block and the proxy of its own rank. `nvlink_lines` is what a byte of LL or LL128 takes of
+    NVLink, over one of Simple: lines are always written, where Simple is read on Ampere.
 
     `nvls_efficiency` is the part of NVLink's rate that reductions and multicasts in the switch
     reach (of it, `nvls_tree` where trees join nodes), `nvls_sync` the time until a rank may use
