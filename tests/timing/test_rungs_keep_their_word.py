@@ -235,9 +235,11 @@ def test_operations_back_to_back_are_told_exactly_too() -> None:
     assert exact.uncertainty == usual.uncertainty == 0.0
 
 
-def test_a_ring_of_few_ranks_is_followed_by_sums_and_maxima() -> None:
-    work = "{collective: all_reduce, algorithm: ring, sizes: [64KiB], timing: single}"
+@pytest.mark.parametrize("algorithm", ["ring", "hierarchical"])
+def test_rings_of_few_ranks_are_followed_by_sums_and_maxima(algorithm: str) -> None:
+    work = f"{{collective: all_reduce, algorithm: {algorithm}, sizes: [64KiB], timing: single}}"
     one = cell(f"machine: dgx-h100, nodes: 4, gpus_per_node: 2, fabric: {FABRICS[0]}", work)
+    assert isinstance(ladder.max_plus(Asked(one.call(65536), FORCED["max_plus"])), Offer)
     told, full = (timed(one, 65536, limits) for limits in (FORCED["max_plus"], WRITTEN_OUT))
     assert len(told.program) < len(full.program)
     assert told.seconds == pytest.approx(full.seconds, rel=1e-9)
