@@ -28,6 +28,10 @@ class Memo:
         """Forget all."""
         self._known.clear()
 
+    def keep_only(self, asked: Hashable) -> None:
+        """Forget all else."""
+        self._known = {one: found for one, found in self._known.items() if one == asked}
+
     def of(
         self, asked: Hashable, find: Callable[[], R], worth: Callable[[R], bool] = lambda _: True
     ) -> R:

@@ -175,10 +175,10 @@ def _steps(index: Path, given: AccuracyOptions) -> None:
     corpus = read_index(index, ())
     entries = accuracy.chosen(corpus, given.only or ())
     with Counter("steps", given.quiet) as counter:
-        found = run_steps(entries, given.jobs, counter.show)
-    if given.leave and found.compared and not found.missing:
-        with Counter("steps left out", given.quiet) as counter:
-            found = accuracy.steps_left_out(found, corpus, given.jobs, counter.show)
+        if given.leave:
+            found = accuracy.steps_left_out(entries, corpus, given.jobs, counter.show)
+        else:
+            found = run_steps(entries, given.jobs, counter.show)
     if given.json_file is not None:
         write_text(given.json_file, found.json())
     for line in _steps_report(found):

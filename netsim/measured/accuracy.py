@@ -361,15 +361,16 @@ def leave_out(
 
 
 def steps_left_out(
-    found: Steps, corpus: Sequence[Entry], jobs: int | None, done: Callable[[int, int], None]
-) -> Steps:
-    """The same with steps simulated once more without what their own group says of constants."""
+    entries: Sequence[Entry], corpus: Sequence[Entry], jobs: int | None,
+    done: Callable[[int, int], None],
+) -> Steps:  # fmt: skip
+    """Steps simulated, and once more without what their own group says of constants."""
     groups, members = {}, []
     for entry in corpus:
         with suppress(NetsimError):
             groups[entry.id] = published(entry).group
             members.append(replace(entry, values={**entry.values, "system": groups[entry.id]}))
-    asked = {one.group for one in found.compared}
+    asked = {groups[entry.id] for entry in entries if entry.id in groups}
     constants = [one for one in TABLE.values() if one.fitted and any(
         groups.get(run) in asked for run in one.fitted.runs)]  # fmt: skip
     pairs = [(one, run) for one in constants for run in looked_at(one, members)]
@@ -382,19 +383,16 @@ def steps_left_out(
     every = (it for one in constants for it in without_each(one, members, shown[one.id]))
     told = sorted((it for it in every if it.system in asked), key=attrgetter("system", "constant"))
     values: dict[str, dict[str, float]] = {}
-    for step in found.compared:
-        mine = (it for it in told if it.system == step.group and it.ratio != 1)
+    for id, group in groups.items():
+        mine = (it for it in told if it.system == group and it.ratio != 1)
         if own := {it.constant: TABLE[it.constant].value * it.ratio for it in mine}:
-            values[step.published.id] = own
-    again = run_steps([entry for entry in corpus if entry.id in values], jobs, done, values)
-    new = {one.published.id: one for one in again.compared}
+            values[id] = own
     words = (
         f"{it.system}: {it.constant} {TABLE[it.constant].value * it.ratio:.3g}"
         + (f", that of {it.of}" if it.of in TABLE else ", as nothing else shows it" * bool(it.of))
         for it in told
     )
-    left = tuple(new.get(one.published.id, one) for one in found.compared)
-    return replace(found, left_out=left, missing=again.missing, without=tuple(words))
+    return replace(run_steps(entries, jobs, done, values), without=tuple(words))
 
 
 def figures_off(entries: Sequence[Entry], off: Sequence[Without]) -> dict[str, Mapping[str, float]]:

@@ -10,7 +10,7 @@ from math import isclose, log
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.constants import ANY_SIZE, TABLE, Constant
+from netsim.base.constants import ANY_SIZE, TABLE, Constant, value
 from netsim.base.errors import InputError, suggest
 from netsim.base.values import dataclass, grouped
 from netsim.cell.answer import checked_cells
@@ -257,6 +257,7 @@ WIDER = {
 # The same kernels on another generation, or the nearest type, where a generation has none wider.
 NEXT = {
     "sm_90.flash2.backward": "sm_80.attention.backward",
+    "sm_90.unpadded": "sm_90.flash2", "sm_90.unpadded.backward": "sm_90.flash2.backward",
     "sm_90.gemm.fp8.row": "sm_90.gemm.fp8", "sm_100.gemm.fp4": "sm_103.gemm.fp4",
 }  # fmt: skip
 
@@ -305,7 +306,13 @@ def _wider(constant: Constant, system: str) -> Without:
     wider = TABLE.get(other) or TABLE.get(rest)
     if wider is None or not constant.value:
         return Without(constant.id, system, 1.0, "nothing: it stays as it is")
-    return Without(constant.id, system, wider.value / constant.value, wider.id)
+    ratio = _clock(kind) / _clock(wider.id.partition(".")[0]) if ".gemm" in wider.id else 1.0
+    return Without(constant.id, system, wider.value * ratio / constant.value, wider.id)
+
+
+def _clock(arch: str) -> float:
+    """What a generation's clock under products is of that at which its peak is told."""
+    return TABLE[known].value if (known := f"{arch}.clock") in TABLE else value("sm_90.clock")
 
 
 OFF = {"s": 0.0, "bytes": 0.0, "1": 1.0, "bytes/s": 1e15}  # values with which nothing is lost

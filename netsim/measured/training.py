@@ -241,6 +241,7 @@ def _titan(r: _Rules) -> Values:
         "dtype": "fp8" if narrow else "bfloat16",
         "attention": "flash2",
         "loss": "eager",
+        "projections": "apart",
         "elementwise": "fused" if re.search("compile|SAC|AsyncTP", told) else "eager",
         "recompute": "non-reentrant" if "full AC" in told else "ops",
     }
@@ -486,9 +487,6 @@ class StepError:
     p90: float
     bias: float
 
-    def __str__(self) -> str:
-        return f"{self.median:.1%} [{self.p90:.0%}] {self.bias:+.1%}"
-
 
 def error(some: Sequence[ComparedStep]) -> StepError:
     """The error of some steps, at least one."""
@@ -518,9 +516,13 @@ def compared(one: Published, values: Mapping[str, float] = MappingProxyType({}))
     return ComparedStep(one, step.seconds, step.mfu)
 
 
-def _answer(entry: Entry, values: Mapping[str, float]) -> ComparedStep | str:
+Answer = tuple[ComparedStep, ComparedStep] | str  # also with other values; or why there is none
+
+
+def _answer(entry: Entry, values: Mapping[str, float]) -> Answer:
     try:
-        return compared(published(entry), values)
+        first = compared(one := published(entry))
+        return first, compared(one, values) if values else first
     except NetsimError as problem:
         return " ".join(str(problem).split())
 
@@ -541,11 +543,11 @@ def run_steps(
     done: Callable[[int, int], None] | None = None,
     values: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
 ) -> Steps:
-    """Simulate all entries, those of many GPUs first, or until Ctrl-C; by id perhaps with other
-    `values` of some constants."""
+    """Simulate all entries, those of many GPUs first, or until Ctrl-C; by id perhaps once more with
+    other `values` of some constants, at once, for collectives cost the same."""
     gpus = [float(entry.text("accelerators") or 0) for entry in entries]
     order = sorted(range(len(entries)), key=lambda number: -gpus[number])
-    found: dict[int, ComparedStep | str] = {}
+    found: dict[int, Answer] = {}
     workers = Processes(jobs or os.cpu_count() or 1, _given)
     with suppress(KeyboardInterrupt), workers:  # what is finished is worth having
         asked = [(entry, values.get(entry.id, {})) for entry in entries]
@@ -555,20 +557,21 @@ def run_steps(
                 done(len(found), len(entries))
     steps = [found[number] for number in sorted(found)]
     failed = {entries[n].id: one for n, one in sorted(found.items()) if isinstance(one, str)}
-    told = tuple(one for one in steps if not isinstance(one, str))
-    return Steps(told, failed, len(entries) - len(found))
+    told = [one for one in steps if not isinstance(one, str)]
+    first, again = (tuple(pair[side] for pair in told) for side in (0, 1))
+    return Steps(first, failed, len(entries) - len(found), again if values else ())
 
 
 Asked = tuple[Entry, Mapping[str, float]]
 
 
-def _given(asked: Asked) -> Iterator[ComparedStep | str]:
+def _given(asked: Asked) -> Iterator[Answer]:
     yield _answer(*asked)
 
 
 def _answers(
     asked: Sequence[Asked], order: Sequence[int], workers: Processes
-) -> Iterator[tuple[int, ComparedStep | str]]:
+) -> Iterator[tuple[int, Answer]]:
     if workers.count == 1 or len(order) == 1:
         yield from ((number, _answer(*asked[number])) for number in order)
         return

@@ -251,6 +251,7 @@ class Training(_Step):
     recompute: Recompute | ListOf[Module] = "none"
     attention: Literal["fused", "flash2", "unpadded", "unfused"] = "fused"
     elementwise: Literal["fused", "eager"] = "fused"
+    projections: Literal["joined", "apart"] = "joined"
     experts: Literal["separate", "fused"] = "separate"
     loss: Literal["fused", "eager", "kernel"] | None = None
     imbalance: Annotated[float, Field(ge=1, strict=False)] = 1.0

@@ -402,7 +402,7 @@ def _setting(
         imbalance=work.imbalance, expert_tensor=parallel.expert_tensor,
         expert_overlap=parallel.expert_overlap,
         deduplicated=parallel.dispatcher == "deduplicated", optimizer=work.optimizer,
-        fused_experts=work.experts == "fused",
+        fused_experts=work.experts == "fused", apart=work.projections == "apart",
         joined=machine.gpu.count * (machine.scale_up.hosts if machine.scale_up else 1),
         bucket=replicas.bucket, first_bucket=min(replicas.first_bucket, replicas.bucket),
         overlap=data not in ("zero1", "zero2") if overlap is None else overlap,
@@ -414,7 +414,7 @@ def _setting(
         backward_prefetch=replicas.backward_prefetch, forward_prefetch=replicas.overlap_gather,
         limit_all_gathers=replicas.limit_all_gathers, extras=extras_of(work, model, grid),
         layer_seconds=read_times(cell, work, model), connections=work.connections,
-        launch=0.0 if graph else late,
+        launch=0.0 if graph else late, wait=0.0 if graph else value("kernel.wait"),
     )  # fmt: skip
 
 

@@ -587,6 +587,7 @@ LEAST = 0.02  # of a kernel's rate, however many SMs collectives hold
 LAUNCH = -2  # in the place of a version: the host has launched a task
 LARGE = 8 << 20  # bytes of collectives, from which on their time is a line between powers of two
 MOST_IN_FULL = 300_000  # rows of a ring; of longer ones a few hosts are run
+MOST_SHARED = 4096  # GPUs; of larger clusters, which take up to 2 GB, only one is kept
 SHARED_COSTS = Memo(8)  # by the clusters whose collectives are kept for other steps
 Cost = tuple[float, float, tuple[tuple[str, float], ...]]
 
@@ -621,6 +622,8 @@ class _Fold:
         scenario, own = self.prepared.cell.scenario, self.prepared.costs
         asked = (scenario.cluster.model_dump_json(), scenario.nccl.model_dump_json(), own.launch)
         limits = replace(own.limits, rings=MOST_IN_FULL)
+        if len(own.cluster.topology) > MOST_SHARED:
+            SHARED_COSTS.keep_only(asked)
         return SHARED_COSTS.of(asked, lambda: replace(own, limits=limits))
 
     @cached_property
@@ -711,6 +714,7 @@ class _Run:
                 self.then[one].append(number)
             self.waits[number] = len(before)
         self.kernel = [task.kind == COMPUTE for task in tasks]
+        self.moving = [task.moving / task.seconds if task.seconds else 0.0 for task in tasks]
         self.launched = [task.launched for task in tasks]
 
     def finished(self) -> float:
@@ -768,7 +772,8 @@ class _Run:
     def _rate(self, number: int) -> float:
         if self.kernel[number]:
             (column,) = self.columns[number]
-            return max(LEAST, 1.0 - sum(self.sms[one] for one in self.active[column]))
+            left = max(LEAST, 1.0 - sum(self.sms[one] for one in self.active[column]))
+            return left / (1.0 - self.moving[number] * (1.0 - left))
         rate = 1.0
         for column in self.columns[number]:
             for kind, load in self.loads[number]:

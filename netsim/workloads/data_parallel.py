@@ -32,8 +32,9 @@ class Replica:
         """The groups that hold the same dense weights (False) and expert weights (True), of an
         island each."""
         grid, s = self.setting.grid, self.setting
-        axes = {False: s.dense_axes, True: s.expert_axes}
-        whole = {kind: grid.groups(some, self.stage.number) for kind, some in axes.items()}
+        whole = {
+            kind: grid.groups(some, self.stage.number) for kind, some in s.replica_axes.items()
+        }
         return {kind: all.reshape(-1, all.shape[1] // s.islands) for kind, all in whole.items()}
 
     def held(self, layers: Iterable[Layer]) -> dict[bool, int]:
@@ -316,7 +317,8 @@ class Fsdp(Alone):
         seconds = self.replica.setting.roofline.stream_seconds(
             float(bytes_) * sum(self._padded(unit).values())
         )
-        return self.replica.tape.compute(name, self.replica.stage.ranks, seconds, after)
+        ranks = self.replica.stage.ranks
+        return self.replica.tape.compute(name, ranks, seconds, after, moving=seconds)
 
     def _give_up(self, unit: int, kernel: int) -> None:
         self.copied.pop(unit, None)
@@ -561,7 +563,7 @@ class Ddp(Alone):
         self.filled[expert] = []
         ranks, copied = replica.stage.ranks, self.within and replica.groups[expert].shape[1] > 1
         if copied:
-            after = (replica.tape.compute("copy in", ranks, seconds, after, len(counts)),)
+            after = (replica.tape.compute("copy in", ranks, seconds, after, len(counts), seconds),)
         made = REDUCED[s.compression](replica, bucket, name, after)
         if copied:
             replica.tape.later("copy out", ranks, seconds, made)

@@ -1,6 +1,7 @@
 """Kernels of layers on a roofline: matrix products, passes over memory, the optimizer."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from netsim.base.values import dataclass
@@ -23,18 +24,23 @@ class Linear:
         return 2.0 * self.rows * self.inputs * self.outputs * self.batch
 
 
-def forward(roofline: Roofline, dtype: str, layers: Iterable[Linear]) -> float:
-    """Seconds of the forward products."""
+def forward(roofline: Roofline, dtype: str, layers: Iterable[Linear], pieces: int = 1) -> float:
+    """Seconds of the forward products, whose rows come in so many pieces."""
     return sum(
-        roofline.gemm_seconds(one.rows, one.outputs, one.inputs, dtype, one.batch) for one in layers
-    )
+        roofline.gemm_seconds(
+            one.rows // pieces, one.outputs, one.inputs, dtype, one.batch * pieces
+        )
+        + (pieces - 1) * roofline.kernel
+        for one in layers
+    )  # fmt: skip
 
 
-def input_gradients(roofline: Roofline, dtype: str, layers: Iterable[Linear]) -> float:
+def input_gradients(
+    roofline: Roofline, dtype: str, layers: Iterable[Linear], pieces: int = 1
+) -> float:
     """Seconds of the products that make gradients of inputs."""
-    return sum(
-        roofline.gemm_seconds(one.rows, one.inputs, one.outputs, dtype, one.batch) for one in layers
-    )
+    turned = (replace(one, inputs=one.outputs, outputs=one.inputs) for one in layers)
+    return forward(roofline, dtype, turned, pieces)
 
 
 def weight_gradients(
@@ -92,7 +98,7 @@ def elementwise_of(setting: Setting, *, gated: bool) -> Elementwise:
 # gradient of weights. A norm writes its output so (`fused`); others take a kernel that reads 2
 # bytes and writes 2, and scales that follow from the tensor one that looks for its largest element.
 
-CASTS = {"delayed": (0.0, 4.0), "block": (0.0, 4.0), "row": (4.0, 6.0), "tensor": (2.0, 6.0)}
+CASTS = {"delayed": (0.0, 4.0), "block": (0.0, 4.0), "row": (7.0, 10.3), "tensor": (5.8, 7.8)}
 CAST_FP4 = (4.0, 8.0)  # Hadamard transform and largest element of the tensor first
 
 
@@ -174,7 +180,7 @@ class Shapes:
         """The products before attention."""
         m, t, latent = self.model, self.tokens, self.model.latent
         if latent is None:
-            return (Linear(t, m.hidden, self.query_width + 2 * self.kv_width),)
+            return self._sharing(self.query_width, self.kv_width, self.kv_width)
         heads = m.heads // self.tp
         return (
             Linear(t, m.hidden, latent.q_rank + latent.kv_rank + latent.rope),
@@ -182,11 +188,22 @@ class Shapes:
             Linear(t, latent.kv_rank, heads * (latent.nope + latent.value)),
         )
 
+    def _sharing(self, *outputs: int) -> tuple[Linear, ...]:
+        """Products of one input with several weights, which may be one."""
+        widths = outputs if self.setting.apart else (sum(outputs),)
+        return tuple(Linear(self.tokens, self.model.hidden, one) for one in widths)
+
+    def added(self, layers: Sequence[Linear]) -> float:
+        """Seconds of adding up the gradients of one input that products apart make."""
+        more = (len(layers) - 1) * (self.setting.apart and self.model.latent is None)
+        moved = self.width(RESIDUAL * more, self.model.hidden, self.tokens)
+        return self.setting.roofline.stream_seconds(moved, more)
+
     @cached_property
     def attention_out(self) -> tuple[Linear, ...]:
         """The product after attention."""
-        value = self.model.latent.value if self.model.latent else self.model.head
-        return (Linear(self.tokens, self.model.heads * value // self.tp, self.model.hidden),)
+        inputs = self.model.heads * self.head[1] // self.tp
+        return (Linear(self.tokens, inputs, self.model.hidden),)
 
     @cached_property
     def keys(self) -> float:
@@ -195,10 +212,15 @@ class Shapes:
         return self.model.keys(self.setting.sequence, BLOCK) / turns
 
     @property
+    def head(self) -> tuple[int, int]:
+        """Features of a key and of a value, of one head."""
+        latent = self.model.latent
+        return (latent.nope + latent.rope, latent.value) if latent else (self.model.head,) * 2
+
+    @property
     def attention_width(self) -> int:
-        """Features of a key and of a value together, of one head."""
-        m, latent = self.model, self.model.latent
-        return latent.nope + latent.rope + latent.value if latent else 2 * m.head
+        """Both together."""
+        return sum(self.head)
 
     @cached_property
     def attention_flops(self) -> float:
@@ -209,16 +231,13 @@ class Shapes:
     @property
     def scores(self) -> tuple[Linear, Linear]:
         """The products with all keys and with all values, which kernels that store scores make."""
-        m, heads = self.model, self.model.heads // self.tp * self.setting.micro
+        heads, (width, value) = self.model.heads // self.tp * self.setting.micro, self.head
         rows, keys = self.tokens // self.setting.micro, self.setting.sequence
-        value = m.latent.value if m.latent else m.head
-        width = m.latent.nope + m.latent.rope if m.latent else m.head
         return Linear(rows, width, keys, heads), Linear(rows, keys, value, heads)
 
     def mlp_in(self, ffn: int) -> tuple[Linear, ...]:
         """The first product of a dense MLP."""
-        width = (2 if self.model.gated else 1) * ffn // self.tp
-        return (Linear(self.tokens, self.model.hidden, width),)
+        return self._sharing(*[ffn // self.tp] * (2 if self.model.gated else 1))
 
     def mlp_out(self, ffn: int) -> tuple[Linear, ...]:
         """The second product of a dense MLP."""

@@ -79,7 +79,7 @@ def memory_of(setting: Setting, stage: int) -> Memory:
     s, chunks = setting, setting.stages()[stage]
     layers = [layer for chunk in chunks for layer in chunk]
     replicas = {False: 1, True: 1}
-    for expert, axes in ((False, s.dense_axes), (True, s.expert_axes)):
+    for expert, axes in s.replica_axes.items():
         for axis in axes:
             replicas[expert] *= s.degree(axis)
     weights = gradients = optimizer = 0.0

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 from math import ceil, inf
+from typing import Any
 
 from netsim.base.memo import Memo
 from netsim.base.values import dataclass
@@ -27,7 +28,8 @@ class Part:
     on their stream. `needs` are earlier collectives of the pass by name that a kernel waits for; a
     collective starts when the kernel before it is done. A collective that `blocks` holds up the
     next kernel. `weight`: it makes gradients of weights only, which nobody waits for until the end
-    of the step. `launches`: how many kernels it is."""
+    of the step. `launches`: how many kernels it is, `moving`: seconds that only move bytes, which
+    lose nothing to collectives that hold SMs beside them."""
 
     name: str
     seconds: float = 0.0
@@ -39,6 +41,7 @@ class Part:
     weight: bool = False
     dtype: str = ""
     launches: int = 1
+    moving: float = 0.0
 
 
 def kernel(name: str, seconds: float, *needs: str, weight: bool = False) -> Part:
@@ -115,12 +118,14 @@ def _scattered(shapes: Shapes, name: str, inside: Sequence[Part]) -> list[Part]:
         scatter = exchange(name, "reduce_scatter", TENSOR, nbytes)
         return [*inside, *_rearranged(shapes, name, nbytes), scatter]
     last, final = inside[-1], nbytes // tp
+    summed = shapes.setting.roofline.stream_seconds(nbytes + final)  # of what all ranks have made
     return [
         *inside[:-1],
         replace(last, seconds=last.seconds * (tp - 1) / tp),
         exchange(f"{name} rest", "reduce_scatter", TENSOR, nbytes - final, blocks=False),
         replace(last, seconds=last.seconds / tp, needs=()),
         exchange(name, "reduce_scatter", TENSOR, final),
+        kernel(f"{name} sum", summed),
     ]
 
 
@@ -229,6 +234,7 @@ def forward_experts(shapes: Shapes) -> list[Part]:
     return [
         kernel("router", _router(shapes) + permute),
         exchange("token counts", "all_gather", EXPERT, counts, blocks=not s.expert_overlap),
+        *[kernel("counts to host", s.wait)] * (s.wait > 0 and not s.expert_overlap),
         _moved_tokens(shapes, "dispatch"),
         *_around(shapes, [kernel("experts", work)], ""),
         _moved_tokens(shapes, "combine"),
@@ -425,9 +431,9 @@ def _attention_forward(shapes: Shapes) -> list[Part]:
     cast = cast_seconds(s, shapes.tokens * shapes.query_width)
     before += cast_seconds(s, shapes.local * m.hidden, fused=True)
     inside = [
-        kernel("qkv", forward(s.roofline, s.dtype, shapes.attention_in) + rotary),
+        kernel("qkv", forward(s.roofline, s.dtype, shapes.attention_in, s.pieces) + rotary),
         *core(shapes, _core_seconds(shapes)),
-        kernel("proj", cast + forward(s.roofline, s.dtype, shapes.attention_out)),
+        kernel("proj", cast + forward(s.roofline, s.dtype, shapes.attention_out, s.pieces)),
     ]
     return forward_half(shapes, kernel("norm", before), inside, "attention")
 
@@ -443,17 +449,18 @@ def _attention_backward(shapes: Shapes, again: list[Part]) -> list[Part]:
     )
     out = shapes.attention_out
     cast = cast_seconds(s, shapes.local * m.hidden)
-    rotary += cast_seconds(s, shapes.tokens * shapes.attention_in[0].outputs)
+    first = shapes.attention_in
+    rotary += cast_seconds(s, shapes.tokens * sum(one.outputs for one in first))
     inside = [
-        kernel("proj dgrad", cast + input_gradients(s.roofline, s.dtype, out)),
+        kernel("proj dgrad", cast + input_gradients(s.roofline, s.dtype, out, s.pieces)),
         kernel("proj wgrad", weight_gradients(s.roofline, s.dtype, out, s.added), weight=True),
         *again,
         *core(shapes, _core_seconds(shapes, backward=True), backward=True),
         kernel("", rotary),
-        kernel("qkv dgrad", input_gradients(s.roofline, s.dtype, shapes.attention_in)),
+        kernel("qkv dgrad", input_gradients(s.roofline, s.dtype, first) + shapes.added(first)),
     ]
     norm = _moved_in_block(shapes, passes.norm_backward + RESIDUAL, m.hidden, shapes.local)
-    weights = weight_gradients(s.roofline, s.dtype, shapes.attention_in, s.added)
+    weights = weight_gradients(s.roofline, s.dtype, first, s.added)
     return backward_half(shapes, inside, weights, norm, "attention")
 
 
@@ -474,9 +481,9 @@ def _mlp_forward(shapes: Shapes, layer: Layer) -> list[Part]:
 
 def _dense_forward(shapes: Shapes, ffn: int, before: Part, what: str) -> list[Part]:
     s = shapes.setting
-    first = forward(s.roofline, s.dtype, shapes.mlp_in(ffn)) + _function(shapes, ffn)
+    first = forward(s.roofline, s.dtype, shapes.mlp_in(ffn), s.pieces) + _function(shapes, ffn)
     first += cast_seconds(s, shapes.tokens * ffn / shapes.tp)
-    second = forward(s.roofline, s.dtype, shapes.mlp_out(ffn))
+    second = forward(s.roofline, s.dtype, shapes.mlp_out(ffn), s.pieces)
     return forward_half(shapes, before, [kernel(what, first), kernel(f"{what} out", second)], what)
 
 
@@ -495,14 +502,15 @@ def _dense_backward(shapes: Shapes, ffn: int, norm: float, what: str) -> list[Pa
     s = shapes.setting
     first, second = shapes.mlp_in(ffn), shapes.mlp_out(ffn)
     cast = cast_seconds(s, shapes.local * shapes.model.hidden)
-    inner = cast_seconds(s, shapes.tokens * first[0].outputs)
+    inner = cast_seconds(s, shapes.tokens * sum(one.outputs for one in first))
+    dgrad = input_gradients(s.roofline, s.dtype, first) + shapes.added(first)
     inside = [
-        kernel(f"{what} out dgrad", cast + input_gradients(s.roofline, s.dtype, second)),
+        kernel(f"{what} out dgrad", cast + input_gradients(s.roofline, s.dtype, second, s.pieces)),
         kernel(
             f"{what} out wgrad", weight_gradients(s.roofline, s.dtype, second, s.added), weight=True
         ),
         kernel("", inner + _function(shapes, ffn, backward=True)),
-        kernel(f"{what} in dgrad", input_gradients(s.roofline, s.dtype, first)),
+        kernel(f"{what} in dgrad", dgrad),
     ]
     weights = weight_gradients(s.roofline, s.dtype, first, s.added)
     return backward_half(shapes, inside, weights, norm, what)
@@ -536,6 +544,7 @@ class Passes:
 
 
 PASSES = ("forward", "backward", "inputs", "weights")
+NOTHING = 1e-15  # seconds of a kernel that takes none, but is one
 
 
 @dataclass
@@ -552,22 +561,31 @@ class PassTable:
         return self.known.of(key, lambda: self._found(layer))
 
     def _found(self, layer: Layer) -> Passes:
-        found = _passes(self.setting, layer)
-        return _counted(self.setting, layer, found) if self.setting.launch else found
+        """Passes whose parts know how many kernels they are: the seconds that they would take if
+        only kernels themselves took one; and how long they move bytes, but for measured layers:
+        what they would take less where memory were as fast as one likes."""
+        s, fast = self.setting, dict.fromkeys(self.setting.roofline.flops, inf)
+        ones = self._with(layer, flops=fast, bandwidth=inf, kernel=1.0) if s.launch else None
+        quick = None if s.layer_seconds else self._with(layer, bandwidth=inf, kernel=NOTHING)
+        found = _passes(s, layer)
 
+        def told(name: str) -> tuple[Part, ...]:
+            parts: tuple[Part, ...] = getattr(found, name)
+            counts, rests = getattr(ones, name, parts), getattr(quick, name, parts)
+            return tuple(
+                replace(
+                    part, moving=part.seconds - rest.seconds,
+                    launches=ceil(count.seconds) if ones else 1,
+                )
+                for part, count, rest in zip(parts, counts, rests, strict=True)
+            )  # fmt: skip
 
-def _counted(setting: Setting, layer: Layer, passes: Passes) -> Passes:
-    """Passes whose parts know how many kernels they are: the seconds that they would take if only
-    kernels themselves took one."""
-    fast = dict.fromkeys(setting.roofline.flops, inf)
-    roofline = replace(setting.roofline, flops=fast, bandwidth=inf, kernel=1.0)
-    ones = _passes(replace(setting, roofline=roofline, layer_seconds={}), layer)
+        return Passes(*map(told, PASSES))
 
-    def told(parts: tuple[Part, ...], counts: tuple[Part, ...]) -> tuple[Part, ...]:
-        pairs = zip(parts, counts, strict=True)
-        return tuple(replace(part, launches=ceil(count.seconds)) for part, count in pairs)
-
-    return Passes(*(told(getattr(passes, one), getattr(ones, one)) for one in PASSES))
+    def _with(self, layer: Layer, **figures: Any) -> Passes:
+        """The passes of a layer on a GPU of which some figures are others."""
+        roofline = replace(self.setting.roofline, **figures)
+        return _passes(replace(self.setting, layer_seconds={}, roofline=roofline), layer)
 
 
 def _passes(setting: Setting, layer: Layer) -> Passes:
@@ -644,9 +662,7 @@ def _repeated(setting: Setting, ahead: list[Part], layer: Layer) -> list[Part]:
         return [] if layer.kind == "embedding" else _again(ahead)
     if layer.kind != "block" or "non-reentrant" not in setting.recompute:
         return []
-    kept = [
-        part for part in ahead if part.name not in ("mlp output", "mlp output rest", "residual")
-    ]
+    kept = [one for one in ahead if not one.name.startswith(("mlp output", "residual"))]
     last = max((n for n, part in enumerate(kept) if part.name == "mlp out"), default=len(kept))
     return _again([part for n, part in enumerate(kept) if n < last])
 
@@ -675,7 +691,7 @@ def _again_modules(shapes: Shapes, layer: Layer) -> list[Part]:
 
 
 def _every_other(shapes: Shapes) -> float:
-    s, (width,) = shapes.setting, shapes.mlp_in(shapes.model.ffn)
-    keys = replace(width, outputs=shapes.kv_width)
-    gate = replace(width, outputs=width.outputs // 2)
+    s, widths = shapes.setting, shapes.mlp_in(shapes.model.ffn)
+    keys = replace(widths[0], outputs=shapes.kv_width)
+    gate = replace(widths[0], outputs=sum(one.outputs for one in widths) // 2)
     return forward(s.roofline, s.dtype, (keys, *shapes.attention_out, gate))

@@ -211,7 +211,8 @@ class Setting:
     of one step of the whole job; `micro` those of one micro-batch of one rank. `data` names the
     kind of data parallelism, `joined` the GPUs that NVLink joins. Replicas of an island exchange
     gradients, islands their weights each `sync_every` steps. The host takes `launch` seconds for
-    each kernel; with one of `connections`, nothing begins before what was launched earlier."""
+    each kernel and the GPU `wait` where it needs numbers of the GPU's; with one of `connections`,
+    nothing begins before what was launched earlier. Weights that share an input are `apart`."""
 
     model: Model
     grid: Grid
@@ -240,6 +241,7 @@ class Setting:
     expert_overlap: bool = False
     deduplicated: bool = False
     fused_experts: bool = False
+    apart: bool = False
     joined: int = 8
     optimizer: str = "adam"
     bucket: int = 25 * 2**20
@@ -260,6 +262,7 @@ class Setting:
     extras: tuple[Extra, ...] = ()
     layer_seconds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     launch: float = 0.0
+    wait: float = 0.0
     connections: int = 8
 
     def degree(self, axis: str) -> int:
@@ -323,6 +326,12 @@ class Setting:
         return ELEMENT[self.gradient_dtype]
 
     @property
+    def pieces(self) -> int:
+        """Parts of rows in which products take what is gathered, or make what is scattered."""
+        whole = self.tensor_overlap != "pipelined" or not self.sequence_parallel
+        return 1 if whole else self.degree("tp")
+
+    @property
     def tokens(self) -> int:
         """Tokens of one micro-batch on one rank, before sequence parallelism divides them."""
         if not isinstance(self.model, Transformer):
@@ -330,14 +339,10 @@ class Setting:
         return self.micro * self.sequence // self.degree("cp")
 
     @property
-    def dense_axes(self) -> tuple[str, ...]:
-        """Axes whose ranks hold the same dense weights and different gradients."""
-        return ("cp", "ep", "dp")
-
-    @property
-    def expert_axes(self) -> tuple[str, ...]:
-        """The same for the weights of experts."""
-        return ("cp", "dp") if self.expert_tensor else ("tp", "cp", "dp")
+    def replica_axes(self) -> dict[bool, tuple[str, ...]]:
+        """Axes whose ranks hold the same weights, dense and of experts, and different gradients."""
+        experts = ("cp", "dp") if self.expert_tensor else ("tp", "cp", "dp")
+        return {False: ("cp", "ep", "dp"), True: experts}
 
     def held(self, layer: Layer) -> list[tuple[str, int, bool]]:
         """Name and elements of every tensor of a layer on one rank; whether it is an expert's."""

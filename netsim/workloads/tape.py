@@ -23,7 +23,8 @@ class Task:
     """One entry of the tape. `groups` has a row a group, in rank order; of a kernel, one rank each.
     `collective` is empty for kernels. `nbytes` is the size as nccl-tests counts it. `posted`: the
     last rank of each group has posted its receive ahead and holds nobody up. `measured`: seconds
-    that a profile recorded. `launched`: when the host has launched it, if that may be too late."""
+    that a profile recorded. `launched`: when the host has launched it, if that may be too late.
+    `moving`: seconds that need no more than a few SMs."""
 
     name: str
     kind: str
@@ -41,6 +42,7 @@ class Task:
     posted: bool = False
     measured: float = 0.0
     launched: float = 0.0
+    moving: float = 0.0
 
 
 @dataclass
@@ -75,11 +77,13 @@ class Tape:
     _columns: Memo = field(default_factory=Memo)
 
     def compute(
-        self, name: str, ranks: Ranks, seconds: float, after: Deps = (), launches: int = 1
-    ) -> int:
+        self, name: str, ranks: Ranks, seconds: float, after: Deps = (), launches: int = 1,
+        moving: float = 0.0,
+    ) -> int:  # fmt: skip
         """A kernel on each of these ranks, or several that follow each other."""
         column = self._columns.of(Same(ranks), lambda: ranks.reshape(-1, 1))
-        made = self._add(name, COMPUTE, "compute", column, after, launches, seconds=seconds)
+        made = self._add(name, COMPUTE, "compute", column, after, launches, seconds=seconds,
+                         moving=moving)  # fmt: skip
         self._last[Same(ranks)] = made
         return made
 
@@ -207,7 +211,10 @@ def emit(
             pending += made if part.blocks else ()
             continue
         needs = [one for name in part.needs for one in named.get(name, ())]
-        last = tape.compute(part.name, stage.ranks, part.seconds, (*pending, *needs), part.launches)
+        earlier = (*pending, *needs)
+        last = tape.compute(
+            part.name, stage.ranks, part.seconds, earlier, part.launches, part.moving
+        )  # fmt: skip
         pending = []
         if tell and part.weight:
             tell(part.name, last)

@@ -7,6 +7,7 @@ normally distributed numbers, over as many sets of tensors as do not fit into L2
 
 import argparse
 import csv
+import functools
 import itertools
 import threading
 import time
@@ -516,8 +517,188 @@ def unsynchronised(call: Callable[[], Any], calls: int) -> float:
     return sorted(found[2:])[1]
 
 
+# What parallelism and narrow types add: products in parts, casts with scales, waits of the host.
+
+
+def parts(table: Table) -> None:
+    """Products whose rows come in parts, one after the other on one stream and on two in turn."""
+    side = torch.cuda.Stream()
+    for tokens, inputs, outputs, count in (
+        (98304, 4096, 3584, 8), (98304, 4096, 1792, 8), (98304, 4096, 768, 8),
+        (98304, 1792, 4096, 8), (98304, 512, 4096, 8), (16384, 4096, 3584, 8),
+        (2048, 12288, 9216, 4), (2048, 12288, 12288, 4), (2048, 12288, 3072, 4),
+        (2048, 3072, 12288, 4), (4096, 12288, 9216, 4), (4096, 12288, 12288, 4),
+    ):  # fmt: skip
+        for dtype in (BF16, FP8):
+            sets = sets_of(
+                lambda t=tokens, i=inputs, o=outputs, d=dtype: (
+                    normal(t, i, dtype=d), normal(o, i, dtype=d), normal(t, o)
+                ),
+                2 * tokens * (inputs + outputs),
+            )  # fmt: skip
+            about = {"dtype": "fp8" if dtype == FP8 else "bfloat16", "m": tokens, "n": outputs,
+                     "k": inputs, "flop": 2 * tokens * outputs * inputs}  # fmt: skip
+
+            def whole(i: int, sets: Any = sets) -> None:
+                product_into(*sets[i % len(sets)])
+
+            def in_turn(i: int, sets: Any = sets, count: int = count) -> None:
+                a, b, c = sets[i % len(sets)]
+                for x, y in zip(a.chunk(count), c.chunk(count), strict=True):
+                    product_into(x, b, y)
+
+            def on_two(i: int, sets: Any = sets, count: int = count) -> None:
+                a, b, c = sets[i % len(sets)]
+                here = torch.cuda.current_stream()
+                side.wait_stream(here)
+                for n, (x, y) in enumerate(zip(a.chunk(count), c.chunk(count), strict=True)):
+                    with torch.cuda.stream(side if n % 2 else here):
+                        product_into(x, b, y)
+                here.wait_stream(side)
+
+            table.add("parts", "whole", timed(whole, 6, 0.1), batch=1, **about)
+            table.add("parts", "one stream", timed(in_turn, 6, 0.1), batch=count, **about)
+            table.add("parts", "two streams", timed(on_two, 6, 0.1), batch=count, **about)
+
+
+ONE = torch.ones((), device="cuda")
+
+
+def product_into(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+    """Rows by weights turned, in bfloat16 or FP8 with exact sums."""
+    if a.dtype == FP8:
+        torch._scaled_mm(a, b.t(), ONE, ONE, out_dtype=BF16, out=c)
+    else:
+        torch.mm(a, b.t(), out=c)
+
+
+def casts(table: Table) -> None:
+    """What compiled code does to inputs of narrow products: scales of a tensor and of rows, as it
+    lies and turned; products with few outputs apart and together; sums of their gradients."""
+
+    def by_tensor(x: torch.Tensor) -> Any:
+        scale = 448.0 / x.abs().amax().float().clamp(min=1e-12)
+        return (x.float() * scale).clamp(-448, 448).to(FP8), scale
+
+    def turned(x: torch.Tensor) -> Any:
+        made, scale = by_tensor(x)
+        return made.t().contiguous(), scale
+
+    def both(x: torch.Tensor) -> Any:
+        made, scale = by_tensor(x)
+        return made, made.t().contiguous(), scale
+
+    def by_row(x: torch.Tensor) -> Any:
+        scale = 448.0 / x.abs().amax(-1, keepdim=True).float().clamp(min=1e-12)
+        return (x.float() * scale).clamp(-448, 448).to(FP8), scale
+
+    def rows_and_columns(x: torch.Tensor) -> Any:
+        return *by_row(x), *by_row(x.t().contiguous())
+
+    def turn(x: torch.Tensor) -> Any:
+        return x.t().contiguous()
+
+    for tokens, hidden in ((16384, 4096), (98304, 4096), (98304, 1792), (16384, 14336)):
+        sets = sets_of(lambda t=tokens, h=hidden: normal(t, h), 2 * tokens * hidden)
+        narrow = [one.to(FP8) for one in sets[:2]]
+        for name, made, each in (("tensor", by_tensor, 5), ("tensor turned", turned, 5),
+                                 ("tensor both", both, 6), ("row", by_row, 3),
+                                 ("row both", rows_and_columns, 8)):  # fmt: skip
+            torch._dynamo.reset()
+            run = torch.compile(made, dynamic=False)
+            run(sets[0])
+            table.add("cast", name, timed(lambda i, r=run, s=sets: r(s[i % len(s)]), 5),
+                      dtype="fp8", m=tokens, n=hidden, nbytes=each * tokens * hidden)  # fmt: skip
+        torch._dynamo.reset()
+        run = torch.compile(turn, dynamic=False)
+        run(narrow[0])
+        table.add("cast", "turn", timed(lambda i, r=run, s=narrow: r(s[i % len(s)]), 5),
+                  dtype="fp8", m=tokens, n=hidden, nbytes=2 * tokens * hidden)  # fmt: skip
+        table.add("cast", "turn eager", timed(lambda i, s=narrow: s[i % 2].t().contiguous(), 5),
+                  dtype="fp8", m=tokens, n=hidden, nbytes=2 * tokens * hidden)  # fmt: skip
+    for tokens, hidden, widths in ((98304, 4096, (512, 128, 128)), (98304, 4096, (1792, 1792)),
+                                   (16384, 4096, (4096, 1024, 1024))):  # fmt: skip
+        apart(table, tokens, hidden, widths)
+
+
+def apart(table: Table, tokens: int, hidden: int, widths: Sequence[int]) -> None:
+    """Products of one input with several weights, and their gradients, which add up."""
+    x, weights = normal(tokens, hidden), [normal(one, hidden) for one in widths]
+    grads, all_ = [normal(tokens, one) for one in widths], normal(sum(widths), hidden)
+    joined = torch.cat(grads, 1)
+    about = {"dtype": "bfloat16", "m": tokens, "n": sum(widths), "k": hidden, "batch": len(widths),
+             "flop": 2 * tokens * sum(widths) * hidden}  # fmt: skip
+    kinds: dict[str, Kernel] = {
+        "together forward": lambda i: torch.mm(x, all_.t()),
+        "apart forward": lambda i: [torch.mm(x, one.t()) for one in weights],
+        "together dgrad": lambda i: torch.mm(joined, all_),
+        "apart dgrad": lambda i: sum_of(
+            torch.mm(g, w) for g, w in zip(grads, weights, strict=True)
+        ),
+        "together wgrad": lambda i: torch.mm(joined.t(), x),
+        "apart wgrad": lambda i: [torch.mm(g.t(), x) for g in grads],
+    }
+    for name, kernel in kinds.items():
+        table.add("apart", name, timed(kernel, 5), **about)
+
+
+def sum_of(some: Iterator[torch.Tensor]) -> torch.Tensor:
+    """One after the other, as autograd adds gradients up."""
+    return functools.reduce(torch.add, some)
+
+
+def waits(table: Table) -> None:
+    """The host waits for a few numbers of the GPU and launches again; attention in turns."""
+    counts, busy = torch.arange(64, device="cuda"), normal(4096, 4096)
+    pinned = torch.empty(64, dtype=torch.int64, pin_memory=True)
+
+    def synced() -> None:
+        pinned.copy_(counts, non_blocking=True)
+        torch.cuda.current_stream().synchronize()
+
+    table.add("wait", "host, numbers to pinned memory, stream synchronised",
+              seconds_by_host(synced, 2000))  # fmt: skip
+    table.add("wait", "host, tolist", seconds_by_host(counts.tolist, 2000))
+    table.add("wait", "products alone",
+              seconds_by_host(lambda: torch.mm(busy, busy), 500))  # fmt: skip
+    table.add("wait", "products with numbers to the host between",
+              seconds_by_host(lambda: (torch.mm(busy, busy), synced()), 500))  # fmt: skip
+    turns(table)
+
+
+def turns(table: Table) -> None:
+    """Attention of 32,768 rows in a ring that balances: own keys, half of the keys of an earlier
+    rank, half of the rows with keys of a later one; and adding a turn's result to the others'."""
+    q, k, v, g = (normal(1, 32, 32768, 128) for _ in range(4))
+    half = slice(16384, None)
+    kinds: dict[str, tuple[Any, ...]] = {
+        "own": (q, k, v, g, True), "early": (q, k[:, :, :16384], v[:, :, :16384], g, False),
+        "late": (q[:, :, half], k, v, g[:, :, half], False),
+    }  # fmt: skip
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        for name, (*given, d, causal) in kinds.items():
+            a, b, c = (one.clone().requires_grad_() for one in given)
+            run = lambda i, a=a, b=b, c=c, s=causal: functional.scaled_dot_product_attention(  # noqa: E731
+                a, b, c, is_causal=s
+            )
+            flop = 4 * 32 * a.shape[2] * b.shape[2] * 128 * (0.5 if causal else 1)
+            ahead = timed(run, 3)
+            both = timed(lambda i, r=run, of=(a, b, c), d=d: torch.autograd.grad(r(0), of, d), 3)
+            about = {"m": a.shape[2], "n": 128, "k": 32, "batch": b.shape[2]}
+            table.add("turn", name, ahead, flop=flop, **about)
+            table.add("turn", f"{name} backward", both - ahead, flop=2.5 * flop, **about)
+    out, new = (normal(1, 32768, 32, 128, dtype=torch.float32) for _ in range(2))
+    first, second = (torch.rand(1, 32768, 32, 1, device="cuda") for _ in range(2))
+
+    def joined(i: int) -> Any:
+        return out - functional.sigmoid(second - first) * (out - new.to(BF16).float())
+
+    table.add("turn", "joined", timed(joined, 3), m=32768, n=4096, nbytes=12 * out.numel())
+
+
 SECTIONS = {"launch": launches, "memory": streams, "layer": layers, "attention": attention,
-            "gemm": products, "beside": contention, "batched": batched}  # fmt: skip
+            "gemm": products, "beside": contention, "batched": batched, "parts": parts,
+            "cast": casts, "wait": waits}  # fmt: skip
 
 
 def main() -> None:

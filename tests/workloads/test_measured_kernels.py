@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from netsim.base.constants import value
+from netsim.workloads.kernels import CASTS, Linear, forward
 from netsim.workloads.setting import BLOCK, Roofline
 
 TABLES = Path(__file__).parents[1] / "data" / "kernels"
@@ -88,6 +89,33 @@ def test_streams_and_what_sums_rows_up(name: str) -> None:
     assert count == 9
     assert middle <= 0.02
     assert most <= 0.15  # a sum of few elements ends in a second kernel
+
+
+def test_products_in_parts() -> None:
+    """Parts of rows one after the other, as tensor parallelism gathers them."""
+    found = []
+    for row in rows("h100_parts", "parts", "one stream"):
+        m, n, k, parts = (int(row[one]) for one in ("m", "n", "k", "batch"))
+        seconds = forward(ALONE, row["dtype"], [Linear(m, k, n)], parts)
+        found.append((seconds, float(row["us"]) / 1e6))
+    middle, most, count = error(found)
+    assert count == 24
+    assert middle <= 0.06
+    assert most <= 0.16
+
+
+def test_casts_to_fp8_move_what_is_told() -> None:
+    """As compiled code does it: as it lies and turned, with the scale of the tensor or of rows; a
+    tensor's largest element may be found by what made it."""
+    found = []
+    for scaling in ("tensor", "row"):
+        for row in rows("h100_parts", "cast", f"{scaling} both"):
+            moved = CASTS[scaling][1] * int(row["m"]) * int(row["n"])
+            found.append((ALONE.stream_seconds(moved), float(row["us"]) / 1e6))
+    middle, most, count = error(found)
+    assert count == 8
+    assert middle <= 0.05
+    assert most <= 0.1
 
 
 def test_blocks_that_hold_sms_take_what_products_lose_and_little_from_streams() -> None:

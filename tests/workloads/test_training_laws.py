@@ -8,10 +8,12 @@ import pytest
 
 from netsim.engines.engine import simulate
 from netsim.program.place import place
-from netsim.schedule.schedule import Style
+from netsim.schedule.schedule import Style, Use
 from netsim.topology.routing import switch
+from netsim.workloads.kernels import Shapes
 from netsim.workloads.lower import Coarse, Lowered, lower
-from netsim.workloads.model import Layer, LayerList, Plain, Tensor
+from netsim.workloads.model import Layer, LayerList, Plain, Tensor, layers_of
+from netsim.workloads.passes import PassTable
 from netsim.workloads.setting import Extra, Setting
 from netsim.workloads.step import SCHEDULES, in_flight, training_step
 from netsim.workloads.tape import Tape, Task
@@ -195,6 +197,37 @@ def test_kernels_op_by_op_take_longer_where_norms_are_several() -> None:
     }
     more = {gated: times["eager", gated] - times["fused", gated] for gated in (True, False)}
     assert more[True] > 2 * more[False] > 0
+
+
+def test_products_apart_add_up_gradients_of_their_input() -> None:
+    """Queries, keys and values, a gate and its like: three sums of two tensors of all tokens."""
+    found = {
+        apart: PassTable(setting(model=SMALL, apart=apart)).of(layers_of(SMALL)[1])
+        for apart in (False, True)
+    }
+    together, alone = (sum(part.seconds for part in one.backward) for one in found.values())
+    s = setting(model=SMALL)
+    moved = 9.0 * s.tokens * SMALL.hidden * s.element
+    assert alone - together >= s.roofline.stream_seconds(moved, 3)
+    shapes = Shapes(SMALL, setting(model=SMALL, apart=True))
+    assert [one.outputs for one in shapes.mlp_in(SMALL.ffn)] == [SMALL.ffn] * 2
+    assert len(shapes.attention_in) == 3
+
+
+def test_what_only_moves_bytes_loses_nothing_to_channels() -> None:
+    """Half of the SMs are held for all the time: products take twice as long, streams as ever."""
+    channels = Style(cap=1.0, uses=(Use("sms", "src", 0.5),))
+    one, tape = np.zeros(1, np.int32), Tape()
+    held = Coarse(100.0, (channels,), one, one + 1, np.array([100], np.int64))
+    ranks = np.arange(2, dtype=np.int32)
+    tape.collective("held", "dp", "all_gather", ranks.reshape(1, 2), 100)
+    for moving in (0.0, 1.0, 2.0):
+        tape.compute("kernel", ranks[:1], 2.0, moving=moving)
+    lowered = lower(tape, 2, lambda task, group: held)
+    timeline = simulate(place(lowered.schedule, switch(2, float("inf"))), "simpy")
+    took = [float(timeline.end[lowered.end[k]][0] - timeline.start[lowered.begin[k]][0])
+            for k in (1, 2, 3)]  # fmt: skip
+    assert took == pytest.approx([4.0, 3.0, 2.0], rel=1e-6)
 
 
 def test_before_hopper_a_product_ends_when_its_result_is_written() -> None:
