@@ -10,7 +10,7 @@ from math import isclose, log
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.constants import ANY_SIZE, TABLE, Constant, value
+from netsim.base.constants import ANY_SIZE, TABLE, Constant
 from netsim.base.errors import InputError, suggest
 from netsim.base.values import dataclass, grouped
 from netsim.cell.answer import checked_cells
@@ -312,7 +312,7 @@ def _wider(constant: Constant, system: str) -> Without:
 
 def _clock(arch: str) -> float:
     """What a generation's clock under products is of that at which its peak is told."""
-    return TABLE[known].value if (known := f"{arch}.clock") in TABLE else value("sm_90.clock")
+    return TABLE.get(f"{arch}.clock", TABLE["sm_90.clock"]).value
 
 
 OFF = {"s": 0.0, "bytes": 0.0, "1": 1.0, "bytes/s": 1e15}  # values with which nothing is lost

@@ -231,10 +231,11 @@ def forward_experts(shapes: Shapes) -> list[Part]:
     work = forward(s.roofline, s.dtype, (*first, *second)) + _activation(shapes)
     permute = _permute(shapes)
     counts = m.experts * COUNT_BYTES * s.degree(EXPERT)
+    waits = s.wait > 0 and s.degree(EXPERT) > 1 and not s.expert_overlap
     return [
         kernel("router", _router(shapes) + permute),
         exchange("token counts", "all_gather", EXPERT, counts, blocks=not s.expert_overlap),
-        *[kernel("counts to host", s.wait)] * (s.wait > 0 and not s.expert_overlap),
+        *[kernel("counts to host", s.wait)] * waits,
         _moved_tokens(shapes, "dispatch"),
         *_around(shapes, [kernel("experts", work)], ""),
         _moved_tokens(shapes, "combine"),

@@ -129,6 +129,7 @@ INT32, INT64, BOOL, BOOLS, STRING = 7, 9, 27, 28, 29
 PARTS = ("all_gather", "gather")  # one rank puts in a part of what nccl-tests counts
 VERSION = "0.0.4"
 ALONE = "kernels_alone"  # of a trace: its durations are of kernels that ran beside no collective
+MOVING = "moving_micros"  # of a kernel: how long it only moves bytes, which needs few SMs
 GROUPS = "groups.json"
 
 
@@ -142,6 +143,12 @@ class Node:
     after: tuple[int, ...] = ()
     micros: int = 0
     attributes: Mapping[str, Value] = field(default_factory=dict)
+
+    @property
+    def moving(self) -> float:
+        """Seconds of a kernel that only moves bytes."""
+        told = self.attributes.get(MOVING, 0)
+        return min(told, self.micros) * 1e-6 if isinstance(told, int) else 0.0
 
 
 def nodes_of(
@@ -166,7 +173,8 @@ def nodes_of(
         micros = round(computed - written_so_far)
         written_so_far += micros
         name = " ".join(filter(None, (task.layer, task.name)))
-        node = Node(number, name, COMPUTE, after, micros)
+        moving = min(micros, round(task.moving * slowdown * 1e6))
+        node = Node(number, name, COMPUTE, after, micros, {MOVING: moving} if moving else {})
         nodes = [node]
         if task.collective:
             nodes = _calls(node, task, rank, tuple(rows[0]), groups, len(tape.tasks) + number)
@@ -528,7 +536,10 @@ def _tape_of_one(path: Path, world: int, rank: int | None) -> tuple[Tape, tuple[
     for node, call, numbers in one.steps():
         after = tuple(made[number] for number in numbers)
         if call is None:
-            made[node.number] = tape.compute(node.name, everyone, node.micros * 1e-6, after)
+            seconds = node.micros * 1e-6
+            made[node.number] = tape.compute(
+                node.name, everyone, seconds, after, moving=node.moving
+            )  # fmt: skip
             continue
         key = (call.collective == "p2p", call.ranks)
         if key not in tiles:
@@ -744,7 +755,8 @@ class _Joined:
             node, call, _ = self.steps[rank][number]
             if call is None:
                 seconds = node.micros * 1e-6
-                made[place] = tape.compute(node.name, arrays[key][1], seconds, after)
+                ranks = arrays[key][1]
+                made[place] = tape.compute(node.name, ranks, seconds, after, moving=node.moving)
                 continue
             known = streams.setdefault(call.stream, [])
             known += [key] if key not in known else []
