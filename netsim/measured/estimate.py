@@ -247,7 +247,7 @@ ESTIMATORS: dict[str, Callable[[Constant, Entry], Floats]] = {
     )
 }
 
-FEW_RUNS = 4  # of a system that are looked at when a constant is estimated without another
+FEW_RUNS, FEW_STEPS = 4, 9  # of a system that are looked at when a constant is estimated without
 # Where no run is left, a constant is taken over from the next wider class.
 WIDER = {
     "sm_70": "sm_80", "sm_80": "sm_90", "sm_90": "sm_100", "sm_100": "sm_90",
@@ -256,7 +256,7 @@ WIDER = {
 }  # fmt: skip
 # The same kernels on another generation, or the nearest type, where a generation has none wider.
 NEXT = {
-    "sm_90.flash2.backward": "sm_80.attention.backward",
+    "sm_90.flash2.backward": "sm_90.flash2.alone.backward",
     "sm_90.unpadded": "sm_90.flash2", "sm_90.unpadded.backward": "sm_90.flash2.backward",
     "sm_90.gemm.fp8.row": "sm_90.gemm.fp8", "sm_100.gemm.fp4": "sm_103.gemm.fp4",
 }  # fmt: skip
@@ -279,7 +279,8 @@ def looked_at(constant: Constant, entries: Sequence[Entry]) -> list[Entry]:
     assert constant.fitted is not None
     mine = [entry for entry in entries if entry.id in constant.fitted.runs]
     systems = grouped(mine, lambda entry: entry.system).values()
-    return [one for some in systems for one in few(some, FEW_RUNS)] if len(systems) > 1 else []
+    most = FEW_STEPS if constant.fitted.estimator.endswith(by_steps.__name__) else FEW_RUNS
+    return [one for some in systems for one in few(some, most)] if len(systems) > 1 else []
 
 
 def without_each(
