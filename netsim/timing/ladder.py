@@ -301,10 +301,12 @@ def _following(alone: Alone, engine: str) -> Follow:
 def by_channel(asked: Asked) -> Offer | Refusal:
     """Trees, one channel for all that meet in nothing that can ever be full but on their ranks."""
     call, limits = asked.call, asked.limits
-    # Whether it is still to be tried with fewer loops, or has few rows.
-    other = limits.exact or not call.plans or limits.rows < np.inf
-    if other or call.looped.rows() < limits.meeting:
+    if limits.exact or [plan.algorithm for plan in call.plans] != ["Tree"]:
         return Refusal("channels that do not meet are left out of large trees only")
+    if limits.rows < np.inf and _may_be_cut(call.looped, limits):
+        return Refusal("fewer loops are tried first")
+    if call.looped.rows() < limits.meeting:
+        return Refusal("it has few rows")
     one = call.by_channel
     if one is None:
         return Refusal("its channels meet in what can be full")

@@ -154,6 +154,13 @@ def test_one_channel_for_all_is_off_by_no_more_than_it_states(seed: int) -> None
     assert amounts[0] == pytest.approx(amounts[1], rel=1e-9)
 
 
+def test_one_channel_for_all_is_taken_where_loops_are_too_few_to_be_left_out() -> None:
+    one = trees(2, "single")
+    for part, kind in ((0.0, Offer), (1e9, ladder.Refusal)):
+        asked = Asked(one.call(size_of(one)), replace(LIMITS, meeting=0, part=part))
+        assert isinstance(ladder.by_channel(asked), kind)
+
+
 def test_engines_agree_on_one_channel_for_all() -> None:
     one = trees(1, "single")
     fast, other = (timed(one, size_of(one), BY_CHANNEL, engine) for engine in ("compiled", "simpy"))
