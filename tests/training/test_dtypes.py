@@ -202,6 +202,7 @@ MODULES = get_args(Module)
 NEEDS = {  # what else a value wants of a step
     "interleaved": {"pipeline": {"chunks": 2}, "parallelism": {"pp": 2}},
     "zb-h1": {"parallelism": {"pp": 2}},
+    "overlap_sync": {"replicas": {"sync_every": 10}},
 }
 
 
@@ -210,7 +211,7 @@ def test_every_value_of_every_key_runs(where: tuple[str, str], value: object) ->
     place, name = where
     given: dict[str, Any] = {
         "model": json.loads(EXPERTS), "batch": 16, "allow_oom": True,
-        **{key: dict(one) for key, one in NEEDS.get(str(value), {}).items()},
+        **{key: dict(one) for one in (str(value), name) for key, one in NEEDS.get(one, {}).items()},
     }  # fmt: skip
     inside = given.setdefault(place, {}) if place else given
     inside[name] = [value] if name == "recompute" and value in MODULES else value
