@@ -159,7 +159,7 @@ def _network(source: Source, prepared: Prepared, machine: Machine) -> Iterator[C
         if 0 < left < count - 1:
             name = f"{left} of {count} NICs in use on every host"
             yield Cause(name, (("cluster.nics_per_node", left),))
-    for part, name in ((2, "half its"), (4, "a quarter of its")):
+    for part, name in ((2, "half its"), (4, "a quarter of its"), (8, "an eighth of its")):
         value = f"{rate * 8 / part / 1e9:g}Gbps"
         yield Cause(f"every NIC at {name} rate", (("cluster.nic", value),))
     no_direct = {"machine": {"nics": {"gpudirect": False}}}
