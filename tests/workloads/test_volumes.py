@@ -195,7 +195,7 @@ def test_of_an_mlp_that_is_done_again_nothing_is_kept_but_its_input(gated: bool)
 
 
 @pytest.mark.parametrize("tp", [2, 4])
-def test_exchanges_that_overlap_change_neither_bytes_nor_what_is_computed(tp: int) -> None:
+def test_exchanges_that_overlap_change_no_bytes_and_cost_what_parts_cost(tp: int) -> None:
     found = {}
     for overlap in ("none", "bulk", "pipelined"):
         s = setting(tp=tp, batch=2, sequence_parallel=True, tensor_overlap=overlap)
@@ -204,8 +204,11 @@ def test_exchanges_that_overlap_change_neither_bytes_nor_what_is_computed(tp: in
         for task in tasks:
             seconds[task.phase] += task.seconds if not task.collective else 0.0
         found[overlap] = sent(s, "tp"), seconds["forward"], seconds["backward"]
-    for overlap in ("bulk", "pipelined"):
-        assert found[overlap] == pytest.approx(found["none"], rel=0.02), overlap  # parts start anew
+    assert found["bulk"] == pytest.approx(found["none"], rel=0.02)
+    sent_in_parts, *computed = found["pipelined"]
+    assert sent_in_parts == found["none"][0]
+    for parts, whole in zip(computed, found["none"][1:], strict=True):
+        assert whole < parts < 3 * whole  # of a small model: parts start anew, and are added up
 
 
 @given(
