@@ -173,9 +173,7 @@ def _tried(
         for seed in range(seeds):
             changed = _changed(prepared, changes, seed if seeds > 1 else None)
             rows.append(row_of_size(changed, size, engine=engine))
-            selection = getattr(changed.topology.router, "selection", None)
-            hashed = selection is not None and selection.policy.hashed
-            if not (hashed or changed.cell.scenario.cluster.placement == "random"):
+            if not _draws(changed):
                 break
     except NetsimError as error:
         return {"what": what, "settings": changes, "refused": str(error).splitlines()[0]}
@@ -185,6 +183,12 @@ def _tried(
         "what": what, "settings": changes, "us": times, "median_us": median(times),
         "fullest_over_mean": median(fullest),
     }  # fmt: skip
+
+
+def _draws(prepared: Prepared) -> bool:
+    selection = getattr(prepared.topology.router, "selection", None)
+    hashed = selection is not None and selection.policy.hashed
+    return hashed or prepared.cell.scenario.cluster.placement == "random"
 
 
 def _changed(prepared: Prepared, changes: dict[str, Any], seed: int | None) -> Prepared:

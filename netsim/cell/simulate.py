@@ -21,7 +21,7 @@ from netsim.metrics.bound import Limit, bound_by, limit_of
 from netsim.metrics.links import Fullest, fullest_link
 from netsim.nccl.choice import Planned, planned
 from netsim.nccl.environment import Settings
-from netsim.nccl.job import Job, Wishes, plugin_of
+from netsim.nccl.job import Job, Wishes
 from netsim.nccl.schedules.plan import Plan
 from netsim.results import row as result_rows
 from netsim.scenario.cells import Cell
@@ -141,8 +141,7 @@ def _at_all_sizes(prepared: Prepared) -> str:
 
 def _of_nobody(job: Job) -> Settings:
     """The settings where the user says nothing: those of the network's plugin."""
-    version = job.comm.version
-    return Wishes(version).with_plugin(plugin_of(job.cluster, job.gpus, version)).settings()
+    return Wishes(job.comm.version).on(job.cluster, job.gpus).settings()
 
 
 @kept

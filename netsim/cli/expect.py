@@ -20,7 +20,6 @@ from netsim.cli import file_option, parsed, shown, with_options
 from netsim.cli.questions import Given, Text, asked, simulated
 from netsim.cli.shown import SURENESS, Engine, Format, halves, sureness
 from netsim.nccl import choice, environment
-from netsim.nccl import job as jobs
 from netsim.results.nccl_tests import (
     acceptance_csv,
     closing,
@@ -79,7 +78,7 @@ def fallbacks(prepared: Prepared) -> Iterator[str]:
 def _plugin(prepared: Prepared) -> Iterator[str]:
     job, scenario = prepared.jobs[0], prepared.cell.scenario
     wishes = wishes_of(scenario)
-    variables = wishes.with_plugin(jobs.plugin_of(job.cluster, job.gpus, wishes.version)).variables
+    variables = wishes.on(job.cluster, job.gpus).variables
     ours = [f"{name}={value}" for name, value in variables.items() if name not in wishes.variables]
     if ours and job.cluster.transport:
         yield f"assumed: the plugin of {job.cluster.transport.name} sets {', '.join(ours)} (--env)"

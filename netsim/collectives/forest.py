@@ -400,7 +400,7 @@ def _best(links: Links, supply: Ints, cuts: Sequence[Sides]) -> Floats:
     ways, src, dst = len(links.src), np.array(links.src), np.array(links.dst)
     draws = [(link, way, part) for way, over in enumerate(links.over) for link, part in over]
     link, way, part = (np.array(column) for column in zip(*draws, strict=True))
-    sparse, rate = scipy_part("sparse"), np.array(links.rate) / max(links.rate[one] for one in link)
+    sparse, rate = scipy_part("sparse"), np.array(links.rate) / _fastest(links)
     use = sparse.csr_array((part, (link, way)), shape=(len(rate), ways))
     over = np.array([np.where(cut[src] & ~cut[dst], -1.0, 0.0) for cut in cuts])
     wanted = np.array([[float(supply[cut].sum())] for cut in cuts])
@@ -412,6 +412,11 @@ def _best(links: Links, supply: Ints, cuts: Sequence[Sides]) -> Floats:
     return corner
 
 
+def _fastest(links: Links) -> float:
+    """The rate of the fastest link that ways go over."""
+    return max(links.rate[link] for over in links.over for link, _ in over)
+
+
 def _rates(links: Links, supply: Ints) -> tuple[float, list[Floats]]:
     """The best rate of a root, and rates of ways that allow it: those in which all ways have a
     part, if these do, and those of a corner, of few ways."""
@@ -419,8 +424,7 @@ def _rates(links: Links, supply: Ints) -> tuple[float, list[Floats]]:
     for link, part in (one for over in links.over for one in over):
         users[link] += part
     used = [[link for link, _ in over] for over in links.over]
-    fastest = max(rate[link] for over in used for link in over)
-    equal = np.array([min(rate[over] / users[over]) for over in used]) / fastest
+    equal = np.array([min(rate[over] / users[over]) for over in used]) / _fastest(links)
     cuts = [~one for one in np.eye(links.ranks, dtype=bool) if supply[~one].any()]
     while True:
         corner = _best(links, supply, cuts)
@@ -513,9 +517,7 @@ def _by_hosts(links: Links, supply: Ints) -> list[Group]:
     ]
     around = [np.isin(np.arange(links.ranks), one) for one in (*hosts, *np.arange(links.ranks))]
     cuts = [~one for one in around if supply[~one].any()]
-    rate = _best(links, supply, cuts)[-1] * max(
-        links.rate[k] for over in links.over for k, _ in over
-    )
+    rate = _best(links, supply, cuts)[-1] * _fastest(links)
     return found if _lasts(links, found).max() * rate <= sum(widths) * (1 + LOSSES[3]) else []
 
 

@@ -219,11 +219,7 @@ def verify(
         memory.execute(row)
     for rank in range(collective.ranks):
         for expected in collective.expectations(rank):
-            for low, high, cell in memory.read(rank, OUT, expected.offset, expected.count):
-                wrong = _fault(cell, expected, memory.collective.ranks)
-                if wrong:
-                    where = span_text(rank, OUT, expected.offset + low, expected.offset + high)
-                    raise VerificationError(f"{where}: {wrong}")
+            _check_output(memory, rank, expected)
 
 
 def rows_of(schedule: Schedule, which: int) -> list[int]:
@@ -238,6 +234,14 @@ def multiplicities(contributions: int, ranks: int) -> list[int]:
     """How often each rank contributes."""
     raw = contributions.to_bytes(ranks * BITS // 8, "little")
     return np.frombuffer(raw, "<u2").tolist()  # type: ignore[no-any-return]
+
+
+def _check_output(memory: Memory, rank: int, expected: Expectation) -> None:
+    for low, high, cell in memory.read(rank, OUT, expected.offset, expected.count):
+        wrong = _fault(cell, expected, memory.collective.ranks)
+        if wrong:
+            where = span_text(rank, OUT, expected.offset + low, expected.offset + high)
+            raise VerificationError(f"{where}: {wrong}")
 
 
 def _fault(cell: Cell, expected: Expectation, ranks: int) -> str:
@@ -379,12 +383,15 @@ class _Past:
                 arrived |= known[1]
                 if self._lane[row] == self._lane[earlier]:
                     along |= known[2] | bit
-            self._waiting[earlier] -= 1
-            if not self._waiting[earlier]:
-                del self._known[earlier]
+            self._forget(earlier)
         self.ended, self.arrived = ended, arrived
         if self._waiting[row]:
             self._known[row] = ended, arrived, arrived | along
+
+    def _forget(self, row: int) -> None:
+        self._waiting[row] -= 1
+        if not self._waiting[row]:
+            del self._known[row]
 
     def has(self, touch: Touch) -> bool:
         """Whether an earlier access is over when the current row starts."""
@@ -417,14 +424,17 @@ class _Watch:
             self._touch(row, access, past)
         for write in (a for a in accesses if a.write):
             for read in (a for a in accesses if not a.write):
-                # A row may overwrite what it reads, but not what it has yet to read.
-                count = int(self._schedule.pieces.count[self._schedule.piece[row]])
-                (one, one_base), (other, other_base) = (
-                    self._collective.location(a.rank, a.buffer) for a in (read, write)
-                )
-                shift = write.start + other_base - read.start - one_base
-                if (read.rank, one) == (write.rank, other) and 0 < abs(shift) < count:
-                    raise RaceError(f"{self._schedule.describe(row)} overwrites what it reads")
+                self._check_shift(row, read, write)
+
+    def _check_shift(self, row: int, read: Access, write: Access) -> None:
+        """A row may overwrite what it reads, but not what it has yet to read."""
+        count = int(self._schedule.pieces.count[self._schedule.piece[row]])
+        (one, one_base), (other, other_base) = (
+            self._collective.location(a.rank, a.buffer) for a in (read, write)
+        )
+        shift = write.start + other_base - read.start - one_base
+        if (read.rank, one) == (write.rank, other) and 0 < abs(shift) < count:
+            raise RaceError(f"{self._schedule.describe(row)} overwrites what it reads")
 
     def _touch(self, row: int, access: Access, past: _Past) -> None:
         count = int(self._schedule.pieces.count[self._schedule.piece[row]])

@@ -62,6 +62,10 @@ class Wishes:
         free = {name: variables[name] for name in unforced if not self.variables.get(name)}
         return replace(self, variables={**self.variables, **free}) if free else self
 
+    def on(self, cluster: Cluster, gpus: NDArray[np.int32]) -> "Wishes":
+        """The same with what the plugin of the network sets for a job of these GPUs."""
+        return self.with_plugin(plugin_of(cluster, gpus, self.version))
+
     def _alone(self, variable: str, what: str) -> None:
         if self.variables.get(variable):
             raise InputError(f"{variable} is set, and {what} is forced as well: give one of them")
@@ -491,7 +495,7 @@ class Job:
 
 def job_of(cluster: Cluster, gpus: NDArray[np.int32], wishes: Wishes) -> Job:
     """The communicator that NCCL makes of these GPUs, in rank order."""
-    wishes = wishes.with_plugin(plugin_of(cluster, gpus, wishes.version))
+    wishes = wishes.on(cluster, gpus)
     settings = wishes.settings()
     nodes = nodes_of(cluster, gpus, wishes.version, wishes.variables, settings, wishes.graphs)
     if len(nodes) > 1 and not all(node.view.table.nets for node in nodes):

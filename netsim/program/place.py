@@ -31,18 +31,9 @@ def place(
 ) -> Program:
     """Give every row its path: rank i runs on device `gpus[i]` (default i), in process
     `processes[i]` (default: one process for each rank)."""
-    device = np.arange(schedule.ranks) if gpus is None else np.asarray(gpus)
-    if len(device) != schedule.ranks:
-        raise routes.PlacementError(f"{schedule.ranks} ranks need as many GPUs, got {len(device)}")
-    if len(set(device.tolist())) < len(device):
-        raise routes.PlacementError("two ranks cannot share a GPU")
-    if device.min() < 0 or device.max() >= len(topology):
-        raise routes.PlacementError(
-            f"{topology.name} has {len(topology)} GPUs, but rank {int(device.argmax())} is "
-            f"placed on GPU {int(device.max())}"
-        )
+    device = _devices(schedule, topology, gpus)
     process = np.arange(schedule.ranks) if processes is None else np.asarray(processes)
-    ways = routes.Ways(schedule, topology, device.astype(np.int32), process.astype(np.int32))
+    ways = routes.Ways(schedule, topology, device, process.astype(np.int32))
     found = routes.distinct_ways(schedule, topology)
     laid = _known(ways, found)
     _refuse_unbounded(schedule, found, laid.paths.ptr)
@@ -115,6 +106,22 @@ def _stored(
     latency = paths.latency[old] + amount * beyond[old]
     link, weight, active = paths.link[kept], paths.weight[kept], paths.active[kept]
     return new, Paths(ptr, link, weight, active, latency)
+
+
+def _devices(
+    schedule: Schedule, topology: Topology, gpus: Sequence[int] | None
+) -> NDArray[np.int32]:
+    device = np.arange(schedule.ranks) if gpus is None else np.asarray(gpus)
+    if len(device) != schedule.ranks:
+        raise routes.PlacementError(f"{schedule.ranks} ranks need as many GPUs, got {len(device)}")
+    if len(set(device.tolist())) < len(device):
+        raise routes.PlacementError("two ranks cannot share a GPU")
+    if device.min() < 0 or device.max() >= len(topology):
+        raise routes.PlacementError(
+            f"{topology.name} has {len(topology)} GPUs, but rank {int(device.argmax())} is "
+            f"placed on GPU {int(device.max())}"
+        )
+    return device.astype(np.int32)
 
 
 def _refuse_unbounded(schedule: Schedule, found: routes.Distinct, ptr: NDArray[np.int64]) -> None:

@@ -44,20 +44,13 @@ def fabric_figures(cluster: Cluster) -> Figures | None:
     bisection, line = _bisection(made, cluster.ports)
     outside = int((made.tail < made.ports).sum())
     counts = np.bincount(made.level, minlength=len(made.tiers)).tolist()
-    # Switches on the longest of the routes from the first and the last port.
-    network, ends = Network(made), np.arange(made.ports, dtype=np.int32)
-    longest = 0
-    for start in {0, made.ports - 1}:
-        src = np.full(made.ports, start, np.int32)
-        far = network.distance(src, ends)[network.joined(src, ends) & (src != ends)]
-        longest = max(longest, int(far.max(initial=-1)) + 1)
     return Figures(
         {level: n for level, n in zip(made.tiers, counts, strict=True) if n},
         len(made.tail) // 2 - outside,
         outside,
         bisection,
         line / bisection if bisection else float("inf"),
-        longest,
+        _diameter(made),
     )
 
 
@@ -138,6 +131,17 @@ def _flow(tail: Longs, head: Longs, capacity: Floats, unit: float, ends: tuple[i
     shape = (max(ends) + 1,) * 2
     matrix = _sparse().csr_array(_sparse().coo_array((whole, (tail, head)), shape=shape))
     return float(f"{_sparse().csgraph.maximum_flow(matrix, *ends).flow_value * unit:.5g}")
+
+
+def _diameter(made: Fabric) -> int:
+    """Switches on the longest of the routes from the first and the last port."""
+    network, ends = Network(made), np.arange(made.ports, dtype=np.int32)
+    longest = 0
+    for start in {0, made.ports - 1}:
+        src = np.full(made.ports, start, np.int32)
+        far = network.distance(src, ends)[network.joined(src, ends) & (src != ends)]
+        longest = max(longest, int(far.max(initial=-1)) + 1)
+    return longest
 
 
 _MOST_STARTS = 64  # GPUs from which the diameter is looked for; regular graphs need only one

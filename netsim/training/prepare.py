@@ -42,6 +42,20 @@ from netsim.workloads.tape import Tape
 Misfit = tuple[tuple[str | int, ...], str]
 
 
+def check_fits(cell: Cell, work: Training, setting: settings.Setting) -> None:
+    """Refuse what does not fit, all of it, each at its place."""
+    if isinstance(setting.model, models.Transformer):
+        own = _transformer_misfits(setting, setting.model)
+    else:
+        own = _layer_list(setting, setting.model)
+    misfits = chain(_batch(setting), own, _pipeline(setting), _replicas(work, setting))
+    wrong = dict(reversed([*misfits]))  # of each key the first
+    if wrong:
+        raise joined(
+            cell.source.error(("workload", *path), wrong[path]) for path in reversed(wrong)
+        )
+
+
 def _batch(s: settings.Setting) -> Iterator[Misfit]:
     each = s.micro * s.replicas
     if s.batch % each:
@@ -351,17 +365,7 @@ def setting_of(cell: Cell, cluster: Cluster) -> settings.Setting:
         degrees_of(cell, work, len(cluster.topology)), tuple(work.parallelism.order.split("-"))
     )
     setting = _setting(cell, work, model, grid, cluster)
-    # Refuse what does not fit, all of it, each at its place.
-    if isinstance(setting.model, models.Transformer):
-        own = _transformer_misfits(setting, setting.model)
-    else:
-        own = _layer_list(setting, setting.model)
-    misfits = chain(_batch(setting), own, _pipeline(setting), _replicas(work, setting))
-    wrong = dict(reversed([*misfits]))  # of each key the first
-    if wrong:
-        raise joined(
-            cell.source.error(("workload", *path), wrong[path]) for path in reversed(wrong)
-        )
+    check_fits(cell, work, setting)
     return setting
 
 

@@ -56,11 +56,7 @@ def plain_scalar(text: str) -> Scalar:
     if match := INTEGER.fullmatch(text):
         return _written_int(text, match)
     if FLOAT.fullmatch(text):
-        number = WrittenFloat(text)
-        if math.isinf(number):
-            raise ValueError(f"a number too large to hold, {text[:MOST_DIGITS]}")
-        number.text = text
-        return number if repr(float(number)) != text else float(number)
+        return _written_float(text)
     if match := INFINITY.fullmatch(text):
         return float(f"{match.group(1)}inf")
     return math.nan if NOT_A_NUMBER.fullmatch(text) else text
@@ -79,6 +75,14 @@ def _written_int(text: str, match: re.Match[str]) -> int:
     number = WrittenInt(digits, base)
     number.text = text
     return int(number) if str(int(number)) == text else number
+
+
+def _written_float(text: str) -> float:
+    number = WrittenFloat(text)
+    if math.isinf(number):
+        raise ValueError(f"a number too large to hold, {text[:MOST_DIGITS]}")
+    number.text = text
+    return number if repr(float(number)) != text else float(number)
 
 
 # The parser's complaints in plain words: what is wrong with the YAML, where, and what to do.
@@ -338,17 +342,7 @@ def read_source(path: str | Path) -> Source:
     file = Path(path)
     name = file.as_posix()
     content = content_of(file, LARGEST_FILE, near=SUFFIXES)
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        if b"\0" not in content:
-            line = content[: error.start].count(b"\n") + 1
-            message = f"not text in UTF-8: byte 0x{content[error.start]:02X}"
-            raise ScenarioError(message, source=name, line=line) from None
-        text = "\0"
-    if "\0" in text:
-        raise ScenarioError("expected a text file with YAML, got a binary file", source=name)
-    return parse_source(text, name)
+    return parse_source(_decoded(content, name), name)
 
 
 def parse_source(text: str, name: str) -> Source:
@@ -371,6 +365,20 @@ def parse_value(text: str, name: str) -> Any:
         return None if root is None else construct(root, name)
     except ScenarioError as error:
         raise InputError(f"{name}: {error.message}") from None
+
+
+def _decoded(content: bytes, name: str) -> str:
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if b"\0" not in content:
+            line = content[: error.start].count(b"\n") + 1
+            message = f"not text in UTF-8: byte 0x{content[error.start]:02X}"
+            raise ScenarioError(message, source=name, line=line) from None
+        text = "\0"
+    if "\0" in text:
+        raise ScenarioError("expected a text file with YAML, got a binary file", source=name)
+    return text
 
 
 def _child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node, yaml.Node] | None:

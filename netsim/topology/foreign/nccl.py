@@ -73,17 +73,7 @@ class Tree:
 def tree_of(cpus: Sequence[XmlCpu]) -> Tree:
     """The devices below the CPUs of one host."""
     roots = [pci for cpu in cpus for pci in cpu.pcis]
-    # Whether every device below a switch sits alone behind a bridge with a link like its own.
-    switches = [pci for pci in roots if not _is_device(pci)]
-    below = [one for switch in switches for one in switch.pcis]
-    alone = [
-        not _is_device(one)
-        and len(one.pcis) == 1
-        and _is_device(one.pcis[0])
-        and link_of(one) == link_of(one.pcis[0])
-        for one in below
-    ]
-    tree = Tree(bridged=bool(alone) and all(alone))
+    tree = Tree(bridged=_bridged(roots))
     for number, cpu in enumerate(cpus):
         for pci in cpu.pcis:
             _add(tree, pci, f"cpu{number}")
@@ -108,6 +98,20 @@ def _is_gpu(pci: XmlPci) -> bool:
 
 def _is_device(pci: XmlPci) -> bool:
     return _is_gpu(pci) or bool(pci.nics) or pci.class_code.startswith(NIC_CODES)
+
+
+def _bridged(roots: Sequence[XmlPci]) -> bool:
+    """Whether every device below a switch sits alone behind a bridge with a link like its own."""
+    switches = [pci for pci in roots if not _is_device(pci)]
+    below = [one for switch in switches for one in switch.pcis]
+    alone = [
+        not _is_device(one)
+        and len(one.pcis) == 1
+        and _is_device(one.pcis[0])
+        and link_of(one) == link_of(one.pcis[0])
+        for one in below
+    ]
+    return bool(alone) and all(alone)
 
 
 def _add(tree: Tree, pci: XmlPci, place: str) -> None:

@@ -318,24 +318,28 @@ def events_of(found: Sequence[object]) -> Events:
     events = Events()
     for event in found:
         if isinstance(event, dict) and event.get("ph") == "X" and _timed(event):
-            kind, name = str(event.get("cat", "")).lower(), str(event.get("name", ""))
-            if kind in KERNELS:
-                events.kernels.append(event)
-            elif kind in RUNTIME:
-                correlation = args_of(event).get("correlation")
-                if correlation is not None:
-                    events.launched[correlation] = (float(event["ts"]), event.get("tid"))
-            elif name == RECORD and collective_of(args_of(event)) is not None:
-                events.records.append(event)
-            elif COMMUNICATES.search(name) and args_of(event):
-                events.operators.append(event)
-            elif "annotation" in kind:
-                step = STEP.fullmatch(name)
-                if step:
-                    kept = events.steps_on_gpu if kind.startswith("gpu") else events.steps
-                    begin = float(event["ts"])
-                    kept[int(step.group(1))] = (begin, begin + float(event["dur"]))
+            _add(events, event)
     return events
+
+
+def _add(events: Events, event: Event) -> None:
+    kind, name = str(event.get("cat", "")).lower(), str(event.get("name", ""))
+    if kind in KERNELS:
+        events.kernels.append(event)
+    elif kind in RUNTIME:
+        correlation = args_of(event).get("correlation")
+        if correlation is not None:
+            events.launched[correlation] = (float(event["ts"]), event.get("tid"))
+    elif name == RECORD and collective_of(args_of(event)) is not None:
+        events.records.append(event)
+    elif COMMUNICATES.search(name) and args_of(event):
+        events.operators.append(event)
+    elif "annotation" in kind:
+        step = STEP.fullmatch(name)
+        if step:
+            kept = events.steps_on_gpu if kind.startswith("gpu") else events.steps
+            begin = float(event["ts"])
+            kept[int(step.group(1))] = (begin, begin + float(event["dur"]))
 
 
 def _timed(event: Event) -> bool:
