@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
-from math import isnan
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +19,6 @@ from netsim.cell.prepare import Prepared
 from netsim.cli import folder_option, wrote
 from netsim.cli.progress import Jobs, Memory, tell, workers
 from netsim.cli.traces import LOAD, ROWS, TRACE
-from netsim.collectives.collective import Collective
 from netsim.plots import results as pictures
 from netsim.plots.explanation import plot_breakdown
 from netsim.plots.results import asked_of, compared, plot_distribution, plot_results
@@ -44,7 +41,6 @@ from netsim.results.folder import (
 from netsim.results.row import csv_text
 from netsim.scenario.cells import Cell, expand_all, with_settings
 from netsim.scenario.models import Workload, line_rate
-from netsim.timing.invariants import Answer, ask
 from netsim.topology.cluster import build_cluster
 from netsim.trace.tables import write_links
 from netsim.training import run
@@ -53,7 +49,6 @@ from netsim.yamlio.read import parse_source
 MOST_ROWS = 1_000_000  # rows simulated again to confirm sensitivities: a report should be quick
 LARGEST = 200_000  # rows of an operation that is explained
 COSTS = "costs.csv"
-UNEVEN = ("alltoallv", "p2p")  # whose sizes are not those of equal blocks
 
 
 def report(
@@ -92,7 +87,6 @@ def make_report(
         text = csv_text(rows_in_order(rows_of(folder).finished, manifest), manifest["axes"])
         results = write_text(folder / PARTIAL, text)
     table = read_all([results])
-    ask_rows(table, results)
     costs = folder / COSTS
     lost: list[LostError] = []
     extra = _explained(folder, manifest, table, helpers, lost) if explain else Extra({})
@@ -101,24 +95,6 @@ def make_report(
         table_of_costs = read_values(costs, ("cell",), "the columns of costs.csv")
         extra = Extra(extra.explanations, extra.topology, table_of_costs)
     return write_report(folder, manifest, table, extra), lost
-
-
-def ask_rows(table: pd.DataFrame, file: Path) -> None:
-    """Refuse rows that break an invariant which needs no more than the row."""
-    columns = ("collective", "ranks", "size_bytes", "time_us", "algbw_GBps", "busbw_GBps",
-               "approximation_pct")  # fmt: skip
-    if not set(columns) <= set(table.columns):
-        return
-    told = table[[*columns]].assign(
-        **{name: pd.to_numeric(table[name], errors="coerce") for name in columns[1:]}
-    )
-    told = told.dropna(subset=[*columns[:-1]])
-    for line, name, ranks, size, time, *bandwidths, off in told.itertuples():
-        factor = Collective(name, int(ranks), 0).bus_factor if name not in UNEVEN else None
-        answer = Answer(time * 1e-6, 0.0 if isnan(off) else off / 100, size_bytes=size)
-        if factor is not None:
-            answer = replace(answer, bandwidths=(*bandwidths,), bus_factor=factor)
-        ask(answer, f"{file}:{line + 2}, if nobody changed it")
 
 
 def _explained(

@@ -16,7 +16,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
+from netsim.base.errors import InputError
 from netsim.base.values import dataclass
+from netsim.collectives.collective import Collective
 from netsim.plots import style
 
 SEED = "axis:seed"
@@ -57,6 +59,10 @@ NUMBERS = (
     "algbw_GBps", "measured_time_us", "step_time_us", "limit_us", "p5_us", "p50_us", "p95_us",
     "p99_us",
 )  # fmt: skip
+_ASKED = ("ranks", "approximation_pct")  # numbers that are not drawn
+_BANDWIDTHS = ("algbw_GBps", "busbw_GBps")
+_ROUNDED = 1e-6  # what programs that read and write a file again may round
+_UNEVEN = ("alltoallv", "p2p")  # whose sizes are not those of equal blocks
 # Columns beside the numbers and their percentiles.
 DRAWN = ("cell", "algorithm", "protocol", "collective", "nodes", "seeds")
 # What may tell two cells apart, the most telling first.
@@ -105,11 +111,37 @@ def read_all(paths: Sequence[Path]) -> pd.DataFrame:
     for path in paths:
         table = style.read_table(path, style.RESULTS, "the columns of results.csv")
         table = style.with_numbers(path, table, NUMBERS)
+        _check_written(path, table)
         tables.append(table.assign(file=path.parent.name or path.stem))
     found = pd.concat(tables, ignore_index=True)
     if "size_asked" not in found.columns:  # written by an older netsim
         found = found.assign(size_asked=found["size_bytes"])
     return found
+
+
+def _check_written(path: Path, table: pd.DataFrame) -> None:
+    """Refuse rows that no run writes: runs ask theirs for as much, so that these were changed."""
+    told = style.with_numbers(path, table, _ASKED)
+    for column in told.columns.intersection([*NUMBERS, *_ASKED]):
+        least = int(column == "ranks")
+        possible = told[column].isna() | (told[column] >= least) & (told[column] < np.inf)
+        _refuse(path, told[~possible], column, f"expected a finite number from {least} on")
+    if not {*_BANDWIDTHS, *_ASKED, "collective"} <= set(told.columns):
+        return
+    told = told[(told["time_us"] > 0) & told["ranks"].notna()]
+    factors = [Collective(name, int(ranks), 0).bus_factor if name not in _UNEVEN else np.nan
+               for name, ranks in zip(told["collective"], told["ranks"], strict=True)]  # fmt: skip
+    due = told["size_bytes"] / told["time_us"] / 1e3
+    for column, factor in zip(_BANDWIDTHS, (np.ones(len(told)), np.array(factors)), strict=True):
+        wrong = (told[column] - due * factor).abs() > _ROUNDED * due * factor
+        _refuse(path, told[wrong], column, "expected what size_bytes by time_us makes it")
+
+
+def _refuse(path: Path, wrong: pd.DataFrame, column: str, why: str) -> None:
+    if len(wrong):
+        told = f"{path}:{wrong.index[0]}: {column}: {why}, got {wrong[column].iloc[0]:.10g}"
+        hint = "no run writes this, so the file was changed; run it again, or undo the change"
+        raise InputError(told, hint=hint)
 
 
 def lines_of(table: pd.DataFrame) -> Lines:

@@ -1,12 +1,16 @@
 """CSV files that are none of ours, or broken: every refusal names file, line and column."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from netsim.base.errors import InputError
 from netsim.plots.results import plot_results
+from netsim.plots.sizes import read_all, read_results
 from netsim.plots.timeline import plot_links, plot_timeline, read_gantt
+from netsim.results.row import Row, csv_text
 from tests.plots.result_files import SIZES, sweep, write
 
 RESULTS = "expected the columns of results.csv"
@@ -46,6 +50,51 @@ def written(tmp_path: Path, text: str | bytes) -> Path:
 )
 def test_foreign_results_are_refused(tmp_path: Path, text: str | bytes, message: str) -> None:
     assert refused(written(tmp_path, text)) == message
+
+
+SUMMED = Row(scenario="s", cell="c", collective="all_reduce", ranks=8, size_bytes=1 << 20,
+             time_us=50.0, algbw_GBps=1.048576 / 50 * 1e3, busbw_GBps=1.75 * 1.048576 / 50 * 1e3,
+             approximation_pct=0.5)  # fmt: skip
+CHANGED = "(no run writes this, so the file was changed; run it again, or undo the change)"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"time_us": -50.0}, "time_us: expected a finite number from 0 on, got -50"),
+        ({"time_us": float("inf")}, "time_us: expected a finite number from 0 on, got inf"),
+        ({"time_high_us": -1e-9}, "time_high_us: expected a finite number from 0 on, got -1e-09"),
+        ({"ranks": 0}, "ranks: expected a finite number from 1 on, got 0"),
+        ({"approximation_pct": -1.0},
+         "approximation_pct: expected a finite number from 0 on, got -1"),
+        ({"time_us": 51.0},
+         "algbw_GBps: expected what size_bytes by time_us makes it, got 20.97152"),
+        ({"algbw_GBps": 20.97160},
+         "algbw_GBps: expected what size_bytes by time_us makes it, got 20.9716"),
+        ({"busbw_GBps": 20.97152},
+         "busbw_GBps: expected what size_bytes by time_us makes it, got 20.97152"),
+        ({"collective": "broadcast"},
+         "busbw_GBps: expected what size_bytes by time_us makes it, got 36.70016"),
+    ],
+)  # fmt: skip
+def test_rows_that_no_run_writes_are_refused_by_every_reader(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    failed = Row(scenario="s", cell="d", status="error")  # has neither time nor bandwidths
+    path = written(tmp_path, csv_text([failed, SUMMED, replace(SUMMED, **changes)]))
+    for read in (read_all, read_results):
+        assert (
+            refused(path, lambda path, read=read: read([path])) == f"x.csv:4: {message} {CHANGED}"
+        )
+
+
+def test_rows_that_runs_write_are_read_also_where_a_program_rounded_them(tmp_path: Path) -> None:
+    rounded = replace(SUMMED, busbw_GBps=36.70017, time_us=50.00001)
+    zero = replace(SUMMED, size_bytes=0, time_us=0.0, algbw_GBps=0.0, busbw_GBps=0.0)
+    uneven = [replace(SUMMED, collective=name, busbw_GBps=3.0) for name in ("p2p", "alltoallv")]
+    alone = replace(SUMMED, ranks=1, busbw_GBps=0.0)
+    path = written(tmp_path, csv_text([SUMMED, rounded, zero, *uneven, alone]))
+    assert len(read_results([path])) == 6
 
 
 def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:

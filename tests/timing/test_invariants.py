@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from netsim.base.errors import InvariantError
@@ -237,21 +236,6 @@ def test_a_step_is_asked_too(capsys, monkeypatch, tmp_path: Path) -> None:
     found = netsim(capsys, "run", file, "-o", tmp_path / "bad")
     assert found.code == 3
     assert "a step: wire: " in found.err
-
-
-def test_a_report_of_wrong_rows_ends_with_3(capsys, tmp_path: Path) -> None:
-    file, folder = tmp_path / "x.yaml", tmp_path / "out"
-    file.write_text(
-        "cluster: {machine: dgx-h100}\nworkload: {collective: all_reduce, sizes: [1MiB]}"
-    )
-    assert netsim(capsys, "run", file, "-o", folder).code == 0
-    assert netsim(capsys, "report", folder, "--no-explain").code == 0
-    rows = pd.read_csv(folder / "results.csv")
-    rows["busbw_GBps"] *= 1.01
-    rows.to_csv(folder / "results.csv", index=False)
-    found = netsim(capsys, "report", folder, "--no-explain")
-    assert found.code == 3
-    assert "results.csv:2, if nobody changed it: bandwidths: bus bandwidth" in found.err
 
 
 def test_doctor_lists_them(capsys) -> None:
