@@ -3,6 +3,7 @@
 A verb's module is imported when the verb is used, so that `--help` answers at once. Results go to
 standard output, diagnostics to standard error."""
 
+import csv
 import gc
 import os
 import sys
@@ -21,10 +22,10 @@ from netsim.base.startup import __version__, watched
 from netsim.base.units import UnitError
 
 T = TypeVar("T")
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Replace one value, as a.b=c.", metavar="KEY=VALUE"),
-]
+
+# What verbs take, by parameter: flags (an argument has none), the least number, words of the help.
+# A row of a verb, or of a group of them, counts before one that is of all.
+OPTIONS = Path(__file__).with_name("options.csv")
 
 # Verb: its function, or those of its own verbs; what it does.
 VERBS = {
@@ -89,15 +90,15 @@ def _app(asked: str) -> typer.Typer:
         if isinstance(found, dict):
             group = typer.Typer(no_args_is_help=True, help=text)
             for name, function in found.items():
-                group.command(name)(guarded(function))
+                group.command(name)(guarded(function, f"{verb} {name}"))
             app.add_typer(group, name=verb)
         else:
-            app.command(verb, help=text)(guarded(found))
+            app.command(verb, help=text)(guarded(found, verb))
     return app
 
 
-def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A verb whose errors become one message and an exit code."""
+def guarded(function: Callable[..., Any], verb: str) -> Callable[..., Any]:
+    """A verb with its options, whose errors become one message and an exit code."""
 
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -125,7 +126,28 @@ def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
         except Exception as error:
             raise typer.Exit(_bug(error)) from None
 
+    known = _options_of(verb)
+    parameters = [
+        one.replace(annotation=Annotated[one.annotation, known[one.name]])
+        for one in signature(function).parameters.values()
+    ]
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
     return run
+
+
+def _options_of(verb: str) -> dict[str, Any]:
+    """The options and arguments that a verb may have, by parameter."""
+    found: dict[str, Any] = {}
+    with OPTIONS.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if verb.startswith(row["verb"])]
+    for row in sorted(rows, key=lambda row: len(row["verb"])):
+        told: dict[str, Any] = {"help": row["help"], "metavar": row["metavar"] or None}
+        if row["least"]:
+            told["min"] = int(row["least"])
+        flags = row["flags"].split()
+        found[row["parameter"]] = typer.Option(*flags, **told) if flags else typer.Argument(**told)
+    return found
 
 
 def with_options(kind: Any, *without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -145,20 +167,9 @@ def with_options(kind: Any, *without: str) -> Callable[[Callable[..., None]], Ca
             )
             parameters += shared if one.name == "given" else [one]
         verb.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-        verb.__annotations__ = {one.name: one.annotation for one in parameters}
         return verb
 
     return decorated
-
-
-def file_option(help: str, *flags: str, metavar: str = "FILE") -> Any:
-    """An option that names a file to write."""
-    return typer.Option(*flags, help=help, metavar=metavar)
-
-
-def folder_option(help: str, *flags: str) -> Any:
-    """An option that names a folder."""
-    return file_option(help, *flags, metavar="DIR")
 
 
 def parsed(parse: Callable[[str], T], flag: str, text: str) -> T:

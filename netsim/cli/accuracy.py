@@ -4,16 +4,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from netsim.base.errors import InputError, LostError
 from netsim.base.files import preset_folder, write_text
 from netsim.base.values import dataclass, grouped
-from netsim.cli import file_option, folder_option, with_options
+from netsim.cli import with_options
 from netsim.cli.bars import Counter
-from netsim.cli.progress import Memory, memory_of, tell
+from netsim.cli.progress import memory_of, tell
 from netsim.measured import accuracy
 from netsim.measured.compare import ALL, Point, by_band
 from netsim.measured.estimate import switched_off
@@ -33,45 +32,24 @@ NAME = 36
 class AccuracyOptions:
     """What is simulated of an index, how, and where it is written."""
 
-    json_file: Annotated[Path | None, file_option("Write points and bands.", "--json")] = None
-    plots: Annotated[Path | None, folder_option("Write a picture for each machine.")] = None
-    page: Annotated[
-        Path | None,
-        file_option(
-            "Write the validation page, its pictures, and beside INDEX what `validated` says."
-        ),
-    ] = None
-    jobs: Annotated[
-        int | None, typer.Option(help="Processes (default: one a core).", metavar="N", min=1)
-    ] = None
-    memory: Memory = None
-    only: Annotated[
-        list[str] | None, typer.Option(help="A run, or how its name begins.", metavar="RUN")
-    ] = None
-    against: Annotated[
-        Path | None, typer.Option(help="An earlier result to compare with.", metavar="EARLIER")
-    ] = None
-    predict: Annotated[
-        Path | None, file_option("Write times from the questions alone, no figure read.")
-    ] = None
-    predicted: Annotated[
-        Path | None, file_option("Compare with such a file instead of simulating.")
-    ] = None
-    leave: Annotated[
-        bool,
-        typer.Option("--leave-out", help="Simulate each run without what its system told, too."),
-    ] = False
-    without: Annotated[
-        list[str] | None,
-        typer.Option(help="A constant (netsim doctor --constants) that is off.", metavar="ID"),
-    ] = None
-    resume: Annotated[bool, typer.Option("--resume", help="Keep what is finished.")] = False
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print results only.")] = False
+    json_file: Path | None = None
+    plots: Path | None = None
+    page: Path | None = None
+    jobs: int | None = None
+    memory: str | None = None
+    only: list[str] | None = None
+    against: Path | None = None
+    predict: Path | None = None
+    predicted: Path | None = None
+    leave: bool = False
+    without: list[str] | None = None
+    resume: bool = False
+    quiet: bool = False
 
 
 @with_options(AccuracyOptions)
 def command(
-    index: Annotated[Path, typer.Argument(help="An index of measured runs.", metavar="INDEX")],
+    index: Path,
     given: AccuracyOptions,
 ) -> None:
     """Simulate every run of INDEX and print the error by run, machine, collective and size."""

@@ -4,16 +4,15 @@ import re
 from collections.abc import Iterator, Mapping
 from math import exp
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from netsim.base.errors import InputError, LostError
 from netsim.base.files import SUFFIXES, find_preset, is_path, write_text
 from netsim.base.units import format_bandwidth, format_time
-from netsim.cli import file_option, with_options
+from netsim.cli import with_options
 from netsim.cli.log_questions import Question, prepared_with_notes, question_of
-from netsim.cli.progress import Memory, memory_of, tell
+from netsim.cli.progress import memory_of, tell
 from netsim.cli.questions import ONLY_EXPECT, Given, Text
 from netsim.measured.calibrate import Calibrated, calibrate
 from netsim.measured.compare import ALL, Error
@@ -60,15 +59,13 @@ def written_file(path: Path, text: str, figures: Mapping[str, Figure], logs: str
 
 @with_options(Given, "sizes", "algo", "proto", "dtype", *ONLY_EXPECT)
 def command(
-    logs: Annotated[list[Path], typer.Argument(help="Logs, JSON or CSV.", metavar="LOG…")],
-    topology: Annotated[str, typer.Option(help="The machine, or its topology file.", metavar="T")],
+    logs: list[Path],
+    topology: str,
     given: Given,
-    output: Annotated[Path | None, file_option("Write a topology file.", "-o", "--output")] = None,
-    collective: Annotated[Text, typer.Option(help="What a silent log timed.", metavar="C")] = None,
-    memory: Memory = None,
-    jobs: Annotated[
-        int | None, typer.Option(help="Processes (default: one a core).", metavar="N", min=1)
-    ] = None,
+    output: Path | None = None,
+    collective: Text = None,
+    memory: str | None = None,
+    jobs: int | None = None,
 ) -> None:
     """Fit launch, latencies and rates of TOPOLOGY to LOG…, and write them as a topology file."""
     text = machine_text(topology)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from math import inf, log1p
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import typer
@@ -13,7 +13,7 @@ import typer
 from netsim.base.errors import InputError
 from netsim.base.files import csv_of, write_text
 from netsim.base.units import parse_ratio
-from netsim.cli import file_option, folder_option, parsed, with_options, wrote
+from netsim.cli import parsed, with_options, wrote
 from netsim.cli.log_questions import Question, cell_of_trace, prepared_with_notes, question_of
 from netsim.cli.questions import ONLY_EXPECT, Given, Text
 from netsim.measured import compare as comparing
@@ -234,26 +234,15 @@ ALTERNATIVES = 3  # causes that look the same, of which more are too many to rea
 
 @with_options(Given, "sizes", "dtype", *ONLY_EXPECT)
 def command(
-    logs: Annotated[
-        list[Path],
-        typer.Argument(help="Logs, JSON or CSV; traces of PyTorch's profiler.", metavar="LOG…"),
-    ],
+    logs: list[Path],
     given: Given,
-    topology: Annotated[
-        Text, typer.Option(help="A machine, or a topology file (default: as the log says).")
-    ] = None,
-    scenario: Annotated[Text, typer.Option(help="A scenario instead.", metavar="S")] = None,
-    tolerance: Annotated[
-        str, typer.Option(help="Largest median error that passes.", metavar="15%")
-    ] = "15%",
-    collective: Annotated[Text, typer.Option(help="What a silent log timed.", metavar="C")] = None,
-    output: Annotated[
-        Path | None, folder_option("Write CSV, JSON and pictures.", "-o", "--output")
-    ] = None,
-    json_file: Annotated[Path | None, file_option("Write the comparison.", "--json")] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Try causes even where the fit is good.")
-    ] = False,
+    topology: Text = None,
+    scenario: Text = None,
+    tolerance: str = "15%",
+    collective: Text = None,
+    output: Path | None = None,
+    json_file: Path | None = None,
+    explain: bool = False,
 ) -> None:
     """Print measured times of LOG… (or traces) beside simulated ones, and the error by size."""
     most = parsed(parse_ratio, "--tolerance", tolerance)

@@ -7,7 +7,6 @@ from io import StringIO
 from itertools import pairwise
 from math import exp, log
 from pathlib import Path
-from typing import Annotated
 
 import pandas as pd
 import typer
@@ -253,20 +252,11 @@ def _topology(name: str, collective: str, given: Given) -> Side:
 
 @with_options(Given, "sizes", *ONLY_EXPECT)
 def command(
-    a: Annotated[
-        str,
-        typer.Argument(
-            help="Results or a scenario (each with #CELL), a topology, or a log.", metavar="A"
-        ),
-    ],
-    b: Annotated[str, typer.Argument(help="The other.", metavar="B")],
+    a: str,
+    b: str,
     given: Given,
-    collective: Annotated[
-        Text, typer.Option(help="Of topologies: what is timed; else what B is of.", metavar="C")
-    ] = None,
-    sizes: Annotated[
-        Text, typer.Option(help="Of topologies; else those of B.", metavar="SIZES")
-    ] = None,
+    collective: Text = None,
+    sizes: Text = None,
 ) -> None:
     """Print by size which of A and B is faster, where that changes, and what differs there.
 

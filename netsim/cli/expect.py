@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -16,7 +15,7 @@ from netsim.cell import simulate
 from netsim.cell.answer import checked_cells
 from netsim.cell.cluster import wishes_of
 from netsim.cell.prepare import Prepared, prepare
-from netsim.cli import file_option, parsed, shown, with_options
+from netsim.cli import parsed, shown, with_options
 from netsim.cli.questions import Given, Text, asked, simulated
 from netsim.cli.shown import SURENESS, Engine, Format, halves, sureness
 from netsim.nccl import choice, environment
@@ -270,30 +269,16 @@ def print_acceptance(
 
 @with_options(Given)
 def command(
-    topology: Annotated[str, typer.Argument(help="A machine, a topology file, or NCCL's XML.")],
-    collective: Annotated[str, typer.Argument(help="all_reduce, all_gather, alltoall, …")],
+    topology: str,
+    collective: str,
     given: Given,
-    why: Annotated[
-        Text, typer.Option(help="Show what NCCL compares for one size.", metavar="SIZE")
-    ] = None,
-    acceptance: Annotated[
-        Text,
-        typer.Option(
-            help="Write the least bandwidth by size that a healthy machine should pass.",
-            metavar="90%",
-        ),
-    ] = None,
-    tuner_out: Annotated[
-        Path | None, file_option("Write a tuner table of what is fastest simulated.")
-    ] = None,
-    graph_out: Annotated[
-        Path | None, file_option("Write the channels as NCCL's graph XML.")
-    ] = None,
-    engine: Annotated[Engine, typer.Option(help="Engine; the answer is the same.")] = "auto",
-    form: Annotated[Format, typer.Option("--format", help="What to print.")] = "table",
-    json_file: Annotated[
-        Path | None, file_option("Write the JSON of nccl-tests' -J as well.", "-J")
-    ] = None,
+    why: Text = None,
+    acceptance: Text = None,
+    tuner_out: Path | None = None,
+    graph_out: Path | None = None,
+    engine: Engine = "auto",
+    form: Format = "table",
+    json_file: Path | None = None,
 ) -> None:
     """Print what nccl-tests would print for COLLECTIVE on TOPOLOGY."""
     part = None if acceptance is None else part_of(acceptance)

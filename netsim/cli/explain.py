@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import typer
 
@@ -16,8 +16,8 @@ from netsim.base.units import format_size, format_time, parse_cli_size
 from netsim.cell.explained import explained_paths, explained_run, explained_title
 from netsim.cell.jobs import PreparedJobs, row_of_job
 from netsim.cell.prepare import Prepared
-from netsim.cli import folder_option, parsed, with_options, wrote
-from netsim.cli.questions import ONLY_EXPECT, CollectiveArgument, Given, Subject, questioned
+from netsim.cli import parsed, with_options, wrote
+from netsim.cli.questions import ONLY_EXPECT, Given, Text, questioned
 from netsim.cli.shown import Engine
 from netsim.collectives.state import States, render_text, states
 from netsim.collectives.table import ALGORITHMS, build
@@ -452,30 +452,16 @@ USUAL_SIZE = "64M"
 
 @with_options(Given, "sizes", *ONLY_EXPECT)
 def command(
-    subject: Subject,
+    subject: str,
     given: Given,
-    collective: CollectiveArgument = None,
-    state: Annotated[
-        bool, typer.Option("--state", help="Show what every rank holds after every step.")
-    ] = False,
-    paths: Annotated[
-        bool, typer.Option("--paths", help="Show how connections meet, and what would help.")
-    ] = False,
-    seeds: Annotated[
-        int, typer.Option(help="Seeds of hashes to try with --paths.", metavar="N", min=1)
-    ] = 10,
-    size: Annotated[
-        str | None, typer.Option(help="Size of the operation, such as 1M.", metavar="S")
-    ] = None,
-    output: Annotated[
-        Path | None, folder_option("Folder for files and pictures.", "-o", "--output")
-    ] = None,
-    form: Annotated[
-        Literal["table", "csv", "json"], typer.Option("--format", help="What to print.")
-    ] = "table",
-    engine: Annotated[
-        Engine, typer.Option(help="Engine; the answer is the same.")
-    ] = "auto",
+    collective: Text = None,
+    state: bool = False,
+    paths: bool = False,
+    seeds: int = 10,
+    size: str | None = None,
+    output: Path | None = None,
+    form: Literal["table", "csv", "json"] = "table",
+    engine: Engine = "auto",
 ) -> None:  # fmt: skip
     """Explain the time of SCENARIO (a training step as well), or of a collective on a topology."""
     nbytes = None if size is None else parsed(parse_cli_size, "--size", size)

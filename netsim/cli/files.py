@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import typer
 
@@ -18,7 +18,6 @@ from netsim.base.errors import InputError, NetsimError
 from netsim.base.files import preset_folder, preset_names
 from netsim.base.startup import MODEL_VERSION, __version__
 from netsim.cell.answer import checked_cells, find_scenario, load_source, notes_of
-from netsim.cli import Settings, folder_option
 from netsim.cli.topo_subject import Subject, TopologyOptions, find_subject, is_foreign
 from netsim.cli.topo_text import plural
 from netsim.results.folder import merge_into, open_folder, read_manifest, rows_in_order
@@ -65,15 +64,10 @@ def _described(subject: Subject) -> str:
     return f"a cluster of {plural(subject.hosts, 'host')} with {gpus}"
 
 
-Files = Annotated[list[Path], typer.Argument(help="Scenario or topology files.", metavar="FILE…")]
-
-
 def check(
-    files: Files,
-    settings: Settings = None,
-    allow_oom: Annotated[
-        bool, typer.Option("--allow-oom", help="Pass steps that need more memory than there is.")
-    ] = False,
+    files: list[Path],
+    settings: list[str] | None = None,
+    allow_oom: bool = False,
 ) -> None:
     """Check every file; print what is wrong with each, or that it is fine."""
     failed = False
@@ -92,9 +86,7 @@ SCHEMAS: dict[str, type[Model]] = {"scenario": Scenario, "machine": Machine}
 
 
 def schema(
-    kind: Annotated[
-        Literal["scenario", "machine"], typer.Argument(help="Which files.")
-    ] = "scenario",
+    kind: Literal["scenario", "machine"] = "scenario",
 ) -> None:
     """Print the JSON Schema of KIND files."""
     schema = SCHEMAS[kind].model_json_schema(by_alias=True)
@@ -103,10 +95,8 @@ def schema(
 
 
 def merge(
-    parts: Annotated[
-        list[Path], typer.Argument(help="Folders that run --shard i/n wrote.", metavar="DIR…")
-    ],
-    output: Annotated[Path | None, folder_option("Folder for the whole.", "-o", "--output")] = None,
+    parts: list[Path],
+    output: Path | None = None,
 ) -> None:
     """Put together the results of the parts of a sweep."""
     manifest = {**read_manifest(parts[0]), "shard": None}
@@ -139,17 +129,8 @@ EXTRAS = {
 
 
 def doctor(
-    constants: Annotated[
-        bool,
-        typer.Option(
-            "--constants",
-            help="Show the constants of execution, launches and transports, each with its origin.",
-        ),
-    ] = False,
-    invariants: Annotated[
-        bool,
-        typer.Option("--invariants", help="Show what holds of every answer, and when it is asked."),
-    ] = False,
+    constants: bool = False,
+    invariants: bool = False,
 ) -> None:
     """Print what netsim runs on, and what it finds; or its constants, or its invariants."""
     if constants or invariants:

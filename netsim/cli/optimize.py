@@ -4,7 +4,7 @@ from collections.abc import Generator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -12,10 +12,9 @@ from netsim.base.errors import InputError, LostError, ScenarioError, suggest
 from netsim.base.files import csv_of, write_text
 from netsim.cell.answer import find_scenario, load_source
 from netsim.cell.prepare import prepare
-from netsim.cli import file_option, with_options, wrote
+from netsim.cli import with_options, wrote
 from netsim.cli.expect_more import write_tuner
 from netsim.cli.progress import NoBar, bar_over, helpers_of, tell
-from netsim.cli.questions import ScenarioName
 from netsim.cli.run import Options, refuse_invalid
 from netsim.cli.shown import named
 from netsim.results.folder import Folder, check_writable, open_folder
@@ -37,21 +36,12 @@ TOLD = "layouts.csv"
 
 @with_options(Options, *ONLY_RUN)
 def command(
-    scenario: ScenarioName,
+    scenario: str,
     given: Options,
-    objective: Annotated[
-        str, typer.Option(help="What to make best, of one size.", metavar="FIGURE")
-    ] = "",
-    constraint: Annotated[
-        list[str] | None,
-        typer.Option("--subject-to", help="Such as 'cost_usd < 5e6'.", metavar="CONDITION"),
-    ] = None,
-    trial_count: Annotated[
-        int | None, typer.Option("--trials", help="Cells to try; the rest is skipped.", min=1)
-    ] = None,
-    tuner_out: Annotated[
-        Path | None, file_option("Write NCCL's best choice by size there, of the best cell.")
-    ] = None,
+    objective: str = "",
+    constraint: list[str] | None = None,
+    trial_count: int | None = None,
+    tuner_out: Path | None = None,
 ) -> None:
     """Search the choices that SCENARIO's sweep declares for the best."""
     found = find_scenario(scenario)

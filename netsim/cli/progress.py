@@ -4,7 +4,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import typer
 
@@ -56,27 +56,6 @@ def bar_over(tasks: int, quiet: bool) -> NoBar:
 
 
 MOST_JOBS = 4096
-
-Jobs = Annotated[
-    int | None, typer.Option("--jobs", "-j", help="Processes of this machine.", metavar="N")
-]
-Memory = Annotated[
-    str | None,
-    typer.Option("--memory", help="What all processes may have together.", metavar="8GB"),
-]
-Dask = Annotated[
-    str | None,
-    typer.Option("--dask", help="A Dask scheduler (tcp://…), or slurm.", metavar="ADDRESS"),
-]
-UseCache = Annotated[
-    bool, typer.Option("--cache", help="Take rows that any sweep here has computed before.")
-]
-Shard = Annotated[
-    str | None, typer.Option("--shard", help="Only the i-th of n parts.", metavar="i/n")
-]
-SkipInvalid = Annotated[
-    bool, typer.Option("--skip-invalid", help="Leave out cells that cannot be built.")
-]
 
 
 def memory_of(text: str | None) -> int:

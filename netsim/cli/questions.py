@@ -11,9 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import process_time
-from typing import Annotated, Any, NamedTuple
-
-from typer import Argument, Option
+from typing import Any, NamedTuple
 
 from netsim.base.errors import InputError, NetsimError, ScenarioError
 from netsim.base.files import SUFFIXES, Preset, find_preset, is_path
@@ -24,7 +22,7 @@ from netsim.cell import answer
 from netsim.cell.answer import AnyPrepared, find_scenario, load_source, notes_of, prepare_any
 from netsim.cell.prepare import Prepared, prepare
 from netsim.cell.simulate import question_row
-from netsim.cli import Settings, parsed
+from netsim.cli import parsed
 from netsim.cli.shown import MANY_SIZES, Engine
 from netsim.engines.engine import at_hand
 from netsim.nccl import environment
@@ -67,45 +65,26 @@ class Given:
     Verbs that take them have a parameter `given` (`netsim.cli.with_options`), named as flags are.
     """
 
-    nodes: Annotated[int | None, Option(help="Hosts.", metavar="N")] = None
-    gpus_per_node: Annotated[int | None, Option(help="GPUs of a host in use.", metavar="G")] = None
-    sizes: Annotated[
-        str, Option(help="FROM:TO:FACTOR, or a list such as 8,1M.", metavar="SIZES")
-    ] = "8:8G:2"
-    fabric: Annotated[Text, Option(help="What joins the hosts.", metavar="K")] = None
-    nic: Annotated[Text, Option(help="Line rate of the NICs.", metavar="400Gbps")] = None
-    nics_per_node: Annotated[int | None, Option(help="NICs of a host in use.", metavar="K")] = None
-    transport: Annotated[Text, Option(help="infiniband, roce, efa, tcp, …", metavar="T")] = None
-    algo: Annotated[
-        Text, Option(help="Force one of NCCL's algorithms, or a textbook one.", metavar="A")
-    ] = None
-    proto: Annotated[Text, Option(help="Force LL, LL128 or Simple.", metavar="P")] = None
-    dtype: Annotated[Text, Option(help="As nccl-tests' -d.", metavar="D")] = None
-    launch: Annotated[
-        Text, Option(help="process_per_gpu, single_process or cuda_graph.", metavar="L")
-    ] = None
-    nccl: Annotated[
-        Text,
-        Option(help="NCCL's version, as 2.27; A,B compares two (expect, diff).", metavar="V"),
-    ] = None
-    tuner: Annotated[
-        Text, Option(help="A tuner table whose lines replace NCCL's choice.", metavar="FILE")
-    ] = None
-    graph: Annotated[
-        Text, Option(help="NCCL's graph XML: the channels to run.", metavar="FILE")
-    ] = None
-    exact: Annotated[
-        bool | None, Option("--exact", help="Leave nothing out; refuse what is too large for that.")
-    ] = None
-    noise: Annotated[
-        Text, Option(help="Also percentiles with noise: quiet or production.", metavar="PRESET")
-    ] = None
-    samples: Annotated[int | None, Option(help="Of noise, 100.", metavar="N")] = None
-    env: Annotated[Texts, Option(help="An NCCL variable.", metavar="NAME=VALUE")] = None
-    nccl_env: Annotated[
-        bool, Option("--nccl-env", help="Take NCCL's variables of this process.")
-    ] = False
-    settings: Settings = None
+    nodes: int | None = None
+    gpus_per_node: int | None = None
+    sizes: str = "8:8G:2"
+    fabric: Text = None
+    nic: Text = None
+    nics_per_node: int | None = None
+    transport: Text = None
+    algo: Text = None
+    proto: Text = None
+    dtype: Text = None
+    launch: Text = None
+    nccl: Text = None
+    tuner: Text = None
+    graph: Text = None
+    exact: bool | None = None
+    noise: Text = None
+    samples: int | None = None
+    env: Texts = None
+    nccl_env: bool = False
+    settings: list[str] | None = None
 
     @property
     def flags(self) -> dict[str, Any]:
@@ -221,14 +200,6 @@ def _variables(given: Given) -> tuple[list[tuple[str, str, str]], tuple[str, ...
     return list(found.values()), warnings
 
 
-Subject = Annotated[
-    str, Argument(help="A scenario; or a machine or topology.", metavar="SCENARIO|TOPOLOGY")
-]
-CollectiveArgument = Annotated[
-    Text, Argument(help="With a topology: all_reduce, alltoall, …", metavar="[COLLECTIVE]")
-]
-
-
 def questioned(subject: str, collective: Text, given: Given) -> tuple[AnyPrepared, list[str]]:
     """The cell that is asked about, and what the user should know about how it was read."""
     on(subject)
@@ -251,11 +222,6 @@ def cell_of(subject: str, given: Given) -> tuple[Cell, list[str]]:
         where = ", ".join(f"{axis}={value}" for axis, value in cells[0].axes.items())
         notes.append(f"the first of {len(cells)} cells: {where} (--set chooses another)")
     return cells[0], notes
-
-
-ScenarioName = Annotated[
-    str, Argument(help="A scenario file, or the name of a preset.", metavar="SCENARIO")
-]
 
 
 LONG = 2.0  # processor seconds from which on another core helps

@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pandas as pd
-import typer
 
 from netsim.base.errors import InputError, LostError, NetsimError
 from netsim.base.files import write_text
@@ -16,8 +15,8 @@ from netsim.base.values import dataclass
 from netsim.cell.answer import prepare_any
 from netsim.cell.explained import explained_run
 from netsim.cell.prepare import Prepared
-from netsim.cli import folder_option, wrote
-from netsim.cli.progress import Jobs, Memory, tell, workers
+from netsim.cli import wrote
+from netsim.cli.progress import tell, workers
 from netsim.cli.traces import LOAD, ROWS, TRACE
 from netsim.plots import results as pictures
 from netsim.plots.explanation import plot_breakdown
@@ -52,12 +51,10 @@ COSTS = "costs.csv"
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="Results of netsim run.", metavar="DIR")],
-    explain: Annotated[
-        bool, typer.Option(help="Simulate the base line and the best cell again, to explain them.")
-    ] = True,
-    jobs: Jobs = None,
-    memory: Memory = None,
+    folder: Path,
+    explain: bool = True,
+    jobs: int | None = None,
+    memory: str | None = None,
 ) -> None:
     """Write DIR/report.html: the answer, plots, explanations and all cells."""
     with workers(jobs, explained, memory) as helpers:
@@ -220,11 +217,8 @@ def _cell(manifest: Mapping[str, Any], wanted: str) -> Cell:
 
 
 def plot(
-    files: Annotated[
-        list[Path],
-        typer.Argument(help="results.csv files (drawn together), or folders.", metavar="RESULTS…"),
-    ],
-    output: Annotated[Path | None, folder_option("Folder for the plots.", "-o", "--output")] = None,
+    files: list[Path],
+    output: Path | None = None,
 ) -> None:
     """Redraw plots from RESULTS."""
     found = _sorted(files)

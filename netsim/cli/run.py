@@ -10,7 +10,6 @@ from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -20,10 +19,9 @@ from netsim.base.units import format_size, format_time
 from netsim.base.values import dataclass, grouped
 from netsim.cell.answer import checked, find_scenario, load_source, notes_of
 from netsim.cell.prepare import prepare
-from netsim.cli import Settings, folder_option, shown, with_options
 from netsim.cli import progress as shown_progress
+from netsim.cli import shown, with_options
 from netsim.cli.progress import tell as say
-from netsim.cli.questions import ScenarioName
 from netsim.cli.shown import Engine, Format, last_part, named
 from netsim.nccl.facts import AUTO, NCCL_NAMES
 from netsim.results.folder import RESULTS, TIMINGS, Folder, open_folder
@@ -340,33 +338,23 @@ def write_outputs(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]
 class Options:
     """How a scenario is run, as it was written."""
 
-    output: Annotated[Path | None, folder_option("Folder for results.", "-o", "--output")] = None
-    settings: Settings = None
-    engine: Annotated[Engine, typer.Option(help="Engine; the answer is the same.")] = "auto"
-    resume: Annotated[bool, typer.Option("--resume", help="Keep what is finished.")] = False
-    jobs: shown_progress.Jobs = None
-    memory: shown_progress.Memory = None
-    dask: shown_progress.Dask = None
-    shard: shown_progress.Shard = None
-    use_cache: shown_progress.UseCache = False
-    skip_invalid: shown_progress.SkipInvalid = False
-    seed: Annotated[int | None, typer.Option(help="Replace the scenario's seed.")] = None
-    cell: Annotated[
-        str | None,
-        typer.Option(
-            help="Trace and draw this cell, or the best of these; else the best of all.",
-            metavar="ID|AXIS=VALUE,…",
-        ),
-    ] = None
-    form: Annotated[Format, typer.Option("--format", help="What to print.")] = "table"
-    allow_oom: Annotated[
-        bool, typer.Option("--allow-oom", help="Run steps that need more memory than there is.")
-    ] = False
-    exact: Annotated[
-        bool, typer.Option("--exact", help="Leave nothing out; refuse what is too large for that.")
-    ] = False
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print results only.")] = False
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say more.")] = False
+    output: Path | None = None
+    settings: list[str] | None = None
+    engine: Engine = "auto"
+    resume: bool = False
+    jobs: int | None = None
+    memory: str | None = None
+    dask: str | None = None
+    shard: str | None = None
+    use_cache: bool = False
+    skip_invalid: bool = False
+    seed: int | None = None
+    cell: str | None = None
+    form: Format = "table"
+    allow_oom: bool = False
+    exact: bool = False
+    quiet: bool = False
+    verbose: bool = False
 
     @property
     def changes(self) -> list[str]:
@@ -391,7 +379,7 @@ class _Run:
 
 
 @with_options(Options)
-def command(scenario: ScenarioName, given: Options) -> None:
+def command(scenario: str, given: Options) -> None:
     """Simulate all cells of SCENARIO and write results, plots and a trace."""
     found = find_scenario(scenario)
     part = shown_progress.shard_of(given.shard)

@@ -5,7 +5,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 import typer
@@ -14,7 +14,7 @@ from netsim.base.errors import InputError
 from netsim.base.files import SUFFIXES, made_folder, preset_names, write_text
 from netsim.base.startup import at
 from netsim.base.units import format_bandwidth, format_time
-from netsim.cli import folder_option, topo_subject, topo_text, with_options, wrote
+from netsim.cli import topo_subject, topo_text, with_options, wrote
 from netsim.plots.topology.draw import plot_loads, plot_topology
 from netsim.topology.cluster import Cluster
 from netsim.topology.figures import graph_figures
@@ -33,12 +33,10 @@ MOST_CLASSES = 4  # kinds of hosts that are shown from inside
 
 @with_options(topo_subject.TopologyOptions)
 def show(
-    name: topo_subject.Name,
+    name: str,
     given: topo_subject.TopologyOptions,
-    routes: Annotated[
-        bool, typer.Option("--routes", help="Also count flows and collisions on links.")
-    ] = False,
-    sources: topo_subject.Sources = False,
+    routes: bool = False,
+    sources: bool = False,
 ) -> None:
     """Show NAME: figures, tiers of switches, and path types as NCCL and nvidia-smi name them."""
     subject = _found(name, given, routes=routes)
@@ -174,7 +172,7 @@ def _wrapped(rows: list[tuple[str, ...]], width: int) -> list[str]:
 
 
 @with_options(topo_subject.TopologyOptions)
-def lint(name: topo_subject.Name, given: topo_subject.TopologyOptions) -> None:
+def lint(name: str, given: topo_subject.TopologyOptions) -> None:
     """Look for mistakes in NAME: far or missing NICs, narrow slots, oversubscription and more.
 
     The exit code is 1 if any is found."""
@@ -202,17 +200,11 @@ PICTURES = Path("reports") / "topologies"
 
 @with_options(topo_subject.TopologyOptions)
 def plot(
-    name: topo_subject.Name,
+    name: str,
     given: topo_subject.TopologyOptions,
-    output: Annotated[
-        Path | None, folder_option("Folder for the drawing.", "-o", "--output")
-    ] = None,
-    result: Annotated[
-        Path | None, folder_option("Results of a run: colours by utilisation.", "--result")
-    ] = None,
-    routes: Annotated[
-        bool, typer.Option("--routes", help="Also draw the loads of links by routing.")
-    ] = False,
+    output: Path | None = None,
+    result: Path | None = None,
+    routes: bool = False,
 ) -> None:
     """Draw NAME as SVG and PNG: fabric, NICs, PCIe, CPUs, GPUs and NVSwitches in rows."""
     subject = _found(name, given, routes=routes)
@@ -232,31 +224,12 @@ def _drawn(
     return drawn
 
 
-Output = Annotated[
-    Path | None, typer.Option("-o", "--output", help="File to write.", metavar="FILE")
-]
-
-
 def import_file(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            help="NCCL XML, nvidia-smi topo -m, rocm-smi --showtopo, amd-smi topology, "
-            "node-link JSON, ASTRA-sim network, InfraGraph.",
-            metavar="FILE",
-        ),
-    ],
-    gpu: topo_subject.GpuModel = None,
-    nic: topo_subject.Nic = None,
-    nics: Annotated[
-        str | None,
-        typer.Option(
-            help="NICs of nvidia-smi to take, as mlx5_0,mlx5_3, or all "
-            "(default: those below a GPU's PCIe switch).",
-            metavar="NAMES",
-        ),
-    ] = None,
-    output: Output = None,
+    file: Path,
+    gpu: str | None = None,
+    nic: str | None = None,
+    nics: str | None = None,
+    output: Path | None = None,
 ) -> None:
     """Turn FILE into a machine (of a network: a scenario), and look for mistakes in it."""
     found = topo_subject.foreign(file, gpu=gpu, nic=nic, nics=nics)
@@ -288,17 +261,10 @@ def _target(path: Path, source: Path, *, told: bool) -> Path:
 
 @with_options(topo_subject.TopologyOptions)
 def export_file(
-    name: topo_subject.Name,
-    form: Annotated[
-        Literal["nccl", "json", "infragraph", "custom"],
-        typer.Option(
-            "--format",
-            help="NCCL topology XML, networkx node-link JSON, InfraGraph; custom: a cluster whose "
-            "fabric is written out, cable by cable.",
-        ),
-    ],
+    name: str,
+    form: Literal["nccl", "json", "infragraph", "custom"],
     given: topo_subject.TopologyOptions,
-    output: Output = None,
+    output: Path | None = None,
 ) -> None:
     """Write NAME as a file of another program, to standard output unless -o names one."""
     subject = _found(name, given)

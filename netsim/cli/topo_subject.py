@@ -2,9 +2,7 @@
 
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from netsim.base.errors import InputError, ScenarioError, nearest
 from netsim.base.files import SUFFIXES, Preset, content_of, find_preset, is_path, preset_names
@@ -23,46 +21,18 @@ from netsim.yamlio.models import FieldError, apply_overrides, override
 from netsim.yamlio.read import Source, parse_value, read_source
 from netsim.yamlio.validate import validate
 
-Name = Annotated[
-    str,
-    typer.Argument(
-        help="A machine, a scenario, or a file: of one of these, NCCL XML, nvidia-smi topo -m, "
-        "rocm-smi --showtopo, amd-smi topology, node-link JSON, ASTRA-sim network.",
-        metavar="NAME",
-    ),
-]
-Nic = Annotated[str | None, typer.Option("--nic", help="Line rate of the NICs.", metavar="400Gbps")]
-GpuModel = Annotated[
-    str | None,
-    typer.Option("--gpu", help="GPU model, for files that do not tell, as H100.", metavar="MODEL"),
-]
-Sources = Annotated[bool, typer.Option("--sources", help="Say where every figure is from.")]
-
 
 @dataclass(frozen=True)
 class TopologyOptions:
     """What was given on the command line; None where nothing was."""
 
-    nodes: Annotated[int | None, typer.Option(help="Hosts.", metavar="N")] = None
-    fabric: Annotated[
-        str | None, typer.Option(help="What joins them, as leaf-spine.", metavar="KIND")
-    ] = None
-    nic: Nic = None
-    nics_per_node: Annotated[
-        int | None, typer.Option(help="NICs of a host in use.", metavar="K")
-    ] = None
-    gpus_per_node: Annotated[
-        int | None, typer.Option(help="GPUs of a host in use.", metavar="G")
-    ] = None
-    gpu: GpuModel = None
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            help="Replace one value, as cluster.fabric.oversubscription=2.",
-            metavar="KEY=VALUE",
-        ),
-    ] = None
+    nodes: int | None = None
+    fabric: str | None = None
+    nic: str | None = None
+    nics_per_node: int | None = None
+    gpus_per_node: int | None = None
+    gpu: str | None = None
+    settings: list[str] | None = None
 
     @property
     def of_cluster(self) -> dict[str, tuple[str, object]]:

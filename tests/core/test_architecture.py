@@ -224,7 +224,7 @@ EDITS = (
     Edit("SCHEDULES", '"gpipe":', '"mine": gpipe, "gpipe":'),
     Edit("Row", "    axes:", '    mood: str = "glad"\n    axes:'),
     Edit("Options", r"(?<=it was written.\"\"\"\n\n)",
-         '    mood: Annotated[str, typer.Option(help="Made for a test.")] = ""\n'),
+         '    mood: str = ""\n'),
     Edit("command", r'(    """Simulate all cells of .*"""\n)', r"\1    typer.echo(given.mood)\n"),
     Edit("VERBS", '"doctor":',
          '"mine": ("netsim.cli.mine.command", "Made for a test."), "doctor":'),
@@ -234,6 +234,7 @@ EDITS = (
 DATA = {
     "base/constants.csv": "mine.hop,1,us,mine,made for a test,,,,,,\n"
     "mine.usable,0.4,1,mine,made for a test,,,,,,\n",
+    "cli/options.csv": "run,mood,--mood,,,Made for a test.\n",
     "nccl/facts.toml": '\n["2.31"]\nalgorithms = ["Tree", "Ring"]\n',
     "nccl/variables.csv": "NCCL_MINE,channels,max_channels,whole 1 64,most channels,\n",
     "workloads/models.toml": "\n[mine]\nlayers = 2\nhidden = 256\nheads = 4\nkv_heads = 4\n"

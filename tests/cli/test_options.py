@@ -1,0 +1,29 @@
+"""The table of options says something of all that verbs take, and of nothing else."""
+
+import csv
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from inspect import signature
+
+from netsim.cli import OPTIONS, VERBS
+
+
+def verbs() -> Iterator[tuple[str, Callable[..., None]]]:
+    for verb, (home, _) in VERBS.items():
+        module, _, name = home.rpartition(".")
+        found = getattr(import_module(module), name)
+        parts = found.items() if isinstance(found, dict) else [("", found)]
+        yield from ((f"{verb} {part}".strip(), function) for part, function in parts)
+
+
+def test_every_parameter_has_a_row_and_every_row_a_parameter() -> None:
+    taken = {(verb, name) for verb, function in verbs() for name in signature(function).parameters}
+    with OPTIONS.open(encoding="utf-8", newline="") as file:
+        rows = {(row["verb"], row["parameter"]): row for row in csv.DictReader(file)}
+    meant = {(verb, name): {(group, own) for group, own in rows
+                            if own == name and verb.startswith(group)}
+             for verb, name in taken}  # fmt: skip
+    assert [one for one, told in meant.items() if not told] == []
+    nearest = {max(told, key=lambda row: len(row[0])) for told in meant.values()}
+    assert set(rows) - nearest == set()
+    assert all(row["help"] for row in rows.values())
