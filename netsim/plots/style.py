@@ -32,31 +32,13 @@ FORMATS = ("svg", "png")
 TIMES = (("s", 1e6), ("ms", 1e3), ("µs", 1.0), ("ns", 1e-3))  # units and their microseconds
 
 _DPI = 150  # of pictures; text is not as wide at all, so room for it is found at the same
-_SETTINGS = {
-    "font.family": "DejaVu Sans",
-    "font.size": 10,
-    "axes.titlesize": 11,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#e4e4e4",
-    "grid.linewidth": 0.7,
-    "axes.edgecolor": "#888888",
-    "legend.frameon": False,
-    "legend.fontsize": 9,
-    "lines.linewidth": 1.8,
-    "lines.markersize": 5,
-    "svg.hashsalt": "netsim",
-    "svg.fonttype": "path",
-    "figure.dpi": 100,
-}
+_SETTINGS = Path(__file__).with_name("netsim.mplstyle")
 
 
 @contextmanager
 def drawing() -> Iterator[None]:
     """The settings of all pictures while one is drawn; what their font lacks is a box."""
-    with mpl.rc_context(rc=_SETTINGS), warnings.catch_warnings():  # type: ignore[arg-type]
+    with mpl.rc_context(fname=_SETTINGS), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")
         yield
 
