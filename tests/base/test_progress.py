@@ -1,9 +1,11 @@
 """A command says how far it is: on a terminal soon, elsewhere seldom, never where it is quiet."""
 
+import os
 import sys
 import time
 from io import StringIO
 
+import numpy as np
 import pytest
 
 from netsim.base import startup as progress
@@ -121,3 +123,63 @@ def test_every_verb_says_which_cell_it_is_at(monkeypatch, tmp_path, command: str
     netsim(command)
     for cell, what in SEEN[command].items():
         assert what in noted.cells.get(cell, []), noted.cells
+
+
+def test_what_is_left_is_told_only_while_it_is_known() -> None:
+    """A cell, what it is at, how far, how long: each only where there is one."""
+    with watched("run", quiet=True):
+        progress.on("nodes 2")
+        assert line("run", STAGE.began + 3.4).startswith("run: nodes 2, 3 s, ")
+        for done, said in ((0, "(0 of 3 done), 8 s, 0"), (1, "(1 of 3 done), 8 s, about 16 s left"),
+                           (2, "(2 of 3 done), 8 s, about 4 s left"),
+                           (3, "(3 of 3 done), 8 s, ")):  # fmt: skip
+            at("1 MiB", done, 3)
+            assert line("run", STAGE.began + 8).startswith(f"run: nodes 2: 1 MiB {said}")
+        assert "left" not in line("run", STAGE.began + 8)
+
+
+def test_memory_is_that_of_the_process_and_its_workers() -> None:
+    mine = progress.resident()
+    assert 10e6 < mine < 100e9
+    assert progress.resident(os.getpid()) == pytest.approx(mine, rel=0.2)
+    assert progress.resident(2**22 + 1) == 0  # beyond what there can be
+    with watched("run", quiet=True):
+        STAGE.others = lambda: 5 * 10**12
+        assert float(progress.memory().removesuffix(" GB")) == pytest.approx(5000, abs=100)
+        assert "." in progress.memory()
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "asked", "given"),
+    [(-1, -1, 50, 50), (-1, 40, 50, 40), (-1, 60, 50, 50), (30, 60, 50, 50)],
+)
+def test_limits_of_memory_stay_below_those_of_the_system(
+    monkeypatch, soft: int, hard: int, asked: int, given: int
+) -> None:
+    import resource
+
+    known = [soft, hard]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: tuple(known))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, pair: known.__setitem__(slice(2), pair))
+    assert progress.memory_limit() == max(0, soft)
+    progress.limit_memory(asked)
+    assert known == [given, hard]
+    assert progress.memory_limit() == given
+
+
+def test_versions_are_those_that_packages_state() -> None:
+    assert progress.version_of("numpy") == np.__version__
+    assert progress.late("netsim.base.startup.memory") is progress.memory
+
+
+def test_a_line_of_a_terminal_is_cut_and_taken_away_once() -> None:
+    out, err = StringIO(), StringIO()
+    shown = progress._Line(out, err)
+    shown.clear()
+    assert err.getvalue() == ""
+    shown.show("x" * 300)
+    shown.clear()
+    shown.clear()
+    assert err.getvalue() == CLEAR + "x" * 100 + CLEAR
+    assert shown.write("row") == 3
+    assert out.getvalue() == shown.getvalue() == "row"
