@@ -1,8 +1,9 @@
-"""python -m tests.bench.kills [--times N] [--seed S] [--kind KIND…]: sweeps killed at random.
+"""python -m tests.bench.kills [--times N] [--seed S] [--kind KIND…]: verbs killed at random.
 
-Every time a sweep is started, something of it is killed at a random moment, perhaps again while it
-is resumed, and at the end every file must have the bytes of an uninterrupted run (the journal and
-the wall times apart), with nothing beside them and no process left behind.
+Every time a verb is started, something of it is killed at a random moment, perhaps again while it
+is resumed (or begun again, where there is nothing to resume), and at the end every file must have
+the bytes of an uninterrupted run (the journal and the wall times apart), with nothing beside them
+and no process left behind. A verb of which only workers were killed has to end well by itself.
 """
 
 import argparse
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.bench.cluster import Cluster
-from tests.bench.victims import Sweep, Wrong
+from tests.bench.victims import RESUMED, Sweep, Wrong
 
 SCENARIO = """\
 name: killed
@@ -27,20 +28,56 @@ sweep:
   seeds: 2
 outputs: [csv, plots]
 """
-KINDS = ("one", "jobs", "dask", "optimize")
+HEADER = (
+    "size_bytes,count,dtype,redop,root,oop_time_us,oop_algbw_gbps,oop_busbw_gbps,"
+    "ip_time_us,ip_algbw_gbps,ip_busbw_gbps\n"
+)
+ENTRY = """\
+- id: run{number}
+  file: run.csv
+  collective: all_reduce
+  healthy: 'yes'
+  nccl: 2.20.3
+  topology: {{machine: dgx-h100, nodes: {nodes}, gpus_per_node: 8}}
+"""
+SIZES = [1 << n for n in range(10, 27, 4)]
+
+
+def given() -> dict[str, str]:
+    """The files that verbs are asked with."""
+    rows = [f"{size},{size // 4},float,sum,-1,{30 + size / 2e5},,,{30 + size / 2e5},,"
+            for size in SIZES]  # fmt: skip
+    entries = [ENTRY.format(number=nodes, nodes=nodes) for nodes in range(1, 6)]
+    log = "\n".join(
+        f"{size:12d} {size // 4:12d}     float     sum      -1 {time:8.2f}   1.00   1.00      0"
+        f" {time:8.2f}   1.00   1.00      0"
+        for size, time in ((size, 30 + size / 2e5) for size in SIZES)
+    )
+    return {"killed.yaml": SCENARIO, "run.csv": HEADER + "\n".join(rows) + "\n",
+            "index.yaml": "".join(entries), "run.log": LOG + log + "\n"}  # fmt: skip
+
+
+LOG = (
+    "# nThread 1 nGpus 1 minBytes 1024 maxBytes 67108864 step: 4(factor) warmup: 5 iters: 20\n"
+    "#  size  count  type  redop  root  time  algbw  busbw #wrong  time  algbw  busbw #wrong\n"
+)
+VERBS = ("optimize", "accuracy", "calibrate", "report")
+KINDS = ("one", "jobs", "dask", *VERBS)
+WITH_WORKERS = ("jobs", "accuracy", "calibrate", "report")
 PARTS = ("it", "its group", "a worker", "what workers are forked from")
 SIGNALS = ("KILL", "TERM", "INT")
 
 
 def local(sweep: Sweep, rng: random.Random, kind: str) -> str:
-    """Kill a sweep or a search of this machine, or one of its workers."""
-    options = ("--jobs", 2) if kind == "jobs" else ()
+    """Kill a verb on this machine, or one of its workers."""
+    options = ("--jobs", 2) if kind in WITH_WORKERS else ()
     told = []
     for number in range(rng.randint(1, 2)):
-        process = sweep.start(*options, *(("--resume",) if number else ()))
+        again = ("--resume",) if number and sweep.verb in RESUMED else ()
+        process = sweep.start(*options, *again)
         after = rng.uniform(0.1, 1.0) * sweep.seconds
         name = rng.choice(SIGNALS)
-        whom = rng.choice(PARTS if kind == "jobs" else PARTS[:2])
+        whom = rng.choice(PARTS if kind in WITH_WORKERS else PARTS[:2])
         told.append(f"{name} to {whom} after {after:.2f} s: {process.hurt(name, whom, after)}")
     sweep.finish(*options, resume=True)
     return "; ".join(told)
@@ -74,8 +111,8 @@ def on_dask(sweep: Sweep, rng: random.Random, cluster: Cluster) -> str:
 
 def rounds(kinds: list[str], times: int, seed: int, folder: Path) -> int:
     """All rounds; the number of those that went wrong."""
-    verbs = {"optimize" if kind == "optimize" else "run" for kind in kinds}
-    sweeps = {verb: Sweep(folder / verb, SCENARIO, verb) for verb in sorted(verbs)}
+    verbs = {kind if kind in VERBS else "run" for kind in kinds}
+    sweeps = {verb: Sweep(folder / verb, given(), verb) for verb in sorted(verbs)}
     for verb, sweep in sweeps.items():
         print(f"{verb} left alone: {sweep.seconds:.1f} s, {len(sweep.whole)} files", flush=True)
     cluster = Cluster(folder) if "dask" in kinds else None
@@ -84,7 +121,7 @@ def rounds(kinds: list[str], times: int, seed: int, folder: Path) -> int:
         for number in range(times):
             rng = random.Random(seed + number)
             kind = kinds[number % len(kinds)]
-            sweep = sweeps["optimize" if kind == "optimize" else "run"]
+            sweep = sweeps[kind if kind in VERBS else "run"]
             sweep.forget()
             work: Callable[[], str] = (
                 (lambda s=sweep, r=rng: on_dask(s, r, cluster))  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Sweeps as processes that are hurt: started, killed, resumed, compared with one left in peace."""
+"""Verbs as processes that are hurt: started, killed, resumed, compared with one left in peace."""
 
 import os
 import shutil
@@ -6,19 +6,29 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 PATIENCE = 180  # seconds after which a process is held to hang
 APART = ("journal.jsonl", "timings.csv")  # in the order of finishing, and wall times
+VERBS = {
+    "run": ("killed.yaml", "-o", "out"),
+    "optimize": ("killed.yaml", "-o", "out"),
+    "accuracy": ("index.yaml", "--json", "out/accuracy.json"),
+    "calibrate": ("run.log", "--collective", "all_reduce", "--topology", "dgx-h100", "--nodes", "2",
+                  "-o", "out/fitted.yaml"),
+    "report": ("out",),
+}  # fmt: skip
+RESUMED = ("run", "optimize", "accuracy")
 
 
 class Wrong(Exception):
-    """A sweep that did not survive what it has to."""
+    """What did not survive what it has to."""
 
 
 class Victim:
-    """One process of `netsim run`, in a session of its own."""
+    """One process of a verb, in a session of its own."""
 
     def __init__(self, command: list[str], folder: Path) -> None:
         self.said = ""
@@ -67,34 +77,46 @@ class Victim:
 
 
 class Sweep:
-    """A scenario in a folder, the files that it leaves when nothing happens, and how long it takes
-    in one process.
+    """A verb in a folder, the files that it leaves when nothing happens, and how long it takes
+    in one process. What is in `given` is there before it begins.
     """
 
-    def __init__(self, folder: Path, text: str, verb: str = "run") -> None:
+    def __init__(self, folder: Path, given: Mapping[str, str], verb: str = "run") -> None:
         self.folder, self.verb = folder, verb
         folder.mkdir(exist_ok=True)
-        (folder / "killed.yaml").write_text(text)
+        for name, text in given.items():
+            (folder / name).write_text(text)
+        if verb == "report":  # of a run
+            self.finish(resume=False, verb="run")
+            (folder / "out").rename(folder / "before")
+        self.forget()
         began = time.monotonic()
         self.finish(resume=False)
         self.seconds = time.monotonic() - began
         self.whole = contents(folder / "out")
 
-    def start(self, *options: object) -> Victim:
-        """Begin or resume the sweep."""
-        command = [sys.executable, "-m", "netsim", self.verb, "killed.yaml", "-q", "-o", "out"]
-        return Victim([*command, *map(str, options)], self.folder)
+    def start(self, *options: object, verb: str = "") -> Victim:
+        """Begin or resume it."""
+        verb = verb or self.verb
+        command = [sys.executable, "-m", "netsim", verb, *VERBS[verb], *map(str, options)]
+        return Victim([*command, "-q"] if verb in RESUMED else command, self.folder)
 
-    def finish(self, *options: object, resume: bool) -> None:
+    def finish(self, *options: object, resume: bool, verb: str = "") -> None:
         """Run it to its end."""
-        victim = self.start(*options, *(("--resume",) if resume else ()))
+        again = ("--resume",) if resume and self.verb in RESUMED else ()
+        victim = self.start(*options, *again, verb=verb)
         code = victim.wait()
         if code:
             raise Wrong(f"ends with {code}: {victim.said}")
 
     def forget(self) -> None:
         """Take away what there is."""
-        shutil.rmtree(self.folder / "out", ignore_errors=True)
+        out, before = self.folder / "out", self.folder / "before"
+        shutil.rmtree(out, ignore_errors=True)
+        if before.exists():
+            shutil.copytree(before, out)
+        elif self.verb in ("accuracy", "calibrate"):
+            out.mkdir()
 
     def compare(self) -> None:
         """Raise what differs from the files of an uninterrupted run."""
