@@ -1,0 +1,118 @@
+"""What few operations or loops tell of all, on series whose continuation is known."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from netsim.timing.ladder import (
+    LIMITS,
+    TIMED,
+    _differs,
+    _mean,
+    _more,
+    _numbers,
+    limits_of,
+    period_of,
+)
+from netsim.timing.steady import AGREE, extend, onward
+
+
+def ends_of(took: list[float], ranks: int = 3) -> np.ndarray:
+    """When operations that take so long are over, by rank: the last rank ends last."""
+    return np.cumsum(took)[:, None] - 0.1 * np.arange(ranks)[::-1]
+
+
+@pytest.mark.parametrize("run", [2, 3, 8, TIMED])
+def test_the_mean_is_from_the_first_launch_to_the_last_end(run: int) -> None:
+    took = [5.0] + [3.0] * (TIMED - 1)
+    assert _mean(ends_of(took[:run])) == pytest.approx(sum(took) / TIMED)
+
+
+def test_operations_that_were_not_run_take_as_long_as_the_last() -> None:
+    assert _mean(ends_of([5.0, 3.0, 4.0])) == pytest.approx((5 + 3 + 4 + 4 * (TIMED - 3)) / TIMED)
+
+
+def test_those_that_were_not_run_may_differ_as_those_do_that_were() -> None:
+    assert _differs(ends_of([9.0, 3.0, 3.0, 3.0])) == pytest.approx(0.0, abs=1e-15)
+    # Of n values that are spread evenly, the range is (n - 1) / (n + 1) of the whole.
+    told = (TIMED - 4) / TIMED * 0.4 * (3 + 1) / (3 - 1) / ((3.0 + 3.4 + 3.2) / 3)
+    assert _differs(ends_of([9.0, 3.0, 3.4, 3.2])) == pytest.approx(told)
+    assert _differs(ends_of([2.0, 3.0] * (TIMED // 2))) == 0.0  # all were run
+
+
+def test_more_operations_are_run_while_their_rows_are_few() -> None:
+    limits = replace(LIMITS, in_a_row=(3, 8, 20), most=3_000, repeated=1_000)
+    told = {rows: _numbers(rows, limits) for rows in (10, 50, 100, 125, 200, 300, 1000, 1001)}
+    assert told == {
+        10: [3, 8, 20], 50: [3, 8, 20], 100: [3, 8, 10], 125: [3, 8], 200: [3, 5], 300: [3],
+        1000: [3], 1001: [],
+    }  # fmt: skip
+    assert _numbers(0, limits) == [3, 8, 20]
+
+
+def test_what_operations_overlap_grows_with_loops_as_it_did() -> None:
+    straight = {loops: 2.0 + 0.5 * loops for loops in (4, 8, 16)}
+    more, off = _more(straight, 50)
+    assert more == pytest.approx(0.5 * (50 - 16))
+    assert off == pytest.approx(abs(more))
+    # Of slopes 1 and -3 the last one goes on, and the steepest says how far it may be off.
+    assert _more({1: 0.0, 2: 1.0, 4: -5.0}, 10) == (-18.0, 18.0)
+    assert _more({1: 0.0, 2: 4.0, 4: 5.0}, 10) == (3.0, 24.0)
+
+
+@pytest.mark.parametrize("period", [1, 2, 3])
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_a_period_is_what_repeats_twice(period: int, first: int) -> None:
+    rng = np.random.default_rng(10 * period + first)
+    cycle = rng.uniform(1, 2, period)
+    enough = 2 * period + 2 + first
+    for count in range(2, enough + 2):
+        took = [*rng.uniform(3, 4, first), *np.tile(cycle, 20)][:count]
+        found = period_of(ends_of(took))
+        if count > first + 3 * period:
+            assert found == pytest.approx(cycle.mean())
+        else:
+            assert found is None or found == pytest.approx(cycle.mean())
+
+
+def test_ranks_that_drift_apart_have_no_period() -> None:
+    ends = np.cumsum(np.ones((8, 2)), axis=0) * [1.0, 1.0 + 10 * AGREE]
+    assert period_of(ends) is None
+    assert period_of(np.cumsum(np.ones((8, 2)), axis=0)) == pytest.approx(1.0)
+
+
+def test_where_operations_are_apart_once_is_enough() -> None:
+    ends = ends_of([5.0, 3.0])
+    assert period_of(ends) is None
+    assert period_of(ends_of([5.0, 3.0, 3.0]), apart=True) == pytest.approx(3.0)
+
+
+def test_a_part_that_was_not_the_last_may_come_up_but_not_overtake() -> None:
+    ends = np.array([10.0, 9.0])
+    assert onward(ends, np.array([1.0, 2.5]), 0.0) is None
+    found = onward(ends, np.array([1.0, 2.0]), 0.01)
+    assert found.seconds == 11.0
+    assert found.off == pytest.approx(0.01 * 2.0 / 11.0)
+
+
+def test_increments_are_weighted_by_how_many_they_stand_for() -> None:
+    ends = {2: 10.0, 3: 11.0, 7: 15.04, 1: 9.0}
+    found = extend(lambda n: ends[n], 17, [(3, 7), (2, 3)], tolerated=0.02)
+    each = (4 * 1.01 + 1 * 1.0) / 5
+    assert found.seconds == pytest.approx(15.04 + 10 * each)
+    assert found.off == pytest.approx((0.01 / 1.01) * 10 * each / found.seconds)
+    assert extend(lambda n: ends[n], 17, [(3, 7), (2, 3)]) is None
+    assert extend(lambda n: -float(n), 17, [(3, 7), (2, 3)]) is None
+    assert extend(lambda n: 1.0, 17, [(3, 7), (2, 3)]) is None
+
+
+def test_exact_limits_leave_nothing_out() -> None:
+    assert limits_of(exact=False) is LIMITS
+    exact = limits_of(exact=True)
+    assert exact.exact
+    assert {exact.rows, exact.rings, exact.most, exact.repeated, exact.restless} == {np.inf}
+    assert _numbers(10**12, exact) == [3, 8, 20]
+    steps = limits_of(exact=False, step=True)
+    assert replace(steps, folded=0) == LIMITS
+    assert steps.folded > 0
