@@ -1,5 +1,7 @@
 """Entries of published training steps become scenarios by rules, or say why not."""
 
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,8 @@ from netsim.measured.training import (
     published,
     run_steps,
 )
+from netsim.topology.load import load_machine
+from netsim.workloads.model import MODELS
 from tests.cli.command import netsim as command
 
 INDEX = Path("scenarios/measured/training.yaml")
@@ -140,3 +144,74 @@ def test_accuracy_of_steps(capsys: pytest.CaptureFixture[str]) -> None:
     out = command(capsys, "accuracy", "training.yaml", "--only", "titan_t1_1", "--jobs", "1").out
     assert "TorchTitan, Hopper" in out
     assert "titan_t1_1" in out
+
+
+@cache
+def told() -> dict[str, Published]:
+    """All entries that become scenarios."""
+    found = {}
+    for id_, entry in ENTRIES.items():
+        with suppress(Unstated):
+            found[id_] = published(entry)
+    return found
+
+
+def test_every_step_has_its_gpus_in_whole_hosts_and_domains() -> None:
+    assert len(told()) > 300
+    machines = {name: load_machine(name) for name in {one.machine for one in told().values()}}
+    for id_, one in told().items():
+        cluster, machine = one.data["cluster"], machines[one.machine]
+        each = cluster.get("gpus_per_node", machine.gpu.count)
+        assert each <= machine.gpu.count, id_
+        assert 0 <= cluster["nodes"] * each - one.gpus < each, id_
+        changed = [over["machine"] for over in cluster.get("overrides", ())]
+        domains = [over["scale_up"]["hosts"] for over in changed if "scale_up" in over]
+        most = machine.scale_up.hosts if machine.scale_up else 1
+        if most > 1 and cluster["nodes"] > most:
+            (hosts,) = domains
+            assert cluster["nodes"] % hosts == 0, id_
+            assert hosts <= most, id_
+            larger = range(hosts + 1, most + 1)
+            assert not [one for one in larger if cluster["nodes"] % one == 0], id_
+        else:
+            assert not domains, id_
+
+
+def test_every_step_has_the_degrees_and_the_batch_that_its_source_states() -> None:
+    for id_, one in told().items():
+        values, parallel = ENTRIES[id_].values, one.work["parallelism"]
+        stated = values.get("parallelism")
+        if isinstance(stated, dict):
+            for axis in ("tp", "pp", "cp"):
+                number = str(stated.get(axis, "")).split(" ")[0]
+                assert parallel[axis] == max(1, int(number)) if number.isdigit() else True, id_
+        replicas, rest = divmod(one.gpus, parallel["tp"] * parallel["pp"] * parallel["cp"])
+        assert (rest, replicas % parallel["ep"]) == (0, 0), id_
+        assert replicas * one.work.get("micro_batch", 1) <= one.work["batch"], id_
+        batch = str(values.get("global_batch", "")).replace(",", "")
+        assert one.work["batch"] == int(batch) if batch.isdigit() else True, id_
+
+
+def test_every_step_takes_what_its_source_states() -> None:
+    for id_, one in told().items():
+        step, rate = (str(ENTRIES[id_].values.get(name) or "").replace(",", "").split(" ")[0]
+                      for name in ("step_time_s", "tokens_per_s_per_accelerator"))  # fmt: skip
+        if step.replace(".", "").isdigit():
+            assert one.seconds == float(step), id_
+        elif rate.replace(".", "").isdigit():
+            assert one.rate == pytest.approx(float(rate)), id_
+
+
+def test_stages_hold_all_layers_with_embedding_and_loss_as_one_each_or_the_last_fewer() -> None:
+    uneven = 0
+    for id_, one in told().items():
+        stages = one.work.get("pipeline", {}).get("stages")
+        if not stages:
+            continue
+        uneven += 1
+        assert sum(stages) == MODELS[one.work["model"]].layers, id_
+        chunks = one.work["pipeline"].get("chunks", 1)
+        assert len(stages) == one.work["parallelism"]["pp"] * chunks, id_
+        with_ends = [stages[0] + 1, *stages[1:-1], stages[-1] + 1]
+        assert len(set(with_ends)) == 1 or (len(set(stages[:-1])) == 1 and stages[-1] < stages[0])
+    assert uneven > 10
