@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from netsim.base.values import dataclass
 from netsim.explain.path import (
     OWN_RATE,
-    Loads,
     Sharer,
     Split,
     hop_label,
@@ -18,7 +17,7 @@ from netsim.explain.path import (
 )
 from netsim.explain.what_if import MOST_ROWS, Answer, Case, confirmed, link_kinds, what_if
 from netsim.metrics.bound import bound_by, link_label
-from netsim.metrics.links import GpuTime, gpu_time, link_use, load_over_time, senders
+from netsim.metrics.links import GpuTime, Loads, gpu_time, link_use, load_over_time, senders
 from netsim.program.program import Program, Timeline
 from netsim.schedule.schedule import KIND_NAMES
 

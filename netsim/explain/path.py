@@ -1,15 +1,13 @@
 """The critical path of a run: slack of rows, what limits them, with whom they share links."""
 
-from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.memo import Memo
 from netsim.base.values import dataclass
 from netsim.metrics.bound import critical_path, on_host, rates_alone
-from netsim.metrics.links import moving_times, room_until, utilisation_of
+from netsim.metrics.links import Loads, room_until, utilisation_of
 from netsim.program.program import Program, Timeline
 from netsim.schedule.schedule import COMPUTE, MARK
 
@@ -42,66 +40,6 @@ def _rates(program: Program, path: int) -> tuple[NDArray[np.int32], NDArray[np.f
     span = slice(int(paths.ptr[path]), int(paths.ptr[path + 1]))
     link = paths.link[span]
     return link, program.links.capacity[link] / paths.weight[span]
-
-
-@dataclass
-class Loads:
-    """How much had passed over a link at any time of a run; found for links that are asked for. A
-    row's amount is spread evenly over the time that its bytes move."""
-
-    program: Program
-    timeline: Timeline
-    _known: Memo = field(default_factory=Memo)
-
-    def between(
-        self, link: int, begin: NDArray[np.float64], end: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """What passes over a link from begin to end."""
-        when, passed = self._known.of(link, lambda: self._passed(link))
-        if not len(when):
-            return np.zeros(len(begin))
-        found: NDArray[np.float64] = np.interp(end, when, passed) - np.interp(begin, when, passed)
-        return found
-
-    def users(self, link: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Rows that draw on a link, and how much each draws."""
-        order, ptr, weight = self._entries
-        mine = order[ptr[link] : ptr[link + 1]]
-        paths = self._owners[mine]
-        first, last = self._path_ptr[paths], self._path_ptr[paths + 1]
-        rows = np.concatenate(
-            [self._by_path[a:b] for a, b in zip(first, last, strict=True)] or [np.zeros(0, int)]
-        )
-        drawn = np.repeat(weight[mine], last - first)
-        return rows, self.program.schedule.amount[rows] * drawn
-
-    def __post_init__(self) -> None:
-        paths = self.program.paths
-        self._owners = np.repeat(np.arange(len(paths)), np.diff(paths.ptr))
-        order = np.argsort(paths.link, kind="stable")
-        ptr = np.searchsorted(paths.link[order], np.arange(len(self.program.links) + 1))
-        self._entries = order, ptr, paths.weight
-        self._by_path = np.argsort(self.program.path, kind="stable")
-        self._path_ptr = np.searchsorted(
-            self.program.path[self._by_path], np.arange(len(paths) + 1)
-        )
-
-    def flow(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """When the bytes of rows begin and end to move."""
-        return moving_times(self.program, self.timeline, rows)
-
-    def _passed(self, link: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        rows, drawn = self.users(link)
-        begin, end = self.flow(rows)
-        lasting = end > begin
-        begin, end, drawn = begin[lasting], end[lasting], drawn[lasting]
-        rate = drawn / (end - begin)
-        when = np.concatenate([begin, end])
-        order = np.argsort(when, kind="stable")
-        when = when[order]
-        rates = np.cumsum(np.concatenate([rate, -rate])[order])
-        passed = np.concatenate([[0.0], np.cumsum(rates[:-1] * np.diff(when))])
-        return when, passed[: len(when)]
 
 
 @dataclass(frozen=True)
@@ -177,15 +115,14 @@ def _shares(
 CAUSES = ("launch", "wire", "protocol", "transfer", "sharing", "waiting", "compute")
 
 OWN_RATE = -1  # the link of a row that its own cap limits
-NOTHING = -2  # and of one that nothing limits
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
     """One row of the path with what led up to it; all times in seconds. `before` is the row that it
     waited for (-1: none) and `lag` the number of that dependency's lag in the schedule. `link`
-    limits its flow: a number of the link table, `OWN_RATE` or `NOTHING`; `alike` are all that limit
-    it alike, any of which would slow it alone."""
+    limits its flow: a number of the link table, `OWN_RATE` or -2 (nothing); `alike` are all that
+    limit it alike, any of which would slow it alone."""
 
     row: int
     before: int

@@ -3,10 +3,12 @@
 Amounts are in the unit of the resource: bytes on wires and memories, seconds on what gives one
 second a second (SMs as compute, proxies, messages, launches). Knows Program and Timeline only."""
 
+from dataclasses import field
+
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.memo import different
+from netsim.base.memo import Memo, different
 from netsim.base.values import dataclass
 from netsim.program.program import LinkTable, Program, Timeline
 from netsim.schedule.schedule import (
@@ -20,7 +22,6 @@ from netsim.schedule.schedule import (
     spelled_out,
 )
 from netsim.topology.graph import LINK_KINDS, Floats, Ints, Longs, Topology
-from netsim.topology.network import entries_of
 
 _ENDLESS = 1e100  # so much a second is no end
 IN_SECONDS = frozenset({"sms", "proxy", "nic_msg", "host"})  # kinds that give seconds, not bytes
@@ -214,6 +215,72 @@ class LinkLoad:
         return seconds
 
 
+@dataclass
+class Loads:
+    """How much had passed over a link at any time of a run; found for links that are asked for. A
+    row's amount is spread evenly over the time that its bytes move."""
+
+    program: Program
+    timeline: Timeline
+    _known: Memo = field(default_factory=Memo)
+
+    def between(self, link: int, begin: Floats, end: Floats) -> Floats:
+        """What passes over a link from begin to end."""
+        when, passed = self._known.of(link, lambda: self._passed(link))
+        if not len(when):
+            return np.zeros(len(begin))
+        found: Floats = np.interp(end, when, passed) - np.interp(begin, when, passed)
+        return found
+
+    def in_bins(self, link: int, edges: Floats) -> Floats:
+        """What passes over a link from edge to edge, with rows that take no time."""
+        rows, drawn = self.users(link)
+        begin, end = self.flow(rows)
+        at_once: Floats = np.histogram(begin, edges, weights=drawn * (begin >= end))[0]
+        return at_once + self.between(link, edges[:-1], edges[1:])
+
+    def users(self, link: int) -> tuple[Longs, Floats]:
+        """Rows that draw on a link, and how much each draws."""
+        order, ptr, weight = self._entries
+        mine = order[ptr[link] : ptr[link + 1]]
+        paths = self._owners[mine]
+        first, last = self._path_ptr[paths], self._path_ptr[paths + 1]
+        rows = np.concatenate(
+            [self._by_path[a:b] for a, b in zip(first, last, strict=True)] or [np.zeros(0, int)]
+        )
+        drawn = np.repeat(weight[mine], last - first)
+        return rows, self.program.schedule.amount[rows] * drawn
+
+    def __post_init__(self) -> None:
+        paths = self.program.paths
+        self._owners = np.repeat(np.arange(len(paths)), np.diff(paths.ptr))
+        order = np.argsort(paths.link, kind="stable")
+        ptr = np.searchsorted(paths.link[order], np.arange(len(self.program.links) + 1))
+        self._entries = order, ptr, paths.weight
+        self._by_path = np.argsort(self.program.path, kind="stable")
+        self._path_ptr = np.searchsorted(
+            self.program.path[self._by_path], np.arange(len(paths) + 1)
+        )
+
+    def flow(self, rows: Longs) -> tuple[Floats, Floats]:
+        """When the bytes of rows begin and end to move."""
+        return moving_times(self.program, self.timeline, rows)
+
+    def _passed(self, link: int) -> tuple[Floats, Floats]:
+        rows, drawn = self.users(link)
+        begin, end = self.flow(rows)
+        lasting = end > begin
+        begin, end, drawn = begin[lasting], end[lasting], drawn[lasting]
+        rate = drawn / (end - begin)
+        when = np.concatenate([begin, end])
+        order = np.argsort(when, kind="stable")
+        when = when[order]
+        rates = np.cumsum(np.concatenate([rate, -rate])[order])
+        rates[np.cumsum(np.repeat([1, -1], len(begin))[order]) == 0] = 0.0  # not what rounding left
+        passed = np.concatenate([[0.0], np.cumsum(rates[:-1] * np.diff(when))])
+        return when, passed[: len(when)]
+
+
 def load_over_time(
     program: Program, timeline: Timeline, links: Longs, bins: int = BINS, exact: int = 0
 ) -> LinkLoad:
@@ -224,12 +291,9 @@ def load_over_time(
     edges = _changes(program, timeline) if exact else np.zeros(0)
     if not 2 <= len(edges) <= exact:
         edges = np.linspace(0.0, timeline.makespan, bins + 1)
-    place = np.full(len(program.links), -1, np.int64)
-    place[links] = np.arange(len(links))
-    spread = _Spread(program, timeline, edges, place)
-    amount = np.zeros((len(links), len(edges) - 1))
-    for first in range(0, len(program), _CHUNK):
-        spread.add(amount, np.arange(first, min(first + _CHUNK, len(program))))
+    loads = Loads(program, timeline)
+    amount = np.array([loads.in_bins(link, edges) for link in links.tolist()])
+    amount = amount.reshape(len(links), len(edges) - 1)
     room = capacity_room(program.links, links, edges)
     # Move what exceeds the room of a bin to others of the same busy spell: earlier, then later.
     busy = amount > 0
@@ -251,53 +315,6 @@ def _changes(program: Program, timeline: Timeline) -> Floats:
     apart = np.diff(when, prepend=-np.inf) > timeline.makespan * _INSTANT
     apart[-1] = False  # the end itself comes last, whatever is next to it
     return np.append(when[apart], timeline.makespan)
-
-
-@dataclass(frozen=True, slots=True)
-class _Spread:
-    program: Program
-    timeline: Timeline
-    edges: Floats
-    place: Longs
-
-    def add(self, amount: Floats, rows: Longs) -> None:
-        """Add what some rows draw on the links asked for."""
-        row, link, drawn = self._draws(rows)
-        begin, end = moving_times(self.program, self.timeline, row)
-        bins, flat = amount.shape[1], amount.reshape(-1)
-        first, last = self._bin(begin), self._bin(end)
-        duration = np.where(end > begin, end - begin, 1.0)  # no time is spent within one bin
-        head = np.where(first == last, 1.0, (self.edges[first + 1] - begin) / duration)
-        tail = np.where(first == last, 0.0, (end - self.edges[last]) / duration)
-        size = len(flat)
-        flat += np.bincount(link * bins + first, drawn * head, size)
-        flat += np.bincount(link * bins + last, drawn * tail, size)
-        amount += self._between(link, first, last, drawn / duration, amount.shape)
-
-    def _draws(self, rows: Longs) -> tuple[Longs, Longs, Floats]:
-        paths = self.program.paths
-        rows = rows[self.program.path[rows] >= 0]
-        number, entry = entries_of(paths.ptr, self.program.path[rows])
-        row, link = rows[number], self.place[paths.link[entry]]
-        drawn = self.program.schedule.amount[row] * paths.weight[entry]
-        wanted = (link >= 0) & (drawn > 0)
-        return row[wanted], link[wanted], drawn[wanted]
-
-    def _bin(self, when: Floats) -> Longs:
-        inside = np.searchsorted(self.edges, when, side="right") - 1
-        return np.clip(inside, 0, len(self.edges) - 2)
-
-    def _between(
-        self, link: Longs, first: Longs, last: Longs, rate: Floats, shape: tuple[int, ...]
-    ) -> Floats:
-        """What falls into the bins strictly between first and last: rises and falls, summed up."""
-        far = last > first + 1
-        link, first, last, rate = link[far], first[far], last[far], rate[far]
-        size = shape[0] * shape[1]
-        steps = np.bincount(link * shape[1] + first + 1, rate, size)
-        steps -= np.bincount(link * shape[1] + last, rate, size)
-        rates = np.cumsum(steps.reshape(shape), axis=1)
-        return np.maximum(rates, 0.0) * np.diff(self.edges)
 
 
 def _passed_on(amount: Floats, room: Floats, busy: NDArray[np.bool_]) -> Floats:
