@@ -38,7 +38,7 @@ def place(
     laid = _known(ways, found)
     _refuse_unbounded(schedule, found, laid.paths.ptr)
     path, paths = found.path, laid.paths
-    if topology.stores:
+    if topology.switching == "store-and-forward":
         path, paths = _stored(schedule, path, laid)
     return Program(schedule, path, paths, laid.links, laid.gpus)
 

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from netsim.base.constants import value as constant
 from netsim.base.errors import InputError, ScenarioError, suggest
-from netsim.topology.graph import Sketch, Topology, TopologyError
+from netsim.topology.graph import Sketch, Switching, Topology, TopologyError
 from netsim.topology.load import Loaded, find_machine
 from netsim.topology.machine import Machine
 from netsim.topology.routing import StaticRouter, check_grid, full_mesh, ring, switch, torus, walk
@@ -223,9 +223,6 @@ class Link(Model):
     both: bool = True
 
 
-Switching = Literal["cut-through", "store-and-forward"]
-
-
 class InlineGraph(Model):
     """Nodes and links written out; whether a message passes a node as it comes, or once whole."""
 
@@ -299,8 +296,7 @@ class InlineGraph(Model):
             if link.both:
                 graph.edge(link.head, link.tail, **given)
         gpus = tuple(node.name for node in self.nodes if node.kind == "gpu")
-        stores = self.switching != "cut-through"
-        return Topology("graph", graph, gpus, StaticRouter(), stores=stores)
+        return Topology("graph", graph, gpus, StaticRouter(), switching=self.switching)
 
 
 GRAPHS = ("switch", "ring", "full-mesh", "torus")

@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from functools import cached_property
 from importlib import import_module
 from math import isnan
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ Floats = NDArray[np.float64]
 
 NODE_KINDS = ("gpu", "nvswitch", "pcie", "cpu", "nic", "switch", "memory")
 LINK_KINDS = ("nvlink", "xgmi", "c2c", "pcie", "upi", "hostmem", "nic", "fabric")
+Switching = Literal["cut-through", "store-and-forward"]
 GPU_LINKS = (LINK_KINDS.index("nvlink"), LINK_KINDS.index("xgmi"))  # from GPU to GPU or NVSwitch
 
 
@@ -207,7 +208,7 @@ class Topology:
     capacities: Mapping[str, Floats] = field(default_factory=dict)
     changes: tuple[tuple[float, int, float], ...] = ()  # time, link, bandwidth
     slower: tuple[tuple[float, int, float], ...] = ()  # time, GPU, what is left of its rates
-    stores: bool = False  # whether a message is whole at each node before it goes on
+    switching: Switching = "cut-through"  # or a message is whole at each node before it goes on
 
     def __post_init__(self) -> None:
         if not self.gpus:

@@ -185,7 +185,7 @@ def graph_yaml(topology: Topology, name: str) -> str:
     known = set(topology.gpus)
     others = [node for node in topology.graph.nodes if node not in known]
     nodes = [_node(topology, node) for node in (*topology.gpus, *others)]
-    switching = {"switching": "store-and-forward"} if topology.stores else {}
+    switching = {} if topology.switching == "cut-through" else {"switching": topology.switching}
     values = {
         "name": "".join(c if c.isalnum() or c in "._-" else "-" for c in name).lstrip("._-") or "x",
         "cluster": {"graph": {"nodes": nodes, "links": links, **switching}},

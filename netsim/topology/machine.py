@@ -184,7 +184,6 @@ TRANSPORTS = {
 # of their own, or, as `cpu0.1`, behind bridge 1 with others) or `pcie0`, `pcie1`, … (switches).
 # What becomes of a machine in a cluster is not known here.
 
-DTYPES = ("double", "float", "tf32", "half", "bfloat16", "fp8", "fp6", "fp4", "int8")
 Dtype = Literal["double", "float", "tf32", "half", "bfloat16", "fp8", "fp6", "fp4", "int8"]
 LinkKind = Literal["nvlink", "xgmi", "c2c", "pcie", "upi", "hostmem", "nic"]
 BRIDGE = re.compile(r"(cpu\d+)\.\d{1,3}", re.ASCII)

@@ -20,10 +20,10 @@ from pydantic import BeforeValidator, Field, model_validator
 from netsim.base.errors import InputError, ScenarioError, suggest
 from netsim.base.files import content_of
 from netsim.base.units import parse_bandwidth, parse_time
-from netsim.topology.config import NodeKind, Switching
+from netsim.topology.config import NodeKind
 from netsim.topology.foreign import infragraph, nccl, smi
 from netsim.topology.foreign.nccl_xml import parse_system
-from netsim.topology.graph import LINK_KINDS, Topology, empty_graph
+from netsim.topology.graph import LINK_KINDS, Switching, Topology, empty_graph
 from netsim.topology.machine import Machine
 from netsim.topology.routing import StaticRouter
 from netsim.yamlio.models import Count, FieldError, ListOf
@@ -83,8 +83,8 @@ def read_astra(text: str, name: str) -> Topology:
                     graph.add_node(b, kind="switch", forwards=True)
                 graph.add_edge(a, b, **figures)
                 graph.add_edge(b, a, **figures)
-    gpus, stores = tuple(f"gpu{n}" for n in range(count)), given.switching != "cut-through"
-    return Topology(name, graph, gpus, StaticRouter(), stores=stores)
+    gpus = tuple(f"gpu{n}" for n in range(count))
+    return Topology(name, graph, gpus, StaticRouter(), switching=given.switching)
 
 
 def _lines(counts: tuple[int, ...], dimension: int) -> Iterator[list[str]]:
