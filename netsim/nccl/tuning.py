@@ -236,9 +236,10 @@ def refusal(
     rule = _ALGORITHM_RULES.get(algorithm)
     return (
         not_made(comm, function, algorithm, protocol)
-        or _not_wanted(comm, function, algorithm, protocol)
+        or _not_asked(comm, function, protocol)
+        or _not_wanted(comm, function, algorithm)
         or (rule(comm, function) if rule else "")
-        or (_ll128(comm, function, algorithm) if protocol == "LL128" else "")
+        or _barred(comm, function, algorithm, protocol)
     )
 
 
@@ -262,13 +263,21 @@ def not_made(
     return ""
 
 
-def _not_wanted(
+def _not_asked(comm: Communicator, function: Function, protocol: Protocol) -> str:
+    admitted = comm.settings.protocols.get(function, PROTOCOLS)
+    return "" if protocol in admitted else f"NCCL_PROTO leaves out {protocol}"
+
+
+def _barred(
     comm: Communicator, function: Function, algorithm: Algorithm, protocol: Protocol
 ) -> str:
-    settings, mode = comm.settings, comm.facts.bad_choice
-    protocols = settings.protocols.get(function)
-    if protocols is not None and protocol not in protocols:
-        return f"NCCL_PROTO leaves out {protocol}"
+    """Why a protocol may not run, whatever is said of algorithms."""
+    trusted = "" if protocol != "LL128" else _ll128(comm, function, algorithm)
+    return _not_asked(comm, function, protocol) or trusted
+
+
+def _not_wanted(comm: Communicator, function: Function, algorithm: Algorithm) -> str:
+    mode = comm.facts.bad_choice
     algorithms = _wanted(comm, function)
     if algorithms is None or algorithm in algorithms:
         return ""
@@ -454,11 +463,6 @@ class Choice:
     tuned: bool = False
 
 
-def cost_table(comm: Communicator) -> tuple[Cost, ...]:
-    """Latency and bandwidth of every function, algorithm and protocol, in NCCL's order."""
-    return tuple(cost for function in rules.FUNCTIONS for cost in _costs_of(comm, function))
-
-
 def cost_entry(
     comm: Communicator, function: Function, algorithm: Algorithm, protocol: Protocol
 ) -> Cost:
@@ -507,9 +511,8 @@ def _rings(comm: Communicator, call: Call) -> Choice:
     2.22 even in one that NCCL_PROTO or the rules of LL128 forbid."""
     function, left = call.function, PROTOCOLS
     if comm.facts.bad_choice == "fall_back_within":
-        admitted = comm.settings.protocols.get(function, PROTOCOLS)
-        barred = "LL128" if _ll128(comm, function, "Ring") else ""
-        left = tuple(one for one in PROTOCOLS if one in admitted and one != barred) or PROTOCOLS
+        barred = {one: _barred(comm, function, "Ring", one) for one in PROTOCOLS}
+        left = tuple(one for one in PROTOCOLS if not barred[one]) or PROTOCOLS
     costs = (cost_entry(comm, function, "Ring", protocol) for protocol in left)
     times = [(time_us(comm, call, cost), cost.protocol) for cost in costs if cost.bandwidth]
     time, protocol = min(times, key=lambda pair: pair[0])
