@@ -20,7 +20,6 @@ from netsim.collectives import table as tables
 from netsim.collectives.collective import HAS_IN_PLACE, Collective, CollectiveError, collective_of
 from netsim.collectives.forest import links_of
 from netsim.nccl import choice, environment
-from netsim.nccl.choice import Planned
 from netsim.nccl.constants import calibrated_launch, nccl_launch
 from netsim.nccl.facts import AUTO, NCCL_NAMES
 from netsim.nccl.job import Job
@@ -167,7 +166,7 @@ class Prepared:
         return choice.nccl_plan(job, collective, dtype, registered=registered, direct=direct)
 
     @kept
-    def planned(self, size: int) -> Planned | None:
+    def planned(self, size: int) -> Plan | None:
         """What NCCL decides for the first communicator at a size; None for textbook algorithms."""
         if not self.jobs:
             return None

@@ -19,7 +19,7 @@ from netsim.collectives.collective import HAS_IN_PLACE, Collective
 from netsim.collectives.table import stamp
 from netsim.metrics.bound import Limit, bound_by, limit_of
 from netsim.metrics.links import Fullest, fullest_link
-from netsim.nccl.choice import Planned, planned
+from netsim.nccl.choice import planned
 from netsim.nccl.environment import Settings
 from netsim.nccl.job import Job, Wishes
 from netsim.nccl.schedules.plan import Plan
@@ -107,7 +107,7 @@ def class_of(prepared: Prepared) -> result_rows.Joined:
     return result_rows.joined(cluster_label(config), transport, sum(rates) * 8 / 1e9, nvlink=nvlink)
 
 
-def departure(prepared: Prepared, collective: Collective, plan: Planned) -> str:
+def departure(prepared: Prepared, collective: Collective, plan: Plan) -> str:
     """Why a case with NCCL's jobs is like none that was measured; empty where it may be."""
     if always := _at_all_sizes(prepared):
         return always
@@ -174,14 +174,6 @@ def row_of_size(
 
     call = key_of(prepared, size, engine)
     return _row(prepared, size, simulated() if call is None else KNOWN.of(call, simulated))
-
-
-def simulate_size(
-    prepared: Prepared, size: int, *, engine: str = "auto", progress: Progress | None = None
-) -> tuple[result_rows.Row, Timing]:
-    """The row of one cell at one size, and the timing behind it (out of place)."""
-    timing, inplace = _timings(prepared, size, engine, progress)
-    return _row(prepared, size, _outcome(prepared, timing, inplace)), timing
 
 
 def _timings(
@@ -302,7 +294,7 @@ def untimed(cell: Cell) -> result_rows.Row:
     return replace(row, collective=work.collective, algorithm=work.algorithm, dtype=work.dtype)
 
 
-def _validated(prepared: Prepared, collective: Collective, size: int, plan: Planned) -> str:
+def _validated(prepared: Prepared, collective: Collective, size: int, plan: Plan) -> str:
     """How far this machine was off where such a case was measured."""
     if departed := departure(prepared, collective, plan):
         return result_rows.not_validated(departed)

@@ -16,11 +16,12 @@ from netsim.cell.prepare import Prepared
 from netsim.cell.simulate import row_of_size
 from netsim.cli.shown import MANY_SIZES, Engine, Format
 from netsim.engines.engine import at_hand
-from netsim.nccl.choice import Planned, cost_table
+from netsim.nccl.choice import cost_table
 from netsim.nccl.communicator import TunerRule
 from netsim.nccl.facts import ALGORITHMS, COLLECTIVES, PROTOCOLS, Algorithm, Protocol
 from netsim.nccl.graph_xml import write_graphs
 from netsim.nccl.job import Job
+from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.tuning import TimedCost, parse_tuner, tuner_text
 from netsim.results.row import Row
 
@@ -59,7 +60,7 @@ def explain(prepared: Prepared, size: int, form: Format) -> None:
     typer.echo("\n\n".join("\n".join(part) for part in parts))
 
 
-def cost_lines(costs: Sequence[TimedCost], chosen: Planned) -> Iterator[str]:
+def cost_lines(costs: Sequence[TimedCost], chosen: Plan) -> Iterator[str]:
     """The table that NCCL compares, with the rule behind everything that is out."""
     if not costs:
         yield "no table: NCCL runs this as sends and receives, without a choice"
@@ -77,7 +78,7 @@ def cost_lines(costs: Sequence[TimedCost], chosen: Planned) -> Iterator[str]:
             yield _cost_line(entry, chosen)
 
 
-def _cost_row(entry: TimedCost, chosen: Planned) -> tuple[object, ...]:
+def _cost_row(entry: TimedCost, chosen: Plan) -> tuple[object, ...]:
     """A line of the same table, for programs; nothing stands for what cannot run."""
     cost, runs = entry.cost, entry.time_us is not None
     won = (cost.algorithm, cost.protocol) == (chosen.algorithm, chosen.protocol)
@@ -86,7 +87,7 @@ def _cost_row(entry: TimedCost, chosen: Planned) -> tuple[object, ...]:
     return (*name, *figures, entry.time_us, int(won), entry.disabled)
 
 
-def _cost_line(entry: TimedCost, chosen: Planned) -> str:
+def _cost_line(entry: TimedCost, chosen: Plan) -> str:
     cost = entry.cost
     name = f"{cost.algorithm:<14}{cost.protocol:<9}"
     if entry.time_us is None:

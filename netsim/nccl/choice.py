@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import field, replace
+from dataclasses import replace
 from itertools import accumulate, repeat
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.constants import value
 from netsim.base.errors import InputError
-from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.nccl import split
 from netsim.nccl.communicator import Communicator
@@ -28,7 +26,7 @@ from netsim.nccl.schedules.collnet import (
 )
 from netsim.nccl.schedules.nvls import nvls, nvls_tree
 from netsim.nccl.schedules.pat import pat
-from netsim.nccl.schedules.plan import NET, Plan, Transfers, Work
+from netsim.nccl.schedules.plan import NET, SEND_RECV, Plan, Transfers, Work
 from netsim.nccl.schedules.ring import WALKS, ring
 from netsim.nccl.schedules.send_recv import send_recv
 from netsim.nccl.schedules.tree import chain, tree
@@ -48,36 +46,8 @@ from netsim.topology.graph import Topology
 
 Ints = NDArray[np.int64]
 
-BEGIN_SENDS = value("begin.sends")
-SEND_RECV = "SendRecv"  # NCCL's name for what has no algorithm
 
-
-@dataclass(frozen=True)
-class Planned:
-    """What NCCL decides on a call, for labels and schedules alike: words for how it runs, how many
-    channels, and the part of each. `tuned`: a tuner chose, not NCCL; calls run in the same way
-    whoever chose."""
-
-    algorithm: str
-    protocol: str
-    n_channels: int
-    tuned: bool = field(default=False, compare=False)
-    work: tuple[Work, ...] = field(default=(), compare=False)
-
-    def start(self, mechanism: Mechanism, n_nodes: int) -> float:
-        """Seconds of its kernel before the first byte, beyond the least of any."""
-        if self.algorithm != SEND_RECV:
-            return mechanism.start(self.protocols, self.n_channels)
-        late = BEGIN_SENDS + (mechanism.network.pool_start if n_nodes > 1 else 0.0)
-        return late + mechanism.start(("LL",), self.n_channels)  # one kernel for all protocols
-
-    @property
-    def protocols(self) -> tuple[str, ...]:
-        """Those in use: grouped sends may have one inside a node and another between nodes."""
-        return tuple(self.protocol.split("/"))
-
-
-def planned(job: Job, collective: Collective, dtype: str) -> Planned:
+def planned(job: Job, collective: Collective, dtype: str) -> Plan:
     """What NCCL decides on a collective."""
     if collective.name not in COLLECTIVES:
         return plan_sends(job.sends, job.rounds, *busiest_sender(collective))
@@ -85,14 +55,14 @@ def planned(job: Job, collective: Collective, dtype: str) -> Planned:
     return job.memo.of(asked, lambda: plan_call(job.comm, *asked))
 
 
-def plan_call(comm: Communicator, call: Call, count: int, element_bytes: int) -> Planned:
+def plan_call(comm: Communicator, call: Call, count: int, element_bytes: int) -> Plan:
     """How NCCL runs one of its functions; `count` is as in the call (a rank's for AllGather)."""
     choice = choose(comm, call)
     named = choice.algorithm, choice.protocol
     used = launch(comm, call.nbytes, *named, choice.n_channels)
     if not comm.facts.continuous_split or split.evenly_split(comm, choice.algorithm):
         work = _in_loops(comm, call.function, choice, used, count, element_bytes)
-        return Planned(*named, used.n_channels, choice.tuned, work)
+        return Plan(*named, (), work, used.n_channels, choice.tuned)
     counts = split.split_over_channels(
         call.function, choice.protocol, count, element_bytes, used.n_channels, comm.n_ranks
     )
@@ -100,7 +70,7 @@ def plan_call(comm: Communicator, call: Call, count: int, element_bytes: int) ->
     chunks = (split.chunk_bytes(comm, call.function, *named, own * scale) for own in counts)
     work = _works(counts, chunks)
     # Only as many channels as there is enough traffic for.
-    return Planned(*named, max(1, len(work)), choice.tuned, work)
+    return Plan(*named, (), work, max(1, len(work)), choice.tuned)
 
 
 def _scale(comm: Communicator, function: Function) -> int:
@@ -124,7 +94,7 @@ def _in_loops(
     return _works((each // element for each in parts), repeat(chunk))
 
 
-def plan_sends(sends: Sends, rounds: Rounds, rank: int, peers: Ints, nbytes: Ints) -> Planned:
+def plan_sends(sends: Sends, rounds: Rounds, rank: int, peers: Ints, nbytes: Ints) -> Plan:
     """How NCCL runs the sends of one rank, of some bytes to each peer, grouped in one call."""
     total = sends.channels.total
     first = rounds.channels(rounds.numbers(rank, peers), total)
@@ -134,9 +104,9 @@ def plan_sends(sends: Sends, rounds: Rounds, rank: int, peers: Ints, nbytes: Int
         for size, base, crosses, own in kinds
     ]
     others = [work for work, own in works if not own] or [work for work, _ in works]
-    protocols = sorted({work.protocol for work in others})
+    protocol = cast("Protocol", "/".join(sorted({work.protocol for work in others})))
     channels = {channel for work, _ in works for channel in work.channels}
-    return Planned(SEND_RECV, "/".join(protocols), max(1, len(channels)))
+    return Plan(SEND_RECV, protocol, n_channels=max(1, len(channels)))
 
 
 def call_of(collective: Collective, dtype: str) -> Call:
@@ -206,34 +176,28 @@ def nccl_plan(
     `direct`: one process has all GPUs of a node."""
     comm, wiring, (link, links) = job.comm, job.wiring, job.wiring.links
     usual: dict[str, Any] = {"mechanism": job.mechanism, "places": False, "memo": job.memo}
-    usual |= {"link": link, "links": links}
-    if collective.name not in COLLECTIVES:
-        sends = Transfers(collective, job.rounds, job.sends)
+    usual |= {"node": wiring.node, "link": link, "links": links}
+    chosen = planned(job, collective, dtype)
+    if chosen.algorithm == SEND_RECV:
         # Since 2.12 over the GPU beside the NIC on the receiver's rail, unless it is told not to.
         pxn = "PXN" in comm.facts.path_types and comm.settings.pxn_level == 2
         usual["far"] = "pxn" if pxn and not comm.settings.pxn_disabled else NET
-        # Each transfer has a protocol of its own.
-        return Plan(SEND_RECV, "Simple", wiring.node, transfers=sends, **usual)
-    chosen = planned(job, collective, dtype)
-    algorithm, protocol = chosen.algorithm, cast("Protocol", chosen.protocol)
+        return replace(chosen, transfers=Transfers(collective, job.rounds, job.sends), **usual)
     # Heads of NVLSTree and the ranks of PAT have NICs of their own, which the topology knows.
     ways = {"Ring": wiring.ring_routes, "Tree": wiring.tree_routes}
-    heads = wiring.direct if algorithm == "CollNetDirect" else wiring.nvls
-    direct = direct and protocol == "Simple" and comm.facts.direct
-    return Plan(
-        algorithm,
-        protocol,
-        wiring.node,
-        work=chosen.work,
+    heads = wiring.direct if chosen.algorithm == "CollNetDirect" else wiring.nvls
+    direct = direct and chosen.protocol == "Simple" and comm.facts.direct
+    return replace(
+        chosen,
         rings=wiring.rings,
         trees=wiring.trees,
         heads=heads.ranks,
         chains=wiring.chains.ranks,
-        doors=wiring.chains.doors if algorithm == "CollNetChain" else heads.doors,
-        routes=ways.get(algorithm, {}),
+        doors=wiring.chains.doors if chosen.algorithm == "CollNetChain" else heads.doors,
+        routes=ways.get(chosen.algorithm, {}),
         direct=direct and not comm.settings.p2p_direct_disabled,
         registered=registered,
-        slot_bytes=split.slot_bytes(protocol, comm.settings),
+        slot_bytes=split.slot_bytes(chosen.protocol, comm.settings),
         **usual,
     )
 

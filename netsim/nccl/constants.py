@@ -4,7 +4,7 @@ InfiniBand's verbs have one way for all sizes, and `Mechanism` has their costs. 
 provider, by which NCCL uses Slingshot, has several; `base/constants.csv` says how long each takes,
 with the runs that show it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from math import inf, log2
 from operator import attrgetter
@@ -234,10 +234,9 @@ class Mechanism:
     nvlink_lines: float = 1.0
     further_store: float = 1.0
 
-    def start(self, protocols: Sequence[str], channels: int) -> float:
+    def start(self, protocol: str, channels: int) -> float:
         """Seconds before the first byte of its last block, beyond one block of LL on Hopper."""
-        own = max(self.begin.of(protocol) for protocol in protocols)
-        return own + self.begin_channels * log2(max(1, channels))
+        return self.begin.of(protocol) + self.begin_channels * log2(max(1, channels))
 
     def link(self, kind: str) -> LinkCost:
         """The cost of a hop inside a node: over nvlink, pcie or (through host memory) shm."""

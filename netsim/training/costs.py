@@ -14,9 +14,10 @@ from netsim.base.memo import Memo
 from netsim.base.values import dataclass, grouped
 from netsim.collectives.collective import Collective, collective_of
 from netsim.explain.what_if import link_kinds
-from netsim.nccl.choice import Planned, nccl_plan, operations, planned, with_blocks
+from netsim.nccl.choice import nccl_plan, operations, planned, with_blocks
 from netsim.nccl.constants import nccl_launch
 from netsim.nccl.job import Job, Wishes, job_of
+from netsim.nccl.schedules.plan import Plan
 from netsim.program.place import place
 from netsim.program.program import Program
 from netsim.scenario.names import DTYPES
@@ -283,7 +284,7 @@ class Costs:
         )  # fmt: skip
         return made, frozenset(link_kinds(program)[program.paths.link].tolist())
 
-    def _launch(self, job: Job, collective: Collective, chosen: Planned) -> float:
+    def _launch(self, job: Job, collective: Collective, chosen: Plan) -> float:
         return nccl_launch(
             self.launch,
             job.comm.version,

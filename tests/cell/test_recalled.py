@@ -13,13 +13,14 @@ from netsim.base.errors import NetsimError
 from netsim.base.memo import Memo, digest, spelled
 from netsim.cell import simulate
 from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import row_of_size, simulate_size
+from netsim.cell.simulate import row_of_size
 from netsim.nccl.schedules.plan import Plan
 from netsim.results.row import Row, csv_text
 from netsim.scenario.cells import expand_all
 from netsim.scenario.models import LaunchCosts, Nccl, Scenario, Workload
 from netsim.topology.config import ClusterConfig
 from netsim.yamlio.read import Source, parse_source
+from tests.timing.cells import simulate_size
 
 SIZE = 1 << 15
 HOSTS: dict[str, Any] = {
@@ -217,9 +218,9 @@ def test_every_part_of_a_plan_tells_calls_apart() -> None:
         "trees": (1,), "heads": ((1,),), "chains": (((1,),),), "doors": ("a",), "transfers": 1,
         "mechanism": 1, "link": "pcie", "links": {(0, 1): "shm"}, "routes": {(0, 0, 1): "pxn"},
         "direct": True, "registered": True, "slots": 4, "slot_bytes": 9, "fold": False,
-        "places": False, "symmetry": 1, "hops": 2, "far": "pxn",
+        "places": False, "symmetry": 1, "hops": 2, "far": "pxn", "n_channels": 3,
     }  # fmt: skip
-    assert set(other) == {f.name for f in fields(Plan)} - {"memo"}
+    assert set(other) == {f.name for f in fields(Plan) if f.compare}
     for name, value in other.items():
         changed = replace(plan, memo=Memo(), **{name: value})  # type: ignore[arg-type]
         found = simulate.told_apart(changed)

@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 from netsim.base.memo import Memo
 from netsim.cell.explained import shown_of
 from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import simulate_size
 from netsim.scenario.cells import expand
 from netsim.timing.ladder import LIMITS, Limits
 from netsim.timing.textbook import ends_of_all
 from netsim.topology.graph import NODE_KINDS
 from netsim.yamlio.read import parse_source
 from tests.nccl.test_folding import compare
-from tests.timing.cells import bench_of, folded, sketch_of, stands_of
+from tests.timing.cells import bench_of, folded, simulate_size, sketch_of, stands_of
 
 MIB = 1 << 20
 RAILS = "nodes: 12, gpus_per_node: 2, fabric: {kind: rail-optimized, ports: 8}"  # three levels

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from netsim.base.units import format_time
 from netsim.cell.explained import shown_of
 from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import simulate_size
 from netsim.results.row import Row
 from netsim.scenario.cells import expand
 from netsim.timing import max_plus
@@ -19,7 +18,7 @@ from netsim.timing.ladder import max_plus as max_plus_rung
 from netsim.timing.max_plus import Relayed, relayed
 from netsim.timing.textbook import RELAYS
 from netsim.yamlio.read import parse_source
-from tests.timing.cells import bench_of
+from tests.timing.cells import bench_of, simulate_size
 
 MIB = 1 << 20
 FABRICS = {

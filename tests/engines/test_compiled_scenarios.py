@@ -6,10 +6,10 @@ import pytest
 
 from netsim.cell.answer import checked_cells, load_source
 from netsim.cell.prepare import prepare
-from netsim.cell.simulate import simulate_size
 from netsim.program.program import Program
 from netsim.scenario.training import Training
 from tests.engines.agreement import assert_agreement, watched
+from tests.timing.cells import simulate_size
 
 SCENARIOS = [  # both engines: tests/cell/test_jobs.py, as one program, and test_sites.py
     file

@@ -6,7 +6,6 @@ from numpy.typing import NDArray
 
 from netsim.base.errors import ScenarioError
 from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import simulate_size
 from netsim.cli.questions import Given, asked
 from netsim.engines.engine import simulate
 from netsim.metrics.links import link_use
@@ -14,7 +13,7 @@ from netsim.program.place import place
 from netsim.program.program import Program, Timeline
 from netsim.scenario.cells import expand
 from netsim.schedule.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Fold, Schedule
-from tests.timing.cells import folded
+from tests.timing.cells import folded, simulate_size
 
 NANOSECOND = 1e-9
 

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from netsim.nccl.choice import SEND_RECV, Planned, plan_call, plan_sends
+from netsim.nccl.choice import plan_call, plan_sends
 from netsim.nccl.environment import settings_from
 from netsim.nccl.facts import Version
 from netsim.nccl.node import communicator
 from netsim.nccl.p2p import rounds_of, sends_of
+from netsim.nccl.schedules.plan import SEND_RECV, Plan
 from netsim.nccl.tuning import Call
 from tests.nccl.nccl_nodes import node_of, searched_communicator
 
@@ -42,11 +43,11 @@ def test_sends_of_a_rank_share_the_channels() -> None:
     sends = sends_of(comm, [table])
     rounds = rounds_of([range(8)], comm.facts)
 
-    def planned(peers: list[int], nbytes: int) -> Planned:
+    def planned(peers: list[int], nbytes: int) -> Plan:
         return plan_sends(sends, rounds, 0, np.array(peers), np.full(len(peers), nbytes))
 
     one = planned([1], 64)
-    assert one == Planned(SEND_RECV, "LL", 1)
+    assert one == Plan(SEND_RECV, "LL", n_channels=1)
     large = planned([1], 2**24)
     assert (large.protocol, large.n_channels) == ("Simple", sends.channels.fewest)
     everyone = planned(list(range(8)), 2**24)

@@ -9,7 +9,6 @@ from netsim.base.errors import ScenarioError
 from netsim.base.memo import Memo
 from netsim.cell import cluster
 from netsim.cell.prepare import Prepared
-from netsim.cell.simulate import simulate_size
 from netsim.nccl.facts import Version, facts_of
 from netsim.nccl.p2p import rounds_of
 from netsim.nccl.schedules import smaller
@@ -17,7 +16,7 @@ from netsim.nccl.schedules.plan import Transfers
 from netsim.nccl.schedules.smaller import equal_sends
 from netsim.program.symmetry import Classes, Where, classes
 from tests.nccl.test_folding import compare, prepared
-from tests.timing.cells import folded
+from tests.timing.cells import folded, simulate_size
 
 SIZES = (1 << 14, 3 << 20, 1 << 26)
 HALVES = "cluster.fabric={kind: leaf-spine, nodes_per_leaf: 2, oversubscription: 2}"

@@ -3,9 +3,9 @@
 import pytest
 
 from netsim.cell.prepare import prepare
-from netsim.cell.simulate import simulate_size
 from netsim.scenario.cells import expand
 from netsim.yamlio.read import parse_source
+from tests.timing.cells import simulate_size
 
 SCENE = """
 cluster: {{machine: dgx-a100, nodes: 2, gpus_per_node: 4, faults: [{faults}]}}

@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+from netsim.cell import simulate
 from netsim.cell.prepare import Prepared
 from netsim.collectives.reduced import Stands
+from netsim.results.row import Row
 from netsim.timing import ladder
 from netsim.timing.bench import Bench
 from netsim.timing.call import Looped
@@ -37,3 +39,9 @@ def stands_of(one: Prepared, size: int) -> Stands | None:
     """Which lanes of a textbook algorithm stand for which."""
     sketch = sketch_of(one, size)
     return None if sketch is None else sketch.stands()
+
+
+def simulate_size(one: Prepared, size: int, *, engine: str = "auto") -> tuple[Row, Timing]:
+    """The row of one cell at one size, and the timing behind it (out of place)."""
+    timing, inplace = simulate._timings(one, size, engine, None)
+    return simulate._row(one, size, simulate._outcome(one, timing, inplace)), timing

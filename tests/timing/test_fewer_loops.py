@@ -10,7 +10,6 @@ import pytest
 from netsim.base.errors import ScenarioError
 from netsim.cell.answer import checked_cells
 from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import simulate_size
 from netsim.cli.questions import Given, asked
 from netsim.collectives.collective import Collective
 from netsim.nccl.schedules.plan import Plan, Work
@@ -23,7 +22,7 @@ from netsim.timing.ladder import LIMITS, Asked, Limits, Refusal, Timing
 from netsim.timing.steady import lanes_of, recurrence
 from netsim.topology.routing import switch
 from tests.nccl.test_folding import prepared as asked_for
-from tests.timing.cells import IN_FULL, bench_of, folded
+from tests.timing.cells import IN_FULL, bench_of, folded, simulate_size
 
 # Small buffers make many loops of little data.
 BUFFER = ("NCCL_BUFFSIZE=32768", "NCCL_MAX_NCHANNELS=2")

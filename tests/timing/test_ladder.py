@@ -10,7 +10,6 @@ import pytest
 from netsim.base.errors import InputError
 from netsim.cell.cluster import wishes_of
 from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import simulate_size
 from netsim.nccl.choice import schedule_of
 from netsim.nccl.schedules.ring import round_again
 from netsim.scenario.cells import expand
@@ -21,6 +20,7 @@ from netsim.training.costs import Costs
 from netsim.workloads.lower import Coarse
 from netsim.workloads.tape import Task
 from netsim.yamlio.read import parse_source
+from tests.timing.cells import simulate_size
 
 MIB = 1 << 20
 FULL = Limits(rows=1e18, rings=1e18, folded=1 << 60)

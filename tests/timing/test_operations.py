@@ -7,7 +7,6 @@ import pytest
 
 from netsim.cell.answer import checked_cells
 from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import simulate_size
 from netsim.cli.questions import Given, asked
 from netsim.collectives.collective import Collective
 from netsim.engines.engine import ends_of_operations
@@ -19,7 +18,7 @@ from netsim.timing.call import Call
 from netsim.timing.invariants import needed
 from netsim.timing.ladder import AS_TIMED, LIMITS, TIMED, period_of
 from netsim.topology.routing import switch
-from tests.timing.cells import bench_of, folded, timed
+from tests.timing.cells import bench_of, folded, simulate_size, timed
 
 MIB = 1 << 20
 

@@ -8,7 +8,6 @@ import pytest
 
 from netsim.base.errors import InputError
 from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import simulate_size
 from netsim.cli import shown
 from netsim.metrics.links import link_amounts
 from netsim.results.nccl_tests import microseconds
@@ -20,7 +19,7 @@ from netsim.timing.call import Call
 from netsim.timing.ladder import LIMITS, Asked, Limits, Offer, Timing
 from netsim.topology.graph import LINK_KINDS
 from netsim.yamlio.read import parse_source
-from tests.timing.cells import IN_FULL, timed
+from tests.timing.cells import IN_FULL, simulate_size, timed
 
 MIB = 1 << 20
 WRITTEN_OUT = replace(IN_FULL, without=frozenset({"in_step", "max_plus", "folded"}), most=1e12,

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from netsim.base.constants import value
 from netsim.base.memo import Memo
 from netsim.base.values import dataclass, grouped
 from netsim.collectives.collective import Collective
@@ -21,6 +22,8 @@ from netsim.nccl.p2p import P2pWork, Rounds, Sends, distinct_rows
 from netsim.nccl.split import SLOTS, slot_bytes
 from netsim.schedule.schedule import Fold, Symmetry
 
+SEND_RECV = "SendRecv"  # NCCL's name for what has no algorithm
+BEGIN_SENDS = value("begin.sends")
 NET = "net"
 WAYS = {"shm": "staged", NET: NET}  # by what joins two ranks, where no NICs are named
 
@@ -47,23 +50,27 @@ class Lane:
 
 @dataclass(frozen=True)
 class Plan:
-    """One call as NCCL runs it. `node` is that of every rank. `rings`, `trees` and `heads` are by
-    channel (heads: the ranks that reduce in a switch, by node, the same on all channels). `chains`
-    are each node's ranks from the head on, by channel. `doors` are the NICs by which data goes to
-    switches of the network that reduce: by head, or of chains by channel. `link` is what joins
-    ranks of one node (nvlink, pcie, shm), `links` the exceptions by (source, destination); `routes`
-    are the ways by (channel, source, destination), `far` that between nodes where none is there.
-    `direct`: ranks write straight into each other's output. `registered`: the switch reads and
-    writes the user's buffers. `slots` is the depth of a FIFO. `fold`: equal channels become one row
-    of their number; `symmetry`: what else is written down once; `places`: rows say where their data
-    lies, which only checks and pictures ask for. `hops`: chunks go only so many ranks far in rings
-    (0: all the way), which moves less than the call does, but shows what every hop adds. `memo`
-    keeps what other sizes need again; it belongs to one communicator."""
+    """One call as NCCL runs it: what it decides, which labels tell as well (of grouped sends the
+    protocols inside nodes and between them, and how many channels; `tuned`: a tuner chose, which
+    runs no differently), and on whom that runs. `node` is that of every rank. `rings`, `trees` and
+    `heads` are by channel (heads: the ranks that reduce in a switch, by node, the same on all
+    channels). `chains` are each node's ranks from the head on, by channel. `doors` are the NICs by
+    which data goes to switches of the network that reduce: by head, or of chains by channel. `link`
+    is what joins ranks of one node (nvlink, pcie, shm), `links` the exceptions by (source,
+    destination); `routes` are the ways by (channel, source, destination), `far` that between nodes
+    where none is there. `direct`: ranks write straight into each other's output. `registered`: the
+    switch reads and writes the user's buffers. `slots` is the depth of a FIFO. `fold`: equal
+    channels become one row of their number; `symmetry`: what else is written down once; `places`:
+    rows say where their data lies, which only checks and pictures ask for. `hops`: chunks go only
+    so many ranks far in rings (0: all the way), which moves less than the call does, but shows what
+    every hop adds. `memo` keeps what other sizes need again; it belongs to one communicator."""
 
     algorithm: str
     protocol: Protocol
-    node: tuple[int, ...]
+    node: tuple[int, ...] = ()
     work: tuple[Work, ...] = ()
+    n_channels: int = 0
+    tuned: bool = field(default=False, compare=False)
     rings: Sequence[tuple[int, ...]] = ()
     trees: Sequence[Tree] = ()
     heads: tuple[tuple[int, ...], ...] = ()
@@ -84,6 +91,13 @@ class Plan:
     symmetry: Symmetry | None = None
     hops: int = 0
     memo: Memo = field(default_factory=Memo, repr=False, compare=False)
+
+    def start(self, mechanism: Mechanism, n_nodes: int) -> float:
+        """Seconds of its kernel before the first byte, beyond the least of any."""
+        if self.algorithm != SEND_RECV:
+            return mechanism.start(self.protocol, self.n_channels)
+        late = BEGIN_SENDS + (mechanism.network.pool_start if n_nodes > 1 else 0.0)
+        return late + mechanism.start("LL", self.n_channels)  # one kernel for all protocols
 
     @property
     def stands(self) -> Fold | None:
