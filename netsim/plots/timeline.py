@@ -458,7 +458,6 @@ SAME = 100  # of the step: times that differ by less than such a part are the sa
 _STEP_WIDTH, _STEP_LANE, _STEP_GAP, _STEP_THIN = 11.0, 0.24, 0.5, 0.0012
 _MOST_SHAPES = 5_000
 _FEW = 400  # bars of a lane that are drawn wide enough to be seen each
-_EDGES = 1_500  # shapes that are told apart by a white line
 
 
 @dataclass

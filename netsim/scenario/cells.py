@@ -344,7 +344,6 @@ def _set_by(sweep: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
             yield f"sweep.variants.{axis}", sorted(shared)
 
 
-ROOTED = ("broadcast", "reduce", "gather", "scatter")
 NCCL_ALGORITHMS = (
     "auto", "Ring", "Tree", "NVLS", "NVLSTree", "CollNetDirect", "CollNetChain", "PAT",
 )  # fmt: skip

@@ -46,7 +46,6 @@ class Ready:
 # Of many equal ranks, one of each pipeline stage is shown, and those that a straggler touches. The
 # collectives' arguments are Kineto's, so that what reads PyTorch's profiles reads these.
 
-TRACE = "trace.json.gz"
 MOST_SLICES = 200_000
 MOST_RANKS = 16
 LINKS, BINS = 32, 400  # counters: the busiest links, and points of each
