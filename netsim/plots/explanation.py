@@ -16,19 +16,16 @@ from netsim.base.units import format_size
 from netsim.measured.training import published_like
 from netsim.plots.sizes import AXIS, read_results, telling
 from netsim.plots.style import (
-    AMBER,
     BLACK,
     BLUE,
-    GREEN,
     GREY,
     MARKERS,
     ORANGE,
     PALE,
     PALETTE,
-    PINK,
-    SKY,
-    YELLOW,
+    Colour,
     drawn,
+    looks,
     new_figure,
     one_panel,
     read_values,
@@ -41,12 +38,7 @@ from netsim.results.folder import MANIFEST, read_manifest
 from netsim.scenario.cells import with_settings
 from netsim.yamlio.read import parse_source
 
-CAUSES = {
-    "launch": ("launch", GREY), "wire": ("wires and switches", SKY),
-    "protocol": ("protocol and start-up", AMBER), "transfer": ("transfer at full rate", BLUE),
-    "sharing": ("sharing", ORANGE), "waiting": ("waiting for a peer", PINK),
-    "compute": ("compute", GREEN),
-}  # fmt: skip
+CAUSES = looks("cause")
 _ROWS = 12  # parameters of a tornado
 _LANES = 32  # GPUs of a timeline; of more, only those on the path are shown
 _UNSURE = 0.4  # strength of colours of what was not simulated again
@@ -69,7 +61,7 @@ def breakdown_figure(found: Mapping[str, Mapping[str, Any]], title: str = "") ->
     longest = max(one["time_us"] for one in found.values()) or 1.0
     unit, factor = time_unit(longest)
     for place, one in enumerate(found.values()):
-        parts = [(one["causes_us"].get(cause, 0.0), look[1]) for cause, look in CAUSES.items()]
+        parts = [(one["causes_us"].get(cause, 0.0), look.colour) for cause, look in CAUSES.items()]
         _stack(axes, place, parts, one["time_us"] or 1.0, longest, factor)
         axes.text(one["time_us"] / factor, place, f" {time_text(one['time_us'])}", va="center")
     axes.set_xlim(0, 1.12 * longest / factor)
@@ -78,7 +70,7 @@ def breakdown_figure(found: Mapping[str, Mapping[str, Any]], title: str = "") ->
     axes.set_xlabel(f"time ({unit})")
     axes.grid(axis="y", visible=False)
     used = [c for c in CAUSES if any(one["causes_us"].get(c, 0) > 0 for one in found.values())]
-    handles = [Patch(color=CAUSES[cause][1], label=CAUSES[cause][0]) for cause in used]
+    handles = [Patch(color=CAUSES[cause].colour, label=CAUSES[cause].words) for cause in used]
     figure.legend(handles=handles, loc="outside lower left", ncols=min(4, len(handles) or 1))
     axes.set_title(wrapped(title, 7), loc="left")
     return figure
@@ -87,7 +79,7 @@ def breakdown_figure(found: Mapping[str, Mapping[str, Any]], title: str = "") ->
 def _stack(
     axes: Axes,
     place: int,
-    parts: Iterable[tuple[float, "Colour"]],
+    parts: Iterable[tuple[float, Colour]],
     whole: float,
     longest: float,
     factor: float,
@@ -216,7 +208,7 @@ def timeline_figure(found: Mapping[str, Any], title: str = "") -> Figure | None:
     axes.grid(axis="y", visible=False)
     others = f" ({left_out} GPUs not shown)" if left_out else ""
     handles = [Patch(color=PALE, label=f"all other work{others}")]
-    handles += [Patch(color=CAUSES[c][1], label=CAUSES[c][0]) for c in CAUSES if c in used]
+    handles += [Patch(color=CAUSES[c].colour, label=CAUSES[c].words) for c in CAUSES if c in used]
     figure.legend(handles=handles, loc="outside lower left", ncols=4)
     title = f"critical path: {title}" if title else "critical path"
     axes.set_title(wrapped(title, 9), loc="left")
@@ -248,7 +240,7 @@ def _draw_path(
         last = (end / factor, lane)
     for cause, lines in bars.items():
         axes.add_collection(
-            LineCollection(lines, colors=[CAUSES[cause][1]], linewidths=7, capstyle="butt")
+            LineCollection(lines, colors=[CAUSES[cause].colour], linewidths=7, capstyle="butt")
         )
     pale = tint(BLACK, 0.7)
     axes.add_collection(LineCollection(joints, colors=[pale], linewidths=0.9))
@@ -258,15 +250,7 @@ def _draw_path(
 # Pictures of an explained step: where its critical path and its GPUs spend their time, and how
 # long it would take with something faster or free. Drawn from the values of explain.json alone.
 
-Colour = str | tuple[float, float, float]
-KINDS: dict[str, Colour] = {
-    "tp": BLUE, "cp": SKY, "ep": PINK, "dp": ORANGE, "pp": AMBER, "extra": BLACK,
-}  # fmt: skip
-WORK: dict[str, Colour] = {
-    "computing": tint(GREEN, 0.6), "compute, forward": tint(GREEN, 0.4),
-    "compute, backward": tint(GREEN, 0.9), "compute, weights": tint(YELLOW, 0.9),
-    "compute, step": "#8c8c8c", "compute, slowed by NCCL": tint(PINK, 0.35), "waiting": "#c8c8c8",
-}  # fmt: skip
+KINDS, WORK = looks("parallel"), looks("spent")
 OTHER: Colour = "#5a5a5a"
 ROOM = 0.06  # of the longest bar: parts that are wide enough for their percentage
 DARK = 0.55  # the lightness below which text is white
@@ -302,12 +286,10 @@ def step_breakdown_figure(found: Mapping[str, Any]) -> Figure:
 
 def _colour(name: str) -> Colour:
     if name in WORK:
-        return WORK[name]
-    if name.startswith("exposed "):
-        return KINDS.get(name.removeprefix("exposed "), OTHER)
-    kind, _, rest = name.partition(" ")
-    colour = KINDS.get(kind, OTHER)
-    return tint(str(colour), 0.45) if rest.startswith("sharing") else colour
+        return WORK[name].colour
+    kind, _, rest = name.removeprefix("exposed ").partition(" ")
+    colour = KINDS[kind].colour if kind in KINDS else OTHER
+    return tint(colour, 0.45) if rest.startswith("sharing") else colour
 
 
 def answers(found: Mapping[str, Any]) -> Figure:
@@ -349,13 +331,7 @@ def _finish(
     axes.set_title(wrapped(title, 8), loc="left")
 
 
-PARTS = {
-    "computing_us": "computing", "exposed_tp_us": "tensor parallel, exposed",
-    "exposed_cp_us": "context parallel, exposed", "exposed_ep_us": "experts, exposed",
-    "exposed_dp_us": "data parallel, exposed", "exposed_pp_us": "pipeline sends, exposed",
-    "exposed_extra_us": "extras, exposed", "idle_us": "waiting (bubble, slower GPUs)",
-}  # fmt: skip
-_COLOURS = (tint(GREEN, 0.6), BLUE, SKY, PINK, ORANGE, AMBER, BLACK, "#c8c8c8")
+PARTS = looks("part")
 
 
 def plot_breakdown(path: Path, out_dir: Path) -> list[Path]:
@@ -445,10 +421,10 @@ def gpu_breakdown_figure(table: pd.DataFrame) -> Figure:
     unit, factor = time_unit(float(table["step_time_us"].max()))
     left = pd.Series(0.0, index=table.index)
     places = range(len(table))
-    for (column, name), colour in zip(PARTS.items(), _COLOURS, strict=True):
+    for column, look in PARTS.items():
         width = table[column] / factor
         if width.max() > 0.001 * table["step_time_us"].max() / factor:
-            axes.barh(places, width, left=left, color=colour, label=name, height=0.72)
+            axes.barh(places, width, left=left, color=look.colour, label=look.words, height=0.72)
         left = left + width
     _describe(axes, table, factor)
     axes.set_xlabel(f"time of a step ({unit}), mean over GPUs")

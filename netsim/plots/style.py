@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from math import log2
 from pathlib import Path
 from textwrap import wrap
+from typing import NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -23,15 +24,21 @@ from netsim.base.files import csv_value, made_folder, replacing
 from netsim.base.units import format_size
 
 # Okabe and Ito (2008): told apart by people with any common colour blindness.
-BLUE, ORANGE, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
-AMBER, SKY, BLACK, YELLOW = "#E69F00", "#56B4E9", "#000000", "#F0E442"
+HUES = {
+    "blue": "#0072B2", "orange": "#D55E00", "green": "#009E73", "pink": "#CC79A7",
+    "amber": "#E69F00", "sky": "#56B4E9", "black": "#000000", "yellow": "#F0E442",
+    "grey": "#555555", "pale": "#d9d9d9",
+}  # fmt: skip
+BLUE, ORANGE, GREEN, PINK, AMBER, SKY, BLACK, YELLOW, GREY, PALE = HUES.values()
 PALETTE = (BLUE, ORANGE, GREEN, PINK, AMBER, SKY, BLACK)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "h", "p")
-GREY, PALE = "#555555", "#d9d9d9"
 FORMATS = ("svg", "png")
 TIMES = (("s", 1e6), ("ms", 1e3), ("µs", 1.0), ("ns", 1e-3))  # units and their microseconds
 
+Colour = str | tuple[float, float, float]
+
 _DPI = 150  # of pictures; text is not as wide at all, so room for it is found at the same
+_LOOKS = Path(__file__).with_name("looks.csv")
 _SETTINGS = Path(__file__).with_name("netsim.mplstyle")
 
 
@@ -123,10 +130,35 @@ def time_unit(microseconds: float) -> tuple[str, float]:
     return next(fits, TIMES[-1])
 
 
-def tint(colour: str, strength: float) -> tuple[float, float, float]:
+def tint(colour: Colour, strength: float) -> tuple[float, float, float]:
     """A colour mixed with white: 1 leaves it as it is, 0 is white."""
     red, green, blue = mpl.colors.to_rgb(colour)
     return (1 - (1 - red) * strength, 1 - (1 - green) * strength, 1 - (1 - blue) * strength)
+
+
+class Shade(NamedTuple):
+    """What a legend calls something, and its colour: a hue, and how strong it is."""
+
+    words: str
+    hue: str
+    strength: float
+
+    @property
+    def colour(self) -> tuple[float, float, float]:
+        """What it is drawn in."""
+        return tint(self.hue, self.strength)
+
+
+def looks(of: str) -> dict[str, Shade]:
+    """The looks of causes, links, phases, …, as `looks.csv` has them and in its order."""
+    rows = csv.DictReader(_LOOKS.read_text(encoding="utf-8").splitlines())
+    return {
+        row["name"]: Shade(
+            row["words"], HUES.get(row["colour"], row["colour"]), float(row["strength"])
+        )
+        for row in rows
+        if row["of"] == of
+    }
 
 
 # Reading the CSV files that pictures are drawn from, refusing what is something else.

@@ -222,12 +222,7 @@ def _with_tracks(bars: pd.DataFrame) -> pd.DataFrame:
 # Bars are coloured by what they do to the data, so that the phases of an algorithm show; steps are
 # written into the bars that have room for them.
 
-COLOURS = {
-    SEND_SUM: style.tint(style.ORANGE, 1.0), RECEIVE_SUM: style.tint(style.ORANGE, 0.4),
-    SEND: style.tint(style.BLUE, 1.0), RECEIVE: style.tint(style.BLUE, 0.4),
-    LOCAL: style.tint(style.PINK, 0.9), COMPUTE: style.tint(style.GREEN, 0.9),
-    LAUNCH: style.tint(style.AMBER, 0.6),
-}  # fmt: skip
+COLOURS = {what: look.colour for what, look in style.looks("row").items()}
 _TIMELINE_WIDTH = 11.0
 _THIN = 0.0008  # of the whole, below which a bar could not be seen
 _GAP = 0.35  # between bands, in lanes
@@ -434,24 +429,12 @@ def _inches(rows: int) -> float:
 # A training step as a timeline: what each kind of rank computes, and its streams of NCCL's below.
 # It is drawn from the trace alone. Ranks that do the same are drawn once.
 
-STEP_COLOURS: dict[str, str | tuple[float, float, float]] = {
-    "forward": style.tint(style.GREEN, 0.4),
-    "backward": style.tint(style.GREEN, 0.9),
-    "weight gradients": style.tint(style.YELLOW, 0.9),
-    "optimizer and other": "#8c8c8c",
-    "tensor parallel": style.BLUE,
-    "context parallel": style.SKY,
-    "experts": style.PINK,
-    "data parallel": style.ORANGE,
-    "pipeline": style.AMBER,
-    "other collectives": style.BLACK,
-    "waiting for the last rank": style.PALE,
+PHASES, KINDS = style.looks("phase"), style.looks("parallel")
+WAITING = "waiting for the last rank"
+STEP_COLOURS: dict[str, style.Colour] = {
+    **{look.words: look.colour for look in (*PHASES.values(), *KINDS.values())},
+    WAITING: style.PALE,
 }
-PHASES = {"forward": "forward", "backward": "backward", "weights": "weight gradients"}
-KINDS = {
-    "tp": "tensor parallel", "cp": "context parallel", "ep": "experts", "dp": "data parallel",
-    "pp": "pipeline",
-}  # fmt: skip
 SHORT = {"all_gather": "AG", "reduce_scatter": "RS", "all_reduce": "AR", "alltoall": "A2A"}
 MOST_STEP_RANKS, MOST_LANES = 8, 36
 SAME = 100  # of the step: times that differ by less than such a part are the same
@@ -562,12 +545,12 @@ def _ranks(data: Mapping[str, Any]) -> list[_Rank]:
             number = event["name"].split()[2] if event["name"][1:5] == " mb " else ""
             found[pid].labels.append((*bar, "compute", number))
         elif event["cat"] == "wait":
-            found[pid].lanes[lane].append((*bar, "waiting for the last rank"))
+            found[pid].lanes[lane].append((*bar, WAITING))
         else:
-            what = KINDS.get(lane.removeprefix("NCCL ").split()[0], "other collectives")
+            look = KINDS.get(lane.removeprefix("NCCL ").split()[0], KINDS["extra"])
             if lane == "compute":
-                what = PHASES.get(event["args"].get("phase", ""), "optimizer and other")
-            found[pid].lanes[lane].append((*bar, what))
+                look = PHASES.get(event["args"].get("phase", ""), PHASES[""])
+            found[pid].lanes[lane].append((*bar, look.words))
             found[pid].labels.append((*bar, lane, SHORT.get(event["name"].split()[0], "")))
     return [rank for rank in found.values() if any(rank.lanes.values())]
 

@@ -72,19 +72,7 @@ def _point(picture: Picture, line: Stroke, one: int, other: int, x: float) -> Po
     return x, box.y + _side(box, picture.boxes[other], line) * box.height / 2
 
 
-# Kind of box: colour, and how strongly it is filled.
-BOXES = {
-    "gpu": (style.GREEN, 0.30), "nvswitch": (style.GREEN, 0.16), "pcie": (style.BLUE, 0.16),
-    "cpu": (style.AMBER, 0.30), "memory": (style.AMBER, 0.14), "nic": (style.SKY, 0.35),
-    "switch": (style.GREY, 0.18), "host": (style.GREY, 0.05),
-}  # fmt: skip
-# Kind of link: colour and name.
-LINK_LOOKS = {
-    "nvlink": (style.GREEN, "NVLink"), "xgmi": (style.PINK, "xGMI"), "c2c": (style.ORANGE, "C2C"),
-    "pcie": (style.BLUE, "PCIe"), "upi": (style.AMBER, "between CPUs"),
-    "hostmem": ("#8a6d00", "host memory"), "nic": ("#2b7fb0", "NIC cable"),
-    "fabric": (style.GREY, "link"),
-}  # fmt: skip
+BOXES, LINK_LOOKS = style.looks("box"), style.looks("link")  # by kind
 UNUSED = "#c9c9c9"
 _HEAT = colormaps["YlOrRd"]
 HEAT = LinearSegmentedColormap.from_list("use", [_HEAT(0.22 + 0.78 * x / 16) for x in range(17)])
@@ -106,8 +94,8 @@ def draw_legend(figure: Figure, picture: Picture, left: float, top: float, *, he
     rates = sorted({(line.kind, line.rate) for line in picture.lines},
                    key=lambda one: (list(LINK_LOOKS).index(one[0]), -one[1]))  # fmt: skip
     keys = [
-        Line2D([], [], color=style.GREY if heat else LINK_LOOKS[kind][0], linewidth=width_of(rate),
-               label=_rate_text(kind, rate, picture.usable))
+        Line2D([], [], color=style.GREY if heat else LINK_LOOKS[kind].colour,
+               linewidth=width_of(rate), label=_rate_text(kind, rate, picture.usable))
         for kind, rate in rates[:_MOST_KEYS]
     ]  # fmt: skip
     figure.legend(handles=keys, loc="upper left", bbox_to_anchor=(left - 0.05 / width, top),
@@ -127,7 +115,7 @@ def _rate_text(kind: str, rate: float, usable: float) -> str:
     told = format_bandwidth(rate)
     if kind in ("nic", "fabric") and usable < 1:
         told = f"{format_bandwidth(rate / usable, bits=True)} ({told} usable)"
-    return f"{LINK_LOOKS[kind][1]} {told}"
+    return f"{LINK_LOOKS[kind].words} {told}"
 
 
 def _columns(keys: int, width: float) -> int:
@@ -145,7 +133,7 @@ _MOST_LABELS = 26  # lines between two rows that are labelled one by one
 _CROWD = 40  # lines between two rows beyond which they are drawn lightly
 _BEHIND = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}  # of labels on lines
 
-Colour = str | tuple[float, float, float, float]
+Colour = style.Colour | tuple[float, float, float, float]
 
 
 def figure_of(picture: Picture) -> Figure:
@@ -194,8 +182,8 @@ def _draw_frames(axes: Axes, picture: Picture, points: float) -> None:
 
 def _draw_boxes(axes: Axes, picture: Picture, points: float) -> None:
     for box in picture.boxes:
-        look: dict[str, Any] = {"edgecolor": BOXES[box.kind][0], "linewidth": 1.0, "zorder": 3}
-        corner, inside = (box.left, box.y - box.height / 2), style.tint(*BOXES[box.kind])
+        look: dict[str, Any] = {"edgecolor": BOXES[box.kind].hue, "linewidth": 1.0, "zorder": 3}
+        corner, inside = (box.left, box.y - box.height / 2), BOXES[box.kind].colour
         axes.add_patch(FancyBboxPatch(corner, box.width, box.height, facecolor=inside, **look,
                                       boxstyle="round,pad=0,rounding_size=0.08"))  # fmt: skip
         axes.text(box.x, box.y, box.label, fontsize=points, ha="center", va="center_baseline"
@@ -236,7 +224,7 @@ def _rows_of(picture: Picture, line: Stroke) -> tuple[float, float]:
 
 def _colour(line: Stroke, *, heat: bool) -> Colour:
     if not heat:
-        return LINK_LOOKS[line.kind][0]
+        return LINK_LOOKS[line.kind].colour
     return UNUSED if isnan(line.used) else HEAT(min(1.0, line.used))
 
 
