@@ -40,6 +40,7 @@ from netsim.yamlio.models import (
     ListOf,
     Model,
     Part,
+    Quantity,
     Seconds,
     Written,
 )
@@ -249,8 +250,7 @@ def _lines(value: object) -> object:
     return tuple(found)
 
 
-_SHOWN = WithJsonSchema({"type": "string", "examples": ["2%", "3us"]})
-OnTop = Annotated[tuple[str, float], BeforeValidator(_on_top), _SHOWN]
+OnTop = Annotated[tuple[str, float], Quantity(_on_top, "2%", "3us")]
 
 
 class Normal(Model):

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import Field, model_validator
 
 from netsim.base.errors import shown, suggest
 from netsim.base.units import format_bandwidth, parse_bandwidth, parse_ratio
 from netsim.base.values import dataclass
 from netsim.topology.graph import LINK_KINDS, Floats, Topology, TopologyError
-from netsim.yamlio.models import FieldError, Model, Seconds
+from netsim.yamlio.models import FieldError, Model, Quantity, Seconds
 
 LINE_RATE = 1.15  # of line over usable rate, the most of all transports (EFA: 0.876)
 
@@ -30,11 +30,7 @@ def _left(value: object) -> tuple[str, float]:
     return "part", part
 
 
-Left = Annotated[
-    tuple[str, float],
-    BeforeValidator(_left),
-    WithJsonSchema({"type": "string", "examples": ["0%", "50%", "100Gbps"]}),
-]
+Left = Annotated[tuple[str, float], Quantity(_left, "0%", "50%", "100Gbps")]
 
 
 class Fault(Model):

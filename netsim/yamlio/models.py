@@ -1,12 +1,13 @@
 """The common ground of all that is read from files: strict models, quantities, overrides."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from importlib import import_module
 from typing import Annotated, Any, TypeVar
 
 import pydantic
+from annotated_types import GroupedMetadata
 from pydantic import (
     BeforeValidator,
     Field,
@@ -50,19 +51,29 @@ class FieldError(ValueError):
         return self.message
 
 
-def one_or_more(parse: Callable[[Any], Any]) -> BeforeValidator:
-    """For fields that take one value or a list of them; the model has a tuple."""
+class Quantity(GroupedMetadata):
+    """How a field is read from what a file says, and what that may look like, so that
+    `netsim schema` helps whoever writes it; `several`: one value or a list, which becomes a tuple.
+    """
 
-    def read(value: object) -> tuple[Any, ...]:
+    def __init__(
+        self, parse: Callable[[Any], Any], *examples: Any, kind: str | list[str] = "string",
+        several: bool = False,
+    ) -> None:  # fmt: skip
+        self.parse, self.several = parse, several
+        self.schema = {"type": kind, "examples": list(examples)}
+
+    def __iter__(self) -> Iterator[Any]:
+        yield BeforeValidator(self._each if self.several else self.parse)
+        yield WithJsonSchema(self.schema)
+
+    def _each(self, value: object) -> tuple[Any, ...]:
         if isinstance(value, tuple):  # read already
             return value
-        return tuple(map(parse, value)) if isinstance(value, list) else (parse(value),)
-
-    return BeforeValidator(read)
+        return tuple(map(self.parse, value if isinstance(value, list) else [value]))
 
 
 # Field types for models: a text with a unit in the file, an SI number in the model.
-# Each carries a JSON schema with examples, so that `netsim schema` helps whoever writes the file.
 
 
 def _written(value: object) -> str:
@@ -74,67 +85,45 @@ def _written(value: object) -> str:
     raise ValueError(f"expected text or a number, got {shown(value)}")
 
 
-Bandwidth = Annotated[
-    float,
-    BeforeValidator(partial(units.parse_bandwidth, allow_infinite=True)),
-    WithJsonSchema({"type": "string", "examples": ["400Gbps", "50GB/s", "inf"]}),
-]
+_rate = partial(units.parse_bandwidth, allow_infinite=True)
+
+Bandwidth = Annotated[float, Quantity(_rate, "400Gbps", "50GB/s", "inf")]
 """Bytes per second, more than zero; `inf` for what-ifs."""
 
-Seconds = Annotated[
-    float,
-    BeforeValidator(units.parse_time),
-    WithJsonSchema({"type": "string", "examples": ["600ns", "2.5us"]}),
-]
+Seconds = Annotated[float, Quantity(units.parse_time, "600ns", "2.5us")]
 """Seconds, zero allowed."""
+
+_OR_LIST = ["string", "array"]
 
 Bandwidths = Annotated[
     tuple[float, ...],
-    one_or_more(partial(units.parse_bandwidth, allow_infinite=True)),
-    WithJsonSchema({"type": ["string", "array"], "examples": ["50GB/s", ["50GB/s", "25GB/s"]]}),
+    Quantity(_rate, "50GB/s", ["50GB/s", "25GB/s"], kind=_OR_LIST, several=True),
 ]
 """Bytes per second, one or several."""
 
 Delays = Annotated[
     tuple[float, ...],
-    one_or_more(units.parse_time),
-    WithJsonSchema({"type": ["string", "array"], "examples": ["1us", ["1us", "500ns"]]}),
+    Quantity(units.parse_time, "1us", ["1us", "500ns"], kind=_OR_LIST, several=True),
 ]
 """Seconds, one or several."""
 
-Bytes = Annotated[
-    int,
-    BeforeValidator(units.parse_size),
-    WithJsonSchema({"type": ["string", "integer"], "examples": ["64MiB", "8B", 4096]}),
-]
+Bytes = Annotated[int, Quantity(units.parse_size, "64MiB", "8B", 4096, kind=["string", "integer"])]
 """A number of bytes, at least one."""
 
-Ratio = Annotated[
-    float,
-    BeforeValidator(units.parse_ratio),
-    WithJsonSchema({"type": ["string", "number"], "examples": [2, "2:1", "50%"]}),
-]
+Ratio = Annotated[float, Quantity(units.parse_ratio, 2, "2:1", "50%", kind=["string", "number"])]
 """A ratio, more than zero."""
 
 Part = Annotated[Ratio, Field(le=1)]
 """A part of something, such as `50%`."""
 
-Flops = Annotated[
-    float,
-    BeforeValidator(units.parse_flops),
-    WithJsonSchema({"type": "string", "examples": ["989TFLOPS", "1.5PFLOP/s"]}),
-]
+Flops = Annotated[float, Quantity(units.parse_flops, "989TFLOPS", "1.5PFLOP/s")]
 """Floating-point operations per second."""
 
-Watts = Annotated[
-    float,
-    BeforeValidator(units.parse_power),
-    WithJsonSchema({"type": "string", "examples": ["700W", "1.2kW"]}),
-]
+Watts = Annotated[float, Quantity(units.parse_power, "700W", "1.2kW")]
 """Power."""
 
-Metres = Annotated[float, BeforeValidator(units.parse_length), WithJsonSchema({"type": "string"})]
-"""Metres, zero allowed, such as `100km`."""
+Metres = Annotated[float, Quantity(units.parse_length, "100km")]
+"""Metres, zero allowed."""
 
 Count = Annotated[int, Field(ge=1)]
 """A number of things, at least one."""
@@ -142,11 +131,7 @@ Count = Annotated[int, Field(ge=1)]
 Index = Annotated[int, Field(ge=0)]
 """The number of a thing, counted from zero."""
 
-Written = Annotated[
-    str,
-    BeforeValidator(_written),
-    WithJsonSchema({"type": ["string", "number", "boolean"], "examples": ["2.27", 16]}),
-]
+Written = Annotated[str, Quantity(_written, "2.27", 16, kind=["string", "number", "boolean"])]
 """The text of a scalar as it was written: a version such as 2.30, the value of a variable."""
 
 

@@ -9,7 +9,7 @@ from math import inf
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from netsim.base.constants import value
 from netsim.base.errors import shown, suggest
@@ -38,9 +38,10 @@ def _down_to_up(value: Any) -> float:
 
 ByTier = Annotated[
     tuple[float, ...],
-    models.one_or_more(_down_to_up),
+    models.Quantity(
+        _down_to_up, 2, "2:1", [1, 2], kind=["string", "number", "array"], several=True
+    ),
     Field(min_length=1, max_length=2),
-    WithJsonSchema({"type": ["string", "number", "array"], "examples": [2, "2:1", [1, 2]]}),
 ]
 
 
