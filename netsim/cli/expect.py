@@ -148,13 +148,12 @@ def print_table(
 ) -> list[Row]:
     """All sizes; those that cannot be simulated say why and do not stop the rest."""
     found = simulated(prepared, engine, failures)
-    if form == "csv":
+    if form in ("csv", "json"):
         rows = list(found)
-        typer.echo(csv_text(rows), nl=False)
-    elif form == "json":
-        rows = list(found)
-        typer.echo(json.dumps([asdict(row) for row in rows], indent=1))
-    elif form == "nccl-tests":
+        values = json.dumps([asdict(row) for row in rows], indent=1) + "\n"
+        typer.echo(csv_text(rows) if form == "csv" else values, nl=False)
+        return rows
+    if form == "nccl-tests":
         run = shown.run_of(prepared)
         return _printed(
             found, opening(run), lambda row: line(row, run.root), lambda rows: closing(run, rows)

@@ -191,3 +191,11 @@ def test_a_run_of_several_cells_is_several_logs(capsys, monkeypatch, tmp_path: P
     ]
     assert out.count("# Avg bus bandwidth") == 2
     assert out.count("#  Rank  3 Group  0 Pid      4 on      graph device  3 ") == 2
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json"])
+def test_the_file_has_all_rows_whatever_is_printed(capsys, tmp_path, form: str) -> None:
+    target = tmp_path / "out.json"
+    netsim(capsys, "expect", "dgx-a100", "broadcast", "--sizes", "8,1M", "--format", form, "-J",
+           str(target))  # fmt: skip
+    assert [one["size"] for one in json.loads(target.read_text())["results"]] == [8, 2**20]
