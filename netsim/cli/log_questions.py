@@ -103,7 +103,8 @@ def _completed(
     given: Given, said: index.Proposal, topology: str, notes: list[str], file: str
 ) -> Given:
     """The options, and what the log says where they say nothing."""
-    counts = _counts_of_logs(given, said, topology, file)
+    least, most = said.ranks or (0, 0)
+    counts = _counts(given, topology, most, f"{file}: the log", said.hosts) if least == most else {}
     known: dict[str, str | int | None] = {"launch": said.launch, "nccl": said.nccl, **counts}
     if said.cloud and not given.fabric and (counts.get("nodes") or given.nodes or 1) > 1:
         (cloud, words), machine = said.cloud, load_machine(topology)
@@ -130,31 +131,27 @@ def _taken(
     return replace(given, **more)  # type: ignore[arg-type]
 
 
-def _counts_of_logs(
-    given: Given, said: index.Proposal, topology: str, file: str
-) -> dict[str, int | None]:
-    """Hosts and GPUs of each, from ranks and hosts of the log."""
-    if said.ranks is None or said.ranks[0] != said.ranks[1] or Path(topology).suffix:
+def _counts(
+    given: Given, topology: str, ranks: int, told: str, hosts: int | None = None
+) -> dict[str, int]:
+    """Hosts and GPUs of each, from the ranks and hosts that a log or trace has."""
+    if not ranks or Path(topology).suffix:
         return {}
     try:
-        machine = load_machine(topology)
+        most = load_machine(topology).gpu.count
     except NetsimError:
         return {}
-    ranks, gpus = said.ranks[0], given.gpus_per_node
-    nodes = given.nodes or said.hosts
-    if isinstance(nodes, int) and ranks % nodes == 0:
-        if gpus is None and ranks // nodes > machine.gpu.count:
-            said_hosts = f"{nodes} host{'s' * (nodes > 1)}"
+    nodes = given.nodes or hosts
+    if nodes and ranks % nodes == 0:
+        if given.gpus_per_node is None and ranks // nodes > most:
             raise InputError(
-                f"{file}: the log has {ranks} ranks on {said_hosts}, "
-                f"{topology} has {machine.gpu.count} GPUs",
+                f"{told} has {ranks} ranks on {nodes} host{'s' * (nodes > 1)}, "
+                f"{topology} has {most} GPUs",
                 hint="give --nodes, or another --topology",
             )
         return {"nodes": nodes, "gpus_per_node": ranks // nodes}
-    each = gpus if isinstance(gpus, int) else min(machine.gpu.count, ranks)
-    if ranks % each:
-        return {}
-    return {"nodes": ranks // each, "gpus_per_node": each}
+    each = given.gpus_per_node or min(most, ranks)
+    return {} if ranks % each else {"nodes": ranks // each, "gpus_per_node": each}
 
 
 NOT_FOR_TRACES = {"algo": "--env NCCL_ALGO=…", "proto": "--env NCCL_PROTO=…"}
@@ -190,25 +187,11 @@ def _of_topology(question: Question, path: Path, profile: Profile) -> Asked:
                 f"{path}: the trace does not say on what it ran{gpu}", hint="give --topology"
             )
         notes.append(f"taken from the trace: {topology} ({profile.gpu})")
-    known: dict[str, str | int] = dict(_counts_of_trace(given, topology, profile.world))
+    counts = _counts(given, topology, profile.world, f"{path}: the trace")
+    known: dict[str, str | int] = {**counts}
     if profile.nccl and given.nccl is None:
         version, note = index.version_of(profile.nccl)
         known["nccl"] = str(version)
         notes += [note] * bool(note)
     source, told = asked(topology, "all_reduce", _taken(given, known, notes, "trace"))
     return Asked(source, (*notes, *told))
-
-
-def _counts_of_trace(given: Given, topology: str, world: int) -> dict[str, int]:
-    """Hosts and GPUs of each for so many ranks."""
-    if Path(topology).suffix:
-        return {}
-    try:
-        most = load_machine(topology).gpu.count
-    except NetsimError:
-        return {}
-    each = given.gpus_per_node or min(most, world)
-    nodes = given.nodes or world // each
-    if nodes < 1 or world % nodes:
-        return {}
-    return {"nodes": nodes, "gpus_per_node": world // nodes}

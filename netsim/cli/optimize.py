@@ -16,9 +16,8 @@ from netsim.cli import with_options, wrote
 from netsim.cli.expect_more import write_tuner
 from netsim.cli.progress import NoBar, bar_over, helpers_of, tell
 from netsim.cli.run import Options, refuse_invalid
-from netsim.cli.shown import named
 from netsim.results.folder import Folder, check_writable, open_folder
-from netsim.scenario.cells import Expansion, expand, expand_all
+from netsim.scenario.cells import Expansion, expand, expand_all, named
 from netsim.scenario.sweep import SEED, looked_up
 from netsim.sweep import search as searches
 from netsim.sweep.run import Task

@@ -22,12 +22,12 @@ from netsim.cell.prepare import prepare
 from netsim.cli import progress as shown_progress
 from netsim.cli import shown, with_options
 from netsim.cli.progress import tell as say
-from netsim.cli.shown import Engine, Format, last_part, named
+from netsim.cli.shown import Engine, Format
 from netsim.nccl.facts import AUTO, NCCL_NAMES
 from netsim.results.folder import RESULTS, TIMINGS, Folder, open_folder
 from netsim.results.nccl_tests import closing, line, opening
 from netsim.results.row import Row, csv_text
-from netsim.scenario.cells import Cell, Expansion, unused_keys
+from netsim.scenario.cells import Cell, Expansion, last_part, named, unused_keys
 from netsim.scenario.models import Workload, cluster_label, node_count
 from netsim.scenario.sweep import SEED
 from netsim.sweep import summary

@@ -1,15 +1,16 @@
 """Rows as text: the columns that nccl-tests users know, with what netsim adds."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from netsim.base.files import write_text
 from netsim.cell.prepare import Prepared
 from netsim.nccl.facts import parse_version
 from netsim.results import nccl_tests
 from netsim.results.row import NOT_VALIDATED, Row
+from netsim.scenario.cells import last_part
 from netsim.topology.nccl_view import gpu_bus
 
 Format = Literal["table", "nccl-tests", "csv", "json"]
@@ -80,16 +81,6 @@ def _half(row: Row, which: str) -> str:
     time, algbw, busbw = nccl_tests.half(row, which)
     told = f"~{nccl_tests.microseconds(time)}" if row.doubtful else nccl_tests.microseconds(time)
     return f" {told:>8}  {algbw:>6.2f}  {busbw:>6.2f}"
-
-
-def last_part(axis: str) -> str:
-    """The last part of a dotted key, by which the title of a column is read."""
-    return axis.rpartition(".")[2]
-
-
-def named(axes: Mapping[str, Any]) -> str:
-    """Values of axes in words: `nodes 4, nic 400Gbps`."""
-    return ", ".join(f"{last_part(key)} {value}" for key, value in axes.items())
 
 
 def run_of(prepared: Prepared) -> nccl_tests.TestRun:

@@ -163,11 +163,6 @@ class Subject:
         """The number of hosts; 0 for graphs."""
         return 0 if self.cluster is None else len(self.cluster.host_class)
 
-    @property
-    def machine(self) -> Machine | None:
-        """The machine of the first host."""
-        return None if self.cluster is None else self.cluster.machine_of(0)
-
 
 def find_subject(name: str, options: TopologyOptions) -> Subject:
     """The topology that a name and options stand for."""

@@ -26,6 +26,16 @@ from netsim.yamlio.read import KeyPath, Source
 from netsim.yamlio.validate import validate
 
 
+def last_part(axis: str) -> str:
+    """The last part of a dotted key, by which people know an axis."""
+    return axis.rpartition(".")[2]
+
+
+def named(axes: Mapping[str, Any]) -> str:
+    """Values of axes in words: `nodes 4, nic 400Gbps`."""
+    return ", ".join(f"{last_part(key)} {value}" for key, value in axes.items())
+
+
 @dataclass(frozen=True)
 class Cell:
     """One question: a scenario without a sweep, its id, and where on the axes it lies. `cluster` is
@@ -40,8 +50,7 @@ class Cell:
     def title(self, what: str, *notes: str) -> str:
         """What runs, on which machines, where the cell lies, and what else one must know."""
         config = self.scenario.cluster
-        axes = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in self.axes.items())
-        told = f"{what}, {node_count(config)} x {cluster_label(config)}", axes, *notes
+        told = f"{what}, {node_count(config)} x {cluster_label(config)}", named(self.axes), *notes
         return "; ".join(filter(None, told))
 
 

@@ -21,7 +21,7 @@ from netsim.cell.simulate import untimed
 from netsim.engines.engine import FEW
 from netsim.results.folder import Folder, Key, sealed, unsealed
 from netsim.results.row import Row, row_from
-from netsim.scenario.cells import Cell, Invalid, cell_of, is_textbook
+from netsim.scenario.cells import Cell, Invalid, cell_of, is_textbook, named
 from netsim.timing.bench import Progress
 from netsim.yamlio.read import Source
 
@@ -325,19 +325,13 @@ def left_of(order: Order, answered: int) -> Order:
     return replace(order, sizes=order.sizes[answered:])
 
 
-def titled(order: Order) -> str:
-    """An order as people know its cell: by the values of its axes, else by its scenario."""
-    return _titled(order.axes) or str(order.data.get("name") or f"cell {order.cell}")
-
-
-def titled_cell(cell: Cell) -> str:
-    """The same of a cell."""
-    return _titled(cell.axes) or cell.scenario.name or f"cell {cell.id}"
-
-
-def _titled(axes: Mapping[str, Any]) -> str:
-    named = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in axes.items())
-    return f"cell {named}" if named else ""
+def titled(of: Order | Cell) -> str:
+    """A cell as people know it: by the values of its axes, else by its scenario."""
+    where = named(of.axes)
+    if where:
+        return f"cell {where}"
+    data, cell = (of.data, of.cell) if isinstance(of, Order) else (of.source.data, of.id)
+    return str(data.get("name") or f"cell {cell}")
 
 
 def _shared_out(orders: Sequence[Order], count: int) -> list[Order]:
@@ -420,7 +414,7 @@ def _here(tasks: Sequence[Task], engine: str, progress: Shown) -> Found:
         def shown(size: int, known: Mapping[int, Task] = by_size) -> Progress | None:
             return progress(known[size])
 
-        at(f"{titled_cell(group[0].cell)}", done, len(tasks))
+        at(titled(group[0].cell), done, len(tasks))
         done += len(group)
         for one in answers(prepared, list(by_size), engine, shown):
             yield by_size[one.size], one

@@ -13,7 +13,7 @@ from netsim.base.startup import at
 from netsim.base.values import dataclass, grouped
 from netsim.results.folder import Folder
 from netsim.results.row import Row
-from netsim.scenario.cells import Cell
+from netsim.scenario.cells import Cell, last_part
 from netsim.scenario.models import Workload
 from netsim.scenario.sweep import Condition, parse_condition
 from netsim.sweep.run import Task, Workers, engine_for, run_tasks
@@ -72,7 +72,7 @@ def _axis(name: str, axes: Iterable[str]) -> str | None:
     """The axis that a name means: its whole key, or the last part of only one."""
     if name in axes:
         return name
-    short = [axis for axis in axes if axis.rpartition(".")[2] == name]
+    short = [axis for axis in axes if last_part(axis) == name]
     return short[0] if len(short) == 1 else None
 
 
