@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 import numpy as np
-from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from netsim.base.constants import value as constant
 from netsim.base.errors import InputError, ScenarioError, suggest
@@ -302,22 +302,13 @@ class InlineGraph(Model):
 GRAPHS = ("switch", "ring", "full-mesh", "torus")
 
 
-def _shape(value: Any) -> str | None:
-    """Which graph a mapping describes: the one it names, or one that is written out."""
-    if isinstance(value, dict):
-        return str(value.get("kind", "inline"))
-    return "inline" if isinstance(value, InlineGraph) else str(getattr(value, "kind", "inline"))
+def _with_kind(value: object) -> object:
+    """A graph without a kind is written out."""
+    return {"kind": "inline", **value} if isinstance(value, dict) else value
 
 
 GraphConfig = Annotated[
-    Union[  # noqa: UP007 - a discriminated union needs Annotated members side by side
-        Annotated[PlainGraph, Tag("switch")],
-        Annotated[PlainGraph, Tag("ring")],
-        Annotated[PlainGraph, Tag("full-mesh")],
-        Annotated[TorusGraph, Tag("torus")],
-        Annotated[InlineGraph, Tag("inline")],
-    ],
-    Discriminator(_shape),
+    PlainGraph | TorusGraph | InlineGraph, Field(discriminator="kind"), BeforeValidator(_with_kind)
 ]
 """A graph of GPUs: a generator by its kind, or nodes and links."""
 
