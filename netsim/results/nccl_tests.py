@@ -4,6 +4,7 @@ The one addition is the first line, which says that the figures are simulated. `
 with nccl-tests' -c 0: a simulation has no data to check."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from netsim.base.files import csv_of
@@ -21,15 +22,15 @@ OUT_OF_PLACE, IN_PLACE = "time_us", "inplace_time_us"
 
 @dataclass(frozen=True)
 class Device:
-    """One rank as `Using devices` lists it."""
+    """One rank as `Using devices` lists it, in the words of -J."""
 
     rank: int
     group: int
-    process: int
-    host: str
+    pid: int
+    hostname: str
     device: int
-    bus: str
-    model: str
+    device_hex: str
+    device_info: str
 
 
 @dataclass(frozen=True)
@@ -153,10 +154,10 @@ def microseconds(time: float) -> str:
 
 
 def _device_line(device: Device) -> str:
-    bus = device.bus.removesuffix(".0")
+    bus = device.device_hex.removesuffix(".0")
     return (
-        f"#  Rank {device.rank:>2} Group {device.group:>2} Pid {device.process:>6} "
-        f"on {device.host:>10} device {device.device:>2} [{bus}] {device.model}"
+        f"#  Rank {device.rank:>2} Group {device.group:>2} Pid {device.pid:>6} "
+        f"on {device.hostname:>10} device {device.device:>2} [{bus}] {device.device_info}"
     )
 
 
@@ -227,15 +228,8 @@ def _config(run: TestRun) -> dict[str, Any]:
         "blocking_collectives": "false",
         "per_iter_timing": "false",
         "parallel_init": "false",
-        "devices": [_device(device) for device in run.devices],
+        "devices": [asdict(device) for device in run.devices],
     }
-
-
-def _device(device: Device) -> dict[str, Any]:
-    return {
-        "rank": device.rank, "group": device.group, "pid": device.process, "hostname": device.host,
-        "device": device.device, "device_hex": device.bus, "device_info": device.model,
-    }  # fmt: skip
 
 
 def _result(row: Row, root: int) -> dict[str, Any]:
