@@ -34,6 +34,7 @@ RAILS = "cluster: {machine: dgx-h100, nodes: %d, fabric: {kind: rail-optimized}}
 CELLS = {
     "dragonfly-128": DRAGONFLY % 128 + ALL_REDUCE % SIZES,
     "dragonfly-540": DRAGONFLY % 540 + ALL_REDUCE % SIZES,
+    "ring-dragonfly-540": DRAGONFLY % 540 + ALL_REDUCE % "[4GiB]",
     "tree-dragonfly-128": (DRAGONFLY % 128).replace("a100-x4", "gh200-x4")
     + ALL_REDUCE % "[64MiB, 256MiB]",
     "broadcast-16": RAILS % 16 + "workload: {collective: broadcast, sizes: [64KiB, 1MiB, 2GiB]}",
