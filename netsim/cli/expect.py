@@ -303,6 +303,13 @@ def command(
     if tuner_out is not None:
         late("netsim.cli.expect_more.write_tuner")(prepared, tuner_out, engine)
         return
+    _print_answer(prepared, part, form, engine, json_file)
+
+
+def _print_answer(
+    prepared: Prepared, part: float | None, form: Format, engine: Engine, json_file: Path | None
+) -> None:
+    """The table, or what a healthy machine should pass; then what went wrong first."""
     failures: list[NetsimError] = []
     if part is not None:
         print_acceptance(prepared, part, engine, failures)
