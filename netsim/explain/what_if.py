@@ -14,16 +14,16 @@ from netsim.base.startup import at
 from netsim.base.values import dataclass
 from netsim.engines.engine import COMPILED_FROM, at_hand, simulate
 from netsim.explain.path import OWN_RATE, Split
+from netsim.metrics.bound import SPOKEN
 from netsim.metrics.links import IN_SECONDS
 from netsim.program.program import Program
 from netsim.program.ways import active_entries, owners_of
 from netsim.schedule.schedule import COMPUTE, MARK
 
 LABELS = {
-    "nvlink": "NVLink", "xgmi": "xGMI", "c2c": "C2C", "pcie": "PCIe", "upi": "CPU interconnect",
-    "hostmem": "host memory", "nic": "NIC", "fabric": "fabric", "sm": "channel's SM",
-    "sms": "compute", "hbm": "GPU memory", "proxy": "proxy thread", "nic_msg": "NIC message",
-    "nvls": "in-switch reduction", "host": "host launch",
+    **SPOKEN, "upi": "CPU interconnect", "sm": "channel's SM", "hbm": "GPU memory",
+    "proxy": "proxy thread", "nic_msg": "NIC message", "nvls": "in-switch reduction",
+    "host": "host launch",
 }  # fmt: skip
 ONE_FIGURE = {"bus": "pcie"}  # both ways together follow from the rate of one PCIe link
 LATENCIES = {**LABELS, "nic": "entry to a NIC", "fabric": "fabric hop"}

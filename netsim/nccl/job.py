@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property, lru_cache, partial
 from math import lcm
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -286,22 +286,19 @@ def _taking_part(system: XmlSystem, places: Sequence[int]) -> XmlSystem:
 # What nodes of one kind have in common is found once for all of them.
 
 GPU_OWN = "net"  # each GPU's own NIC
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Heads:
-    """Ranks that reduce in a switch, by node, and the NIC of each to the network."""
+class Heads(Generic[T]):
+    """Ranks that reduce in a switch, by node; or by channel each node's ranks from its head on. And
+    the NIC of each head, or of all of a channel, to the network."""
 
-    ranks: tuple[tuple[int, ...], ...] = ()
+    ranks: tuple[T, ...] = ()
     doors: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Chains:
-    """By channel: each node's ranks from its head on, and the NIC of the heads."""
-
-    ranks: tuple[tuple[tuple[int, ...], ...], ...] = ()
-    doors: tuple[str, ...] = ()
+Ranks = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -339,30 +336,30 @@ class Wiring:
         return self._layout.trees
 
     @cached_property
-    def nvls(self) -> Heads:
+    def nvls(self) -> Heads[Ranks]:
         """The heads that switches inside nodes reach."""
         return _heads(self.nodes, self.seats, [view.nvls for view in self.views])
 
     @cached_property
-    def direct(self) -> Heads:
+    def direct(self) -> Heads[Ranks]:
         """The heads that switches of the network reach, and by which NICs."""
         return _heads(self.nodes, self.seats, [view.collnet_direct for view in self.views])
 
     @cached_property
-    def chains(self) -> Chains:
+    def chains(self) -> Heads[tuple[Ranks, ...]]:
         """The chains from these heads on."""
         kinds = [self.nodes[number] for number in self.seats.first]
         graphs = [node.view.collnet_chain for node in kinds]
         searched = min(graph.n_channels if graph else 0 for graph in graphs)
         if not searched:
-            return Chains()
+            return Heads()
         orders, doors = [], []
         for number in range(searched):
             own = [graph.channels[number] for graph in graphs if graph]
             orders.append(_of_nodes(self.nodes, self.seats, [one.gpus for one in own]))
             doors.append(_common([_door(node, one) for node, one in zip(kinds, own, strict=True)]))
         turns = [channel % searched for channel in range(self.comm.n_channels)]
-        return Chains(tuple(orders[turn] for turn in turns), tuple(doors[turn] for turn in turns))
+        return Heads(tuple(orders[turn] for turn in turns), tuple(doors[turn] for turn in turns))
 
     @cached_property
     def ring_routes(self) -> Mapping[Hop, str]:
@@ -402,7 +399,7 @@ class Wiring:
 
 def _heads(
     nodes: Sequence[NodeLayout], seats: connect.Seats, graphs: Sequence[ChannelGraph | None]
-) -> Heads:
+) -> Heads[Ranks]:
     found = []
     for number, graph in zip(seats.first, graphs, strict=True):
         firsts: dict[int, str] = {}
@@ -417,7 +414,7 @@ def _heads(
 
 def _of_nodes(
     nodes: Sequence[NodeLayout], seats: connect.Seats, places: Sequence[Sequence[int]]
-) -> tuple[tuple[int, ...], ...]:
+) -> tuple[Ranks, ...]:
     kinds = seats.kind.tolist()
     pairs = zip(nodes, kinds, strict=True)
     return tuple(tuple(node.ranks[place] for place in places[kind]) for node, kind in pairs)

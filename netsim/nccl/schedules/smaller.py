@@ -17,7 +17,7 @@ from netsim.nccl.schedules.nvls import crown_keys, loop_segments, switch_keys
 from netsim.nccl.schedules.plan import Columns, Lane, Plan, Transfers, Work, lanes_of
 from netsim.nccl.schedules.primitives import link_kinds, routes
 from netsim.nccl.schedules.ring import WALKS, ring_keys
-from netsim.nccl.schedules.tree import tree_keys
+from netsim.nccl.schedules.tree import Branches, tree_keys
 from netsim.nccl.schedules.writing import chunk_table
 from netsim.nccl.split import ALIGNMENT
 from netsim.program import symmetry as symmetries
@@ -159,14 +159,9 @@ def _ring(plan: Plan, lane: Lane) -> Ends:
 
 
 def _tree(plan: Plan, lane: Lane) -> Ends:
-    found = plan.trees[lane.work.channel]
-    up = np.array(found.up)
-    number = np.zeros(len(up), np.int64)
-    for children in found.down:
-        for place, child in enumerate(children):
-            number[child] = place
-    below = np.flatnonzero(up >= 0)
-    return _both_ways(below, up[below], number[below])
+    found = Branches(plan.trees[lane.work.channel])
+    below = found.below
+    return _both_ways(below, found.up[below], found.number[below])
 
 
 def _crown(plan: Plan, twin: int) -> Ends:

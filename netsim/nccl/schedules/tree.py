@@ -423,8 +423,8 @@ def _tree_and_ways(plan: Plan, channel: int) -> tuple[object, ...]:
 
 
 def _routes(plan: Plan, channel: int, found: Tree) -> tuple[str, ...]:
-    up = np.array(found.up, np.int64)
-    below = np.flatnonzero(up >= 0)
-    src, dst = np.concatenate([below, up[below]]), np.concatenate([up[below], below])
+    branches = Branches(found)
+    below, above = branches.below, branches.up[branches.below]
+    src, dst = np.concatenate([below, above]), np.concatenate([above, below])
     kind = link_kinds(plan, np.array(plan.node), src, dst)
     return tuple(routes(plan, channel, src, dst, kind).tolist())
