@@ -24,7 +24,7 @@ from netsim.collectives.table import ALGORITHMS, build
 from netsim.plots.explanation import plot_explained_step, plot_explanation
 from netsim.plots.timeline import plot_states
 from netsim.scenario.names import DTYPES
-from netsim.training.explain import explained_step
+from netsim.training.explain import explained_messages, explained_step
 from netsim.training.prepare import PreparedStep
 from netsim.training.run import simulate_step
 
@@ -447,6 +447,14 @@ def as_csv(found: Mapping[str, Any]) -> str:
     return csv_of([*_totals(found, "step"), *spent, *listed])
 
 
+def explain_rows(found: dict[str, Any], form: str, output: Path | None, title: str) -> None:
+    """Print what explains rows, of a collective or of messages, and write it to a folder."""
+    table = explain_csv(found)
+    print_values(found, form, table, explain_lines(found, title))
+    if output is not None:
+        wrote(*write_values(found, table, output), *plot_explanation(found, output))
+
+
 USUAL_SIZE = "64M"
 
 
@@ -476,11 +484,11 @@ def command(
         for flag, asked in (("--size", size), ("--state", state), ("--paths", paths)):
             if asked:
                 raise InputError(f"{flag}: goes with a collective, not with a training step")
-        if prepared.lowered is not None:
-            raise InputError(
-                "explain does not tell of GOAL's messages; trace.csv of netsim run does"
-            )
-        explain_step(prepared, form, output, engine)
+        if prepared.lowered is None:
+            explain_step(prepared, form, output, engine)
+            return
+        found = explained_messages(simulate_step(prepared, engine=engine), engine=engine)
+        explain_rows(found, form, output, found["title"])
         return
     if state:
         show_states(prepared, nbytes, output)
@@ -491,8 +499,4 @@ def command(
         found = explained_paths(prepared, chosen, seeds=seeds, engine=engine)
         print_values(found, form, paths_csv(found), paths_lines(found, title))
         return
-    found = explained_run(prepared, chosen, engine=engine)[0]
-    table = explain_csv(found)
-    print_values(found, form, table, explain_lines(found, title))
-    if output is not None:
-        wrote(*write_values(found, table, output), *plot_explanation(found, output))
+    explain_rows(explained_run(prepared, chosen, engine=engine)[0], form, output, title)

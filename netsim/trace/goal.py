@@ -4,6 +4,7 @@ A transfer is a send and its receive, under a tag of its own between these ranks
 time that it has alone. Work is done on processor 0, what only takes time on others in turn. What a
 transfer waits for at its target, its receive waits for; elsewhere a message tells of it."""
 
+import heapq
 import re
 import struct
 from collections import Counter, defaultdict
@@ -168,6 +169,7 @@ class Goal:
     waits: list[tuple[int, int, bool]] = field(default_factory=list)
     rank: int = -1
     known: set[int] = field(default_factory=set)
+    guessed: bool = False  # whether receives are from anybody, or of any tag
     labels: dict[str, int] = field(default_factory=dict)
 
     @cached_property
@@ -223,10 +225,11 @@ class Goal:
 
     def _add(self, *row: int) -> None:
         _, kind, peer, size, tag, cpu, nic, _ = row
-        if kind == RECEIVE and (peer in ANY or tag in ANY):
-            raise LookupError("receives from anybody, or of any tag (-1), are not simulated")
+        anybody, any_tag = ((kind == RECEIVE and one in ANY) for one in (peer, tag))
+        self.guessed |= anybody or any_tag
         known = kind == CALCULATE or (kind in (SEND, RECEIVE) and 0 <= peer < self.ranks)
-        if not known or size > MOST_SIZE or not 0 <= tag <= ANY[1] or max(cpu, nic) > 255:
+        sound = (known or anybody) and (0 <= tag <= ANY[1] or any_tag)
+        if not sound or size > MOST_SIZE or max(cpu, nic) > 255:
             bounds = f"ranks below {self.ranks}, sizes to 2^53, tags of 32 bits, cpu and nic of 8"
             told = ", ".join(map("{} {}".format, COLUMNS[1:7], row[1:]))
             raise LookupError(f"expected {EXPECTED}; {bounds}; got {told}")
@@ -297,7 +300,10 @@ def replayed(
 
 
 def _pairs(goal: Goal) -> tuple[Longs, Longs]:
-    """Sends, and the receive of each: the nth of one source, target and tag meets the nth."""
+    """Sends, and the receive of each: the nth of one source, target and tag meets the nth; where
+    some receive from anybody, the first to come is met."""
+    if goal.guessed:
+        return _Meeting(goal).pairs()
     met: dict[tuple[int, ...], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for number, (rank, kind, peer, _, tag, *_) in enumerate(goal.rows):
         if kind == SEND:
@@ -314,6 +320,64 @@ def _pairs(goal: Goal) -> tuple[Longs, Longs]:
     pairs = [pair for both in met.values() for pair in zip(*both, strict=True)]
     first, second = np.array(pairs, np.int64).reshape(-1, 2).T
     return first, second
+
+
+class _Meeting:
+    """Operations in the order of their time on a network that takes none, so that a receive from
+    anybody, or of any tag, meets the first message that comes; of those posted, the first."""
+
+    def __init__(self, goal: Goal) -> None:
+        self.goal, count = goal, len(goal.rows)
+        self.left = [0] * count  # of what an operation waits for
+        self.after: list[list[tuple[int, bool]]] = [[] for _ in range(count)]
+        for one, other, start in goal.waits:
+            self.left[one] += 1
+            self.after[other].append((one, start))
+        self.events = [(0, number, True) for number in range(count) if not self.left[number]]
+        self.open: tuple[dict[int, list[int]], ...] = (defaultdict(list), defaultdict(list))
+        self.met: list[tuple[int, int]] = []
+
+    def pairs(self) -> tuple[Longs, Longs]:
+        """Sends, and the receive of each."""
+        while self.events:
+            now, number, begins = heapq.heappop(self.events)
+            for one, start in self.after[number]:
+                if start == begins:
+                    self.left[one] -= 1
+                    if not self.left[one]:
+                        heapq.heappush(self.events, (now, one, True))
+            if begins:
+                self._begin(now, number)
+        rows = self.goal.rows
+        alone = set(range(len(rows))) - {one for pair in self.met for one in pair}
+        for number in sorted(alone):
+            if rows[number][1] != CALCULATE:
+                what = "is not received" if rows[number][1] == SEND else "gets nothing"
+                raise InputError(f"{self.goal.where(number)}: {what}")
+        first, second = np.array(self.met, np.int64).reshape(-1, 2).T
+        return first, second
+
+    def _begin(self, now: int, number: int) -> None:
+        rank, kind, peer, size, *_ = self.goal.rows[number]
+        if kind != RECEIVE:
+            heapq.heappush(self.events, (now + size * (kind == CALCULATE), number, False))
+        if kind == CALCULATE:
+            return
+        sent = kind == SEND
+        mine, others = (self.open[k][peer if sent else rank] for k in (not sent, sent))
+        pairs = ((number, one) if sent else (one, number) for one in others)
+        found = next((pair for pair in pairs if self._fit(*pair)), None)
+        if found is None:
+            mine.append(number)
+            return
+        others.remove(found[sent])
+        self.met.append(found)
+        heapq.heappush(self.events, (now, found[1], False))
+
+    def _fit(self, send: int, receive: int) -> bool:
+        source, _, _, _, tag, *_ = self.goal.rows[send]
+        _, _, peer, _, wanted, *_ = self.goal.rows[receive]
+        return (peer in ANY or peer == source) and (wanted in ANY or wanted == tag)
 
 
 class _Rows:

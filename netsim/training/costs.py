@@ -7,17 +7,18 @@ its time: that, and that nobody leaves it before the last, is the approximation.
 from collections import defaultdict
 from dataclasses import field, replace
 from itertools import islice, pairwise
+from typing import Any
 
 import numpy as np
 
 from netsim.base.memo import Memo
 from netsim.base.values import dataclass, grouped
 from netsim.collectives.collective import Collective, collective_of
+from netsim.collectives.table import ALGORITHMS
 from netsim.explain.what_if import link_kinds
 from netsim.nccl.choice import nccl_plan, operations, planned, with_blocks
 from netsim.nccl.constants import nccl_launch
 from netsim.nccl.job import Job, Wishes, job_of
-from netsim.nccl.schedules.plan import Plan
 from netsim.program.place import place
 from netsim.program.program import Program
 from netsim.scenario.names import DTYPES
@@ -260,12 +261,20 @@ class Costs:
         return self.jobs.of(self._alike(group)[0], lambda: job_of(self.cluster, gpus, self.wishes))
 
     def _made(self, task: Task, group: Group) -> tuple[Coarse, frozenset[str]]:
-        job, collective = self._job(group), _collective(task, len(group))
-        topology = with_blocks(self.topology or self.cluster.topology, job.mechanism)
-        plan = nccl_plan(job, collective, task.dtype, registered=self.registered)
+        collective = _collective(task, len(group))
+        topology = self.topology or self.cluster.topology
         gpus, world = np.array(group, np.int32), (tuple(range(len(group))),)
         like = not getattr(topology.router, "by_load", False)
-        call = Call(collective, topology, gpus, world, (plan,), single=True, may_fold=like)
+        call = Call(collective, topology, gpus, world, single=True, may_fold=like)
+        if self.cluster.hosts:
+            job = self._job(group)
+            plan = nccl_plan(job, collective, task.dtype, registered=self.registered)
+            topology = with_blocks(topology, job.mechanism)
+            call = replace(call, topology=topology, plans=(plan,))
+            told, late, sms = self._chosen(job, collective, task.dtype)
+        else:  # on a graph, of which NCCL knows nothing
+            told, late, sms = {"algorithm": next(iter(ALGORITHMS[collective.name]))}, 0.0, 0.0
+            call = replace(call, algorithm=told["algorithm"])
         key = (self._alike(group)[1], task.collective, task.nbytes, task.dtype)
         if key not in self.times:
             self.times[key] = _timed(call, self.limits)
@@ -273,25 +282,27 @@ class Costs:
         work, part = _written(call, self.limits)
         loops = work.least if work.loops - work.least >= WORTH else work.loops
         program = place(work.schedule(loops), topology, group)
-        chosen = planned(job, collective, task.dtype)
-        sms = chosen.n_channels / self.cluster.machine_of(0).gpu.sms if self.holds_sms else 0.0
-        late, scale = self._launch(job, collective, chosen), _scale(work, loops) / part
+        scale = _scale(work, loops) / part
         made = coarse_of(program, timed.seconds, late, sms, scale=scale)
-        made = replace(
-            made, algorithm=chosen.algorithm, protocol=chosen.protocol,
-            channels=chosen.n_channels, approximation=timed.approximation,
-            loads=_loads(program, timed.seconds, _scale(work, loops) / part),
-        )  # fmt: skip
+        loads = _loads(program, timed.seconds, scale)
+        made = replace(made, **told, approximation=timed.approximation, loads=loads)
         return made, frozenset(link_kinds(program)[program.paths.link].tolist())
 
-    def _launch(self, job: Job, collective: Collective, chosen: Plan) -> float:
-        return nccl_launch(
+    def _chosen(
+        self, job: Job, collective: Collective, dtype: str
+    ) -> tuple[dict[str, Any], float, float]:
+        """What NCCL chooses, as a form tells it; its launch; the part of the SMs that it holds."""
+        chosen = planned(job, collective, dtype)
+        launch = nccl_launch(
             self.launch,
             job.comm.version,
             begin=chosen.start(job.mechanism, job.comm.n_nodes),
             channels=chosen.n_channels,
             sends_and_receives=operations(collective),
-        ).kernel
+        )
+        told = {one: getattr(chosen, one) for one in ("algorithm", "protocol")}
+        sms = chosen.n_channels / self.cluster.machine_of(0).gpu.sms if self.holds_sms else 0.0
+        return {**told, "channels": chosen.n_channels}, launch.kernel, sms
 
 
 def _loads(program: Program, seconds: float, scale: float) -> tuple[tuple[str, float], ...]:
@@ -322,6 +333,8 @@ def _timed(call: Call, limits: Limits) -> Timed:
 def _written(call: Call, limits: Limits) -> tuple[Looped, float]:
     """A call that sends the same ways, and which part of the hops: rings of many rows go a few
     hosts far, for each rank sends as much in every hop."""
+    if not call.plans:
+        return call.looped, 1.0
     plan = call.plans[0]
     if call.rows_of_rings <= limits.folded or why_whole(call.collective, plan, limits.hops):
         return call.looped, 1.0

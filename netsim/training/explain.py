@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from netsim.base.startup import at
 from netsim.base.values import dataclass
 from netsim.engines.engine import simulate
-from netsim.explain.what_if import LABELS, ONE_FIGURE
+from netsim.explain.explanation import as_values, explain
+from netsim.explain.what_if import LABELS, ONE_FIGURE, Case
 from netsim.metrics.bound import critical_path
 from netsim.program.place import place
 from netsim.topology.graph import LINK_KINDS, Topology
@@ -279,6 +280,14 @@ def explained_step(step: Step, *, engine: str = "auto") -> dict[str, Any]:
             for hop in hops_of(visits)
         ],
     }  # fmt: skip
+
+
+def explained_messages(step: Step, *, engine: str = "auto") -> dict[str, Any]:
+    """Why the messages and calculations of an application take as long as they do."""
+    timeline = step.spans.timeline
+    case = Case(step.program.as_run(timeline), 0.0)
+    found = as_values(explain(case, timeline, engine=engine))
+    return {"title": step.prepared.cell.title(step.prepared.work.label), **found}
 
 
 def _micro(seconds: float | None) -> float | None:

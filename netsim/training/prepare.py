@@ -589,7 +589,7 @@ class PreparedStep:
 def prepare_step(cell: Cell) -> PreparedStep:
     """Build the cluster of a training cell and settle everything about its step."""
     work = cell.scenario.workload
-    cluster = _cluster(cell, isinstance(work, Recorded) and Path(work.trace).suffix in GOAL)
+    cluster = _cluster(cell, isinstance(work, Recorded))
     if isinstance(work, Recorded):
         prepared = _recorded(cell, work, cluster)
     else:
@@ -641,13 +641,13 @@ def _replay(work: Recorded, gpus: int) -> Replay:
     return Replay(tape_of(chosen), notes)
 
 
-def _cluster(cell: Cell, messages: bool) -> Cluster:
-    """The cluster of a cell; of a graph, where only messages are asked for, one host."""
+def _cluster(cell: Cell, recorded: bool) -> Cluster:
+    """The cluster of a cell; of a graph, for what is recorded with its times, one host."""
     config = cell.scenario.cluster
-    if config.graph is not None and messages:
+    if config.graph is not None and recorded:
         topology = build_at(config, cell.source)
         none, host = np.zeros(0, np.int32), np.zeros(len(topology), np.int32)
-        return Cluster(topology, (), none, none, host, Ports(none, none, np.zeros(0), none))
+        return Cluster(topology, (), host[:1], none, host, Ports(none, none, np.zeros(0), none))
     if config.graph is not None:
         message = "a training step needs machines, which say how fast GPUs compute, not a graph"
         raise cell.source.error(("cluster", "graph"), message, key=True)

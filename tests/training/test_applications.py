@@ -129,10 +129,9 @@ WRONG = [
     (RANK + "}\n", "has no operations"),
     (RANK + "send 1b to 2\n}\n", "; ranks below 2, sizes to 2^53"),
     (RANK + "send 1b to 1\n}\n", ":3: rank 0 sends rank 1 1 messages with tag 0, of which it "),
-    (
-        RANK + "recv 1b from -1\n}\n",
-        ":3: receives from anybody, or of any tag (-1), are not simulated",
-    ),
+    (RANK + "recv 1b from -1\n}\n", ":3: gets nothing"),
+    (RANK + "recv 1b from -2\n}\n", ":3: expected send Nb to RANK"),
+    (RANK + "send 1b to 1\n}\nrank 1 {\nrecv 1b from -1 tag 5\n}\n", ":3: is not received"),
     (RANK + "a: calc 1\nb: calc 1\na requires b\nb requires a\n}\n", "wait for each other"),
     ("whatever\n", ":1: expected num_ranks N or rank N {"),
     (OF_SMALL[:60], "cut, or neither form of GOAL"),
@@ -156,13 +155,66 @@ def test_what_does_not_go_together(written) -> None:
         step_of(written(APPLICATION), {"machine": "dgx-h100", "nodes": 1, "gpus_per_node": 2})
 
 
-def test_explain_refuses_in_a_line(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+ANYBODY = """\
+num_ranks 3
+rank 0 {
+  late: calc 3000
+  first: send 10000b to 2 tag 1
+  first requires late
+}
+rank 1 {
+  send 20000b to 2 tag 2
+  send 30000b to 2 tag 3
+}
+rank 2 {
+  one: recv 1b from -1 tag WANTED
+  two: recv 1b from 1 tag -1
+  two requires one
+  last: recv 1b from -1 tag -1
+  last requires two
+  done: calc 1000
+  done requires LAST
+}
+"""
+
+
+def written_out(text: str, one: str, two: str, last: str) -> str:
+    """The same with what every receive meets."""
+    for part, told in (
+        ("from -1 tag WANTED", one),
+        ("from 1 tag -1", two),
+        ("from -1 tag -1", last),
+    ):
+        text = text.replace(part, told)
+    return text
+
+
+@pytest.mark.parametrize("waits", ["one", "two", "last"])
+@pytest.mark.parametrize(
+    ("wanted", "met"),
+    [
+        ("-1", ("from 1 tag 2", "from 1 tag 3", "from 0 tag 1")),
+        ("3", ("from 1 tag 3", "from 1 tag 2", "from 0 tag 1")),
+        ("1", ("from 0 tag 1", "from 1 tag 2", "from 1 tag 3")),
+    ],
+)
+def test_receives_from_anybody_meet_what_comes_first(waits, wanted, met, written) -> None:
+    text = ANYBODY.replace("LAST", waits)
+    times = [
+        simulate_step(step_of(written(one))).spans.timeline.makespan
+        for one in (text.replace("WANTED", wanted), written_out(text, *met))
+    ]
+    assert times[0] == pytest.approx(times[1], rel=1e-12)
+
+
+def test_explain_tells_of_messages(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "s.yaml").write_text(
         f"cluster: {{machine: dgx-h100, nodes: 1}}\nworkload: {{trace: {FILES / 'small.bin'}}}\n"
     )
     done = netsim(capsys, "explain", str(tmp_path / "s.yaml"))
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "does not tell of GOAL's messages" in done.err
+    assert done.code == 0, done.err
+    assert "compute speed" in done.out
+    assert "transfer node0.gpu1 -> node0.gpu2" in done.out
 
 
 def test_beside_another_job_it_takes_as_long_as_alone(tmp_path) -> None:

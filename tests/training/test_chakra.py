@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from netsim.base.errors import InputError
+from netsim.collectives.collective import collective_of
+from netsim.collectives.table import build
+from netsim.engines.engine import simulate
+from netsim.program.place import place
 from netsim.scenario.cells import expand
+from netsim.topology.routing import switch, torus
 from netsim.training.prepare import prepare_step
 from netsim.training.recorded.chakra import (
     COLLECTIVE,
@@ -468,3 +473,16 @@ def test_what_pytorch_observes_is_read(tmp_path) -> None:
     ]  # fmt: skip
     assert all(task.dtype == "bfloat16" for task in tasks if task.collective)
     assert tasks[0].seconds == pytest.approx(3e-5)
+
+
+@pytest.mark.parametrize("shape", ["kind: switch, gpus: 8", "kind: torus, dims: [2, 4]"])
+def test_on_a_graph_kernels_take_their_time_and_collectives_that_of_rings(tmp_path, shape) -> None:
+    """All-reduce of 1 MiB of two bytes each, between two kernels."""
+    kernels = [Node(1, "a", COMPUTE, (), 300), Node(3, "b", COMPUTE, (2,), 200)]
+    path = all_of(tmp_path, [[kernels[0], reduction(2, 2**20, after=(1,)), kernels[1]]])
+    graph = f"graph: {{{shape}, bandwidth: 50GB/s, latency: 1us}}"
+    found = run_from(path, graph).spans.timeline.makespan
+    topology = {"switch": switch(8, 50e9, 1e-6), "torus": torus([2, 4], 50e9, 1e-6)}
+    ring = build(collective_of("all_reduce", 8, 2**20, 2), "ring")
+    alone = simulate(place(ring, topology[shape.split()[1].strip(",")])).makespan
+    assert found == pytest.approx(500e-6 + alone, rel=1e-6)
