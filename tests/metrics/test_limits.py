@@ -132,6 +132,46 @@ def test_dgx_1_is_as_fast_as_its_six_links() -> None:
     assert limit(found, "all_reduce").best == pytest.approx(2 * 7 / 8 * BLOCK / 150e9)
 
 
+def both_ways(edges):
+    return [pair for a, b, rate in edges for pair in ((a, b, rate), (b, a, rate))]
+
+
+@pytest.mark.parametrize("boxes", [1, 2])
+def test_a100_in_boxes_are_as_fast_as_a_gpu_s_links(boxes: int) -> None:
+    """NVSwitches with 300 GB/s a GPU, and 25 GB/s of InfiniBand, as ForestColl's (arXiv 2402.06787)
+    two DGX A100: what a GPU must take of the others, by all that enters it."""
+    ranks = range(8 * boxes)
+    edges = [(f"gpu{k}", f"s{k // 8}", 300) for k in ranks]
+    edges += [(f"gpu{k}", "sib", 25) for k in ranks if boxes > 1]
+    found, rate = graph_of(both_ways(edges), len(ranks)), 300e9 + 25e9 * (boxes > 1)
+    assert limit(found, "all_gather").best == pytest.approx((len(ranks) - 1) * BLOCK / rate)
+    reduced = limit(found, "all_reduce")
+    assert reduced.best == pytest.approx(2 * (len(ranks) - 1) / len(ranks) * BLOCK / rate)
+
+
+def mi250(boxes: int) -> Topology:
+    """Boxes of eight MI250: a die has seven links of 50 GB/s, four of them to the other one of its
+    pair, and 16 GB/s to other boxes. The other three go to the same dies of the next two pairs, and
+    across."""
+    edges = []
+    for box in range(boxes):
+        name = [f"gpu{16 * box + k}" for k in range(16)]
+        for pair in range(8):
+            one, other, after = 2 * pair, 2 * pair + 1, 2 * ((pair + 1) % 8)
+            edges += [(name[one], name[other], 200), (name[one], name[after], 50),
+                      (name[other], name[after + 1], 50),
+                      (name[one], name[2 * ((pair + 4) % 8) + 1], 50)]  # fmt: skip
+        edges += [(one, "sib", 16) for one in name]
+    return graph_of(both_ways(edges), 16 * boxes)
+
+
+def test_two_boxes_of_mi250_are_as_fast_as_what_leaves_a_pair_of_dies() -> None:
+    """ForestColl's 16 + 16 MI250: 354 GB/s of all-gather, whichever way the other links lie."""
+    found = limit(mi250(2), "all_gather")
+    assert found.best == pytest.approx(30 * BLOCK / (2 * (3 * 50e9 + 16e9)))
+    assert 32 * BLOCK / found.best / 1e9 == pytest.approx(354, abs=0.5)
+
+
 CELL = (
     "cluster: {machine: %s, nodes: %d}\nworkload: {collective: %s, algorithm: auto, sizes: [%s]}\n"
 )
