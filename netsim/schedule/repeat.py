@@ -144,10 +144,15 @@ def _groups_known(
     use = grouped[here] & ~grouped[there]
     arrival = np.array([lag.arrival for lag in schedule.lags], bool)[schedule.dep_lag[use]]
     here, there = here[use].astype(np.int64) * schedule.ranks, there[use]
-    keys = [np.concatenate([here[x] + end[there[x]] for end in ends]) for x in (..., arrival)]
-    wanted = touch.row * schedule.ranks + touch.rank
-    anyhow = np.isin(wanted, keys[0])
-    return anyhow if ahead else np.where(touch.receives, np.isin(wanted, keys[1]), anyhow)
+    wanted = touch.row * schedule.ranks + touch.rank  # in order, as `_of_groups` has them
+    anyhow, arrived = np.zeros((2, len(wanted)), bool)
+    for end in ends:
+        key = here + end[there]
+        place = np.minimum(np.searchsorted(wanted, key), len(wanted) - 1)
+        known = wanted[place] == key
+        anyhow[place[known]] = True
+        arrived[place[known & arrival]] = True
+    return anyhow if ahead else np.where(touch.receives, arrived, anyhow)
 
 
 def _touch(rows: NDArray[np.int64], end: Rows, *, receives: bool) -> _Touch:
