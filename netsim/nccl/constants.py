@@ -202,7 +202,8 @@ class Mechanism:
     bytes that are passed on together (what 512 threads of LL hold, a warp of LL128), `most_pieces`
     how finely that is followed: pieces of a chunk. `local_credit` is the credit of a FIFO between a
     block and the proxy of its own rank. `nvlink_lines` is what a byte of LL or LL128 takes of
-    NVLink, over one of Simple: lines are always written, where Simple is read on Ampere.
+    NVLink, over one of Simple: lines are always written, where Simple is read on Ampere. Sends of
+    Simple are `from_cache` times as fast where the user's buffers fit in the L2 of `cache` bytes.
 
     `nvls_efficiency` is the part of NVLink's rate that reductions and multicasts in the switch
     reach (of it, `nvls_tree` where trees join nodes), `nvls_sync` the time until a rank may use
@@ -233,6 +234,8 @@ class Mechanism:
     answers: int = 0
     nvlink_lines: float = 1.0
     further_store: float = 1.0
+    cache: float = 0.0
+    from_cache: float = 1.0
 
     def start(self, protocol: str, channels: int) -> float:
         """Seconds before the first byte of its last block, beyond one block of LL on Hopper."""
@@ -297,6 +300,8 @@ def _generation(sm: int) -> Mechanism:
         begin=ByProtocol(*(one + value(f"sm_{sm}.begin") for one in BEGIN)),
         send_share=value("send_share"),
         further_store=FURTHER_STORE.get(sm, 1.0),
+        cache=value(f"sm_{sm}.cache"),
+        from_cache=value("from_cache"),
         begin_channels=value(f"sm_{sm}.begin_channels"),
         nvlink=_nvlink(sm),
         nvlink_lines=value("sm_80.nvlink_lines") if sm == 80 else 1.0,

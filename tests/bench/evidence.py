@@ -1,11 +1,12 @@
 """What each constant gains: errors of the runs that it enters, with it and with it off.
 
-    python -m tests.bench.evidence [ID…] [--ranks 32] [--jobs 2]
+    python -m tests.bench.evidence [ID…] [--ranks 32] [--jobs 2] [--of alltoall]
 
 In sample, and each run without what its own system told. Without ids, all constants that were
 fitted to runs of collectives. Lines of `docs/evidence.csv` that were computed before stay; what is
 simulated is kept in `reports/accuracy-measured.jsonl`, so that it can be ended and started again.
-Runs of more ranks are not simulated, and cells are empty where no run is of a band.
+Runs of more ranks are not simulated, nor with `--of` those of other collectives, for constants that
+only some feel; cells are empty where no run is of a band.
 """
 
 import argparse
@@ -51,10 +52,12 @@ def ranks(entry: Entry) -> int:
 
 
 def line(
-    id: str, row: dict[str, str], corpus: Sequence[Entry], most: int, jobs: int
+    id: str, row: dict[str, str], corpus: Sequence[Entry], asked: argparse.Namespace
 ) -> list[object]:
     """A line of the file; `row` is that of the table."""
-    off, healthy = [switched_off(id)], [one for one in corpus if one.healthy and ranks(one) <= most]
+    most, jobs, off = asked.ranks, asked.jobs, [switched_off(id)]
+    healthy = [one for one in corpus if one.healthy and ranks(one) <= most]
+    healthy = [one for one in healthy if one.collective in (asked.of or [one.collective])]
     changed = figures_off(healthy, off)
     entries = [one for one in healthy if one.id in changed]
     both = [simulated(entries, corpus, jobs, it) for it in ([], off)]
@@ -69,6 +72,7 @@ def main() -> None:
     given.add_argument("ids", nargs="*")
     given.add_argument("--ranks", type=int, default=32)
     given.add_argument("--jobs", type=int, default=2)
+    given.add_argument("--of", nargs="*", help="collectives")
     asked = given.parse_args()
     corpus = read_index(INDEX)
     runs = {one.id for one in corpus}
@@ -80,7 +84,7 @@ def main() -> None:
             known = {one[0]: list(one) for one in list(csv.reader(file))[1:]}
     for id in asked.ids or fitted:
         try:
-            known[id] = line(id, rows[id], corpus, asked.ranks, asked.jobs)
+            known[id] = line(id, rows[id], corpus, asked)
         except InputError as error:
             print(f"{id}: {error}", flush=True)
             continue

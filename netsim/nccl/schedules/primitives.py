@@ -118,7 +118,9 @@ class PlannedChannel:
     _kinds: dict[tuple[object, ...], RowKind] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rate", self.plan.mechanism.rate.of(self.plan.protocol))
+        mechanism = self.plan.mechanism
+        faster = mechanism.from_cache if self.plan.cached and self.simple else 1.0
+        object.__setattr__(self, "rate", mechanism.rate.of(self.plan.protocol) * faster)
 
     @property
     def key(self) -> tuple[int, int, int, int]:
