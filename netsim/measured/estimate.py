@@ -256,8 +256,6 @@ WIDER = {
 }  # fmt: skip
 # The same kernels on another generation, or the nearest type, where a generation has none wider.
 NEXT = {
-    "sm_90.flash2.backward": "sm_90.flash2.alone.backward",
-    "sm_90.unpadded": "sm_90.flash2", "sm_90.unpadded.backward": "sm_90.flash2.backward",
     "sm_90.gemm.fp8.row": "sm_90.gemm.fp8", "sm_100.gemm.fp4": "sm_103.gemm.fp4",
 }  # fmt: skip
 

@@ -233,8 +233,8 @@ def _mosaic(r: _Rules) -> Values:
 
 
 def _titan(r: _Rules) -> Values:
-    """TorchTitan: FSDP2 that reduces in fp32, FlashAttention-2, loss in fp32 op by op; without a
-    compiler all is eager. Pipelines have as many micro-batches as stages."""
+    """TorchTitan: FSDP2 that reduces in fp32, FlashAttention-2, loss in fp32 op by op, as was Adam
+    in 2024; without a compiler all is eager. Pipelines have as many micro-batches as stages."""
     told, precision = r.text("techniques"), r.text("precision")
     narrow, pp = "float8" in precision, r.degree("pp")
     work: Values = {
@@ -245,6 +245,8 @@ def _titan(r: _Rules) -> Values:
         "elementwise": "fused" if re.search("compile|SAC|AsyncTP", told) else "eager",
         "recompute": "non-reentrant" if "full AC" in told else "ops",
     }
+    if "202412" in r.entry.text("source"):
+        work["optimizer"] = "adam-eager"
     if narrow:
         work["scaling"] = "row" if "rowwise" in precision else "tensor"
     by_tensor = narrow and work["scaling"] == "tensor"

@@ -444,30 +444,45 @@ def _roofline(work: Training, gpu: Gpu, gpus: int, graph: bool) -> settings.Roof
         flops |= {"mxfp8": flops["fp8"], "nvfp4": flops["fp4"]}
     # What the clock under products and attention is of that of one GPU in a usual server; a step
     # waits for the slowest of all.
-    clock = float(usual_power(gpu) ** value("power.exponent"))
-    clock /= 1 + _part(f"{gpu.arch}.spread", "spread.other") * slowest_of(gpus)
+    limit, last = usual_power(gpu) ** value("power.exponent"), slowest_of(gpus)
+    clock = float(limit) / (1 + value("spread") * last)
+    looking = float(limit) / (1 + _part(f"{gpu.arch}.attention.spread", "spread") * last)
     gemm, attention = own.gemm_efficiency, own.attention_efficiency
     narrow = {name: gemm or clock * _narrow(gpu.arch, work, name) for name in settings.NARROW}
     back = BACKWARD * attention if attention else 0.0
-    kernels = work.attention if f"{gpu.arch}.{work.attention}" in TABLE else "attention"
+    ahead, behind, exponents = _attention(gpu.arch, work.attention)
     return settings.Roofline(
         flops=flops, bandwidth=gpu.memory_bandwidth, sms=gpu.sms, narrow=narrow,
         gemm=gemm or clock * _part(f"{gpu.arch}.gemm", "gemm.other"),
         attention=(
-            attention or clock * _part(f"{gpu.arch}.{kernels}", "attention.other"),
-            back or clock * _part(f"{gpu.arch}.{kernels}.backward", "attention.other.backward"),
+            attention or looking * ahead,
+            back or looking * behind,
         ),
         memory=own.memory_efficiency or value("memory.usable"), routed=value("memory.routed"),
         kernel=value("kernel.graph_gap" if graph else "kernel.gap")
         if own.kernel is None else own.kernel,
         element=settings.ELEMENT[settings.STORED.get(work.dtype, work.dtype)],
-        exponents=_part(f"{gpu.arch}.{kernels}.exponents", "flash2.exponents"),
+        exponents=exponents,
         unhidden=1.0 if gpu.arch in settings.ONE_TILE_A_BLOCK else value("gemm.unhidden"),
     )  # fmt: skip
 
 
 def _part(name: str, other: str) -> float:
     return TABLE.get(name, TABLE[other]).value
+
+
+def _attention(arch: str, kernel: str) -> tuple[float, float, float]:
+    """What kernels of attention reach, forward and backward, and the part of exponents. Those up to
+    FlashAttention-2 use Ampere's instructions for products, on whatever GPU."""
+    own, mma = f"{arch}.attention", f"{arch}.mma"
+    if mma in TABLE and (kernel in ("flash2", "unpadded") or own not in TABLE):
+        back = value("unpadded.backward" if kernel == "unpadded" else "flash2.backward")
+        return value(mma) * value("flash2"), value(mma) * back, value("flash2.exponents")
+    return (
+        _part(own, "attention.other"),
+        _part(f"{own}.backward", "attention.other.backward"),
+        _part(f"{own}.exponents", "flash2.exponents"),
+    )
 
 
 def _narrow(arch: str, work: Training, name: str) -> float:
@@ -484,9 +499,13 @@ def slowest_of(gpus: int) -> float:
 
 
 def usual_power(gpu: Gpu) -> float:
-    """What a GPU may draw, over what those of its generation's servers may."""
-    known = gpu.power is not None and f"power.{gpu.arch}" in TABLE
-    return (gpu.power or 1.0) / value(f"power.{gpu.arch}") if known else 1.0
+    """What a GPU may draw beyond what it does idle, over what those of its generation's servers
+    may."""
+    usual = f"power.{gpu.arch}"
+    if gpu.power is None or usual not in TABLE:
+        return 1.0
+    idle = value(f"{usual}.idle")
+    return max(gpu.power - idle, 1.0) / (value(usual) - idle)
 
 
 def model_of(work: Training) -> models.Model:

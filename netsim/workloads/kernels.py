@@ -83,14 +83,16 @@ FUSED = Elementwise()
 # inputs are read again by each: 36 and 76, which take as long as 46 and 106 of streams. LayerNorm
 # takes as long as 5.4 and 14.4. Rotary: two products, half turned (negate, join), sum.
 # SwiGLU: sigmoid's product 2, product 3; backward two products and the function's own, 3 each.
+# PyTorch's own models rotate complex numbers, which no compiler fuses: to fp32, product, back.
 EAGER = Elementwise(norm=23, norm_backward=53, rotary=10, gated=5, gated_backward=9)
+COMPILED = Elementwise(rotary=10)
 LAYER_NORM = Elementwise(norm=2.7, norm_backward=7.2)
 
 
 def elementwise_of(setting: Setting, *, gated: bool) -> Elementwise:
     """The passes of a setting's kernels; models with gated MLPs are those with RMSNorm."""
     if setting.elementwise == "fused":
-        return FUSED
+        return COMPILED if setting.apart else FUSED
     return EAGER if gated else LAYER_NORM
 
 
@@ -205,10 +207,23 @@ class Shapes:
         inputs = self.model.heads * self.head[1] // self.tp
         return (Linear(self.tokens, inputs, self.model.hidden),)
 
+    @property
+    def given_width(self) -> int:
+        """Features of the keys that attention is given: PyTorch's own models repeat those that
+        several heads of queries share."""
+        return self.query_width if self.setting.apart else self.kv_width
+
+    @property
+    def in_turns(self) -> bool:
+        """Whether attention takes what each rank of cp has by a kernel of its own, as rings do;
+        PyTorch's also where all is gathered."""
+        s = self.setting
+        return s.context == "p2p" or (s.context == "all_gather" and s.data == "fsdp2")
+
     @cached_property
     def keys(self) -> float:
-        """Keys that a query meets in one kernel of attention; a ring of cp has a kernel a turn."""
-        turns = self.cp if self.setting.context == "p2p" else 1
+        """Keys that a query meets in one kernel of attention."""
+        turns = self.cp if self.in_turns else 1
         return self.model.keys(self.setting.sequence, BLOCK) / turns
 
     @property

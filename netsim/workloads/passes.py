@@ -111,6 +111,23 @@ def _fed(shapes: Shapes, name: str, inside: Sequence[Part]) -> list[Part]:
     ]
 
 
+def _input_cast(shapes: Shapes, *, fused: bool = True) -> float:
+    """Casting what products need of all tokens: what each rank has, unless that is gathered first
+    because rows have scales of their own."""
+    s, hidden = shapes.setting, shapes.model.hidden
+    if s.sequence_parallel and s.cast == s.stored:
+        return cast_seconds(s, shapes.tokens * hidden)
+    return cast_seconds(s, shapes.local * hidden, fused=fused)
+
+
+def _turned(shapes: Shapes) -> float:
+    """Turning what is gathered narrow for gradients of weights, once as input and once as gradient
+    of an output."""
+    s = shapes.setting
+    moved = 2.0 * shapes.cast_message if s.sequence_parallel and s.cast_turned else 0.0
+    return 2 * s.roofline.stream_seconds(moved)
+
+
 def _scattered(shapes: Shapes, name: str, inside: Sequence[Part]) -> list[Part]:
     """Kernels, of which the last makes what is reduced and scattered."""
     nbytes, tp = shapes.message, shapes.tp
@@ -136,8 +153,12 @@ def backward_half(
     input is gathered again beside the product before, the last of `inside`."""
     s = shapes.setting
     back, again = f"{what} input gradient", f"{what} input again"
-    aside = s.tensor_overlap == "none"  # nothing hides an exchange
-    wanted = [again] if s.sequence_parallel else []
+    # PyTorch puts no product beside an exchange, cuts none that follows a sum of gradients, and
+    # keeps what a checkpoint of the block has gathered.
+    aside = s.tensor_overlap == "none" or s.apart
+    kept = s.apart and not {"full", "non-reentrant"}.isdisjoint(s.recompute)
+    wanted = [again] * (s.sequence_parallel and not kept)
+    column_weight += _turned(shapes)
     weight = kernel(f"{what} in wgrad", column_weight, *wanted, weight=True)
     norm = kernel(f"{what} norm backward", before, back)
     if not s.sequence_parallel:
@@ -149,7 +170,7 @@ def backward_half(
     reduce = exchange(back, "reduce_scatter", TENSOR, shapes.message, blocks=aside)
     fed = _fed(shapes, f"{what} output gradient", inside[:-1])
     copy = _rearranged(shapes, back, shapes.message)
-    return [*fed, gather, inside[-1], *copy, reduce, weight, norm]
+    return [*fed, *[gather] * (not kept), inside[-1], *copy, reduce, weight, norm]
 
 
 def _rearranged(shapes: Shapes, name: str, nbytes: int) -> list[Part]:
@@ -194,12 +215,57 @@ def _ring(shapes: Shapes, seconds: float, *, backward: bool) -> list[Part]:
 
 
 def _gathered(shapes: Shapes, seconds: float, *, backward: bool) -> list[Part]:
+    if shapes.in_turns:
+        return (_merged_backward if backward else _merged)(shapes, seconds)
     nbytes = _kv_bytes(shapes) * shapes.cp
     gather = exchange("kv", "all_gather", CONTEXT, nbytes)
     if not backward:
         return [gather, kernel("attention", seconds)]
     scatter = exchange("kv gradients", "reduce_scatter", CONTEXT, nbytes)
     return [gather, kernel("attention backward", seconds), scatter]
+
+
+# PyTorch gathers keys and values once, beside the first turn, and merges what each turn makes in
+# fp32, op by op; gradients of keys and values go round in fp32, each turn adding its own. Bytes a
+# turn and feature (torch/distributed/tensor/experimental/_attention.py): of queries, to fp32 6,
+# difference 12, product 8, sum 12, backward sum 10; of keys and values together, joined 8, backward
+# also half of them added 10, joined twice more 16 and 16. And at the end, back to 16 bits.
+MERGED, MERGED_BACKWARD, JOINED, JOINED_BACKWARD, ENDED = 38, 10, 8, 50, 6
+
+
+def _turns(shapes: Shapes, queries: float, keys: float) -> float:
+    """Moving so many bytes for each feature of queries, and of keys."""
+    features = queries * shapes.query_width + keys * shapes.given_width
+    return shapes.setting.roofline.stream_seconds(features * shapes.tokens, 8)
+
+
+def _gathered_first(shapes: Shapes) -> Part:
+    nbytes = shapes.cp * 2 * shapes.tokens * shapes.given_width * shapes.setting.element
+    return exchange("kv", "all_gather", CONTEXT, nbytes, blocks=False)
+
+
+def _merged(shapes: Shapes, seconds: float) -> list[Part]:
+    turns, each = shapes.cp - 1, seconds / shapes.cp
+    merging = _turns(shapes, MERGED, JOINED) * turns + _turns(shapes, 2 * ENDED, 0)
+    first, rest = kernel("attention 0", each), kernel("attention", each * turns + merging, "kv")
+    return [kernel("kv joined", _turns(shapes, 0, JOINED)), _gathered_first(shapes), first, rest]
+
+
+def _merged_backward(shapes: Shapes, seconds: float) -> list[Part]:
+    nbytes = 2 * shapes.tokens * shapes.given_width * FP32
+    name, what = "attention backward", "kv gradients"
+    added = _turns(shapes, MERGED_BACKWARD, JOINED_BACKWARD)
+    parts = [kernel("kv joined", _turns(shapes, 0, JOINED)), _gathered_first(shapes)]
+    for turn in range(shapes.cp):
+        needs = ["kv"] * (turn == 1)
+        before = [f"{what} {turn - 1}"] * (turn > 0)
+        parts += [
+            kernel(f"{name} {turn}", seconds / shapes.cp, *needs),
+            kernel(f"{name} sums {turn}", added, *before),
+            exchange(f"{what} {turn}", "sendrecv", CONTEXT, nbytes, blocks=False, dtype="float"),
+        ]
+    ended = _turns(shapes, ENDED, 2 * ENDED)
+    return [*parts, kernel(f"{what} sum", ended, f"{what} {shapes.cp - 1}")]
 
 
 def _heads(shapes: Shapes, seconds: float, *, backward: bool) -> list[Part]:
@@ -423,14 +489,9 @@ def _attention_forward(shapes: Shapes) -> list[Part]:
     m, s = shapes.model, shapes.setting
     passes = _elementwise(shapes)
     before = _moved_in_block(shapes, passes.norm, m.hidden, shapes.local)
-    rotary = _moved_in_block(
-        shapes,
-        passes.rotary + m.qk_norm * passes.norm,
-        shapes.query_width + shapes.kv_width,
-        shapes.tokens,
-    )
+    rotary = _rotary(shapes, passes.norm)
     cast = cast_seconds(s, shapes.tokens * shapes.query_width)
-    before += cast_seconds(s, shapes.local * m.hidden, fused=True)
+    before += _input_cast(shapes)
     inside = [
         kernel("qkv", forward(s.roofline, s.dtype, shapes.attention_in, s.pieces) + rotary),
         *core(shapes, _core_seconds(shapes)),
@@ -439,17 +500,22 @@ def _attention_forward(shapes: Shapes) -> list[Part]:
     return forward_half(shapes, kernel("norm", before), inside, "attention")
 
 
+def _rotary(shapes: Shapes, norm: float) -> float:
+    """Rotary embeddings of queries and keys, their norms, and keys and values that are repeated for
+    heads of queries, or whose gradients are summed up."""
+    passes = _elementwise(shapes).rotary + shapes.model.qk_norm * norm
+    both, repeated = shapes.query_width + shapes.kv_width, shapes.given_width - shapes.kv_width
+    moved = shapes.width(2, repeated, shapes.tokens)
+    again = shapes.setting.roofline.stream_seconds(moved) if repeated else 0.0
+    return _moved_in_block(shapes, passes, both, shapes.tokens) + again
+
+
 def _attention_backward(shapes: Shapes, again: list[Part]) -> list[Part]:
     m, s = shapes.model, shapes.setting
     passes = _elementwise(shapes)
-    rotary = _moved_in_block(
-        shapes,
-        passes.rotary + m.qk_norm * passes.norm_backward,
-        shapes.query_width + shapes.kv_width,
-        shapes.tokens,
-    )
+    rotary = _rotary(shapes, passes.norm_backward)
     out = shapes.attention_out
-    cast = cast_seconds(s, shapes.local * m.hidden)
+    cast = _input_cast(shapes, fused=False)
     first = shapes.attention_in
     rotary += cast_seconds(s, shapes.tokens * sum(one.outputs for one in first))
     inside = [
@@ -471,7 +537,7 @@ def _mlp_forward(shapes: Shapes, layer: Layer) -> list[Part]:
     before = kernel(
         "norm",
         _moved_in_block(shapes, RESIDUAL + _elementwise(shapes).norm, m.hidden, shapes.local)
-        + cast_seconds(shapes.setting, shapes.local * m.hidden, fused=True),
+        + _input_cast(shapes),
     )
     after = kernel("residual", _moved_in_block(shapes, RESIDUAL, m.hidden, shapes.local))
     if not layer.moe:
@@ -502,7 +568,7 @@ def _mlp_backward(shapes: Shapes, layer: Layer) -> list[Part]:
 def _dense_backward(shapes: Shapes, ffn: int, norm: float, what: str) -> list[Part]:
     s = shapes.setting
     first, second = shapes.mlp_in(ffn), shapes.mlp_out(ffn)
-    cast = cast_seconds(s, shapes.local * shapes.model.hidden)
+    cast = _input_cast(shapes, fused=False)
     inner = cast_seconds(s, shapes.tokens * sum(one.outputs for one in first))
     dgrad = input_gradients(s.roofline, s.dtype, first) + shapes.added(first)
     inside = [
@@ -647,7 +713,8 @@ def _again(parts: list[Part]) -> list[Part]:
 # What of the forward pass is done again within backward. `full`: all of a block (Megatron, and
 # PyTorch's reentrant checkpoints). `non-reentrant`: PyTorch stops once it has what backward needs,
 # so a block's last product is not repeated. `ops`: TorchTitan's selective checkpoints save
-# attention, what is scattered and every other product of a block. Otherwise modules of Megatron's.
+# attention, what is scattered and every other product of a block that is not narrow. Otherwise
+# modules of Megatron's.
 
 SELECTIVE = ("core_attn",)
 
@@ -692,7 +759,15 @@ def _again_modules(shapes: Shapes, layer: Layer) -> list[Part]:
 
 
 def _every_other(shapes: Shapes) -> float:
-    s, widths = shapes.setting, shapes.mlp_in(shapes.model.ffn)
-    keys = replace(widths[0], outputs=shapes.kv_width)
-    gate = replace(widths[0], outputs=sum(one.outputs for one in widths) // 2)
-    return forward(s.roofline, s.dtype, (keys, *shapes.attention_out, gate))
+    """What is scattered is kept, and every other product in 16 bits; narrow ones are all repeated,
+    with the casts of their inputs."""
+    s, ffn = shapes.setting, shapes.model.ffn
+    widths = shapes.mlp_in(ffn)
+    out = () if s.sequence_parallel else shapes.attention_out
+    if not s.narrow:
+        keys = replace(widths[0], outputs=shapes.kv_width)
+        gate = replace(widths[0], outputs=sum(one.outputs for one in widths) // 2)
+        return forward(s.roofline, s.dtype, (keys, *out, gate))
+    casts = 2 * _input_cast(shapes)
+    casts += cast_seconds(s, shapes.tokens * (shapes.query_width + ffn // shapes.tp))
+    return casts + forward(s.roofline, s.dtype, (*shapes.attention_in, *out, *widths))

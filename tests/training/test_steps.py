@@ -9,14 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from netsim.base.constants import value
 from netsim.base.errors import ScenarioError
 from netsim.engines.engine import simulate
 from netsim.program.place import place
+from netsim.scenario.cells import expand
 from netsim.training.prepare import prepare_step
 from netsim.workloads.lower import lower
 from netsim.workloads.tape import Tape
+from netsim.yamlio.read import parse_source
 from tests.cli.command import netsim
-from tests.training.steps import cell, step
+from tests.training.steps import TEXT, cell, step
 
 STEP = """\
 name: little
@@ -188,3 +191,23 @@ def test_what_does_not_fit_into_memory_is_refused_with_what_is_too_large(capsys,
     assert "optimizer" in outcome.err
     assert "--allow-oom" in outcome.err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("machine", "peak"), [("dgx-a100", 312e12), ("dgx-h100", 620e12)])
+def test_older_kernels_of_attention_reach_what_ampere_instructions_do(
+    machine: str, peak: float
+) -> None:
+    text = TEXT.format(model="llama3-8b", batch=1, nodes=1, gpus=1, rest="  attention: flash2")
+    found = prepare_step(expand(parse_source(text.replace("dgx-h100", machine), "x.yaml"))[0])
+    roofline = found.setting.roofline
+    reached = [roofline.peak("bfloat16") * part for part in roofline.attention]
+    assert reached == pytest.approx([0.544 * peak, 0.518 * peak], rel=0.002)
+
+
+@pytest.mark.parametrize(("power", "part"), [("700W", 1.0), ("500W", (380 / 580) ** (1 / 3))])
+def test_clocks_follow_the_power_beyond_what_is_drawn_idle(power: str, part: float) -> None:
+    change = f"{{machine: {{gpu: {{power: {power}}}}}}}"
+    text = TEXT.format(model="llama3-8b", batch=1, nodes=1, gpus=1, rest="")
+    text = text.replace("gpus_per_node: 1", f"gpus_per_node: 1, overrides: [{change}]")
+    found = prepare_step(expand(parse_source(text, "x.yaml"))[0]).setting.roofline
+    assert found.gemm == pytest.approx(value("sm_90.gemm") * part, rel=1e-3)

@@ -10,7 +10,7 @@ from netsim.engines.engine import simulate
 from netsim.program.place import place
 from netsim.schedule.schedule import Style, Use
 from netsim.topology.routing import switch
-from netsim.workloads.kernels import Shapes
+from netsim.workloads.kernels import Linear, Shapes, forward
 from netsim.workloads.lower import Coarse, Lowered, lower
 from netsim.workloads.model import Layer, LayerList, Plain, Tensor, layers_of
 from netsim.workloads.passes import PassTable
@@ -245,3 +245,24 @@ def test_attention_that_stores_scores_reads_them_again_and_again() -> None:
     scores = SMALL.heads * 256 * 256
     least = SMALL.layers * (9 * 2 + 2) * scores / (H100.bandwidth * H100.memory)
     assert more > least
+
+
+def test_checkpoints_of_operations_repeat_every_narrow_product() -> None:
+    """PyTorch keeps every other product in 16 bits, by its operator, which narrow ones are not."""
+
+    def again(dtype: str, **more: bool) -> float:
+        alike = replace(H100, flops=H100.flops | {"fp8": H100.flops["bfloat16"]})
+        alike = replace(alike, narrow={"fp8": alike.gemm}, bandwidth=1e18, kernel=0.0)
+        s = setting(tp=2, recompute=("ops",), dtype=dtype, apart=True, roofline=alike, **more)
+        parts = PassTable(s).of(layers_of(SMALL)[1]).backward
+        (found,) = (part.seconds for part in parts if part.name == "again")
+        return found
+
+    def products(*outputs: int) -> float:
+        layers = [Linear(256, SMALL.hidden, one) for one in outputs]
+        return forward(replace(H100, bandwidth=1e18, kernel=0.0), "bfloat16", layers)
+
+    key, wide = SMALL.hidden // 2, SMALL.ffn // 2
+    scattered = {"sequence_parallel": True}
+    assert again("bfloat16", **scattered) == pytest.approx(products(key, wide), rel=1e-4)
+    assert again("fp8", **scattered) == pytest.approx(products(key, key, key, wide, wide), rel=1e-4)

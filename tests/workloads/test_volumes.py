@@ -108,6 +108,30 @@ def test_context_parallelism_moves_keys_and_values(c: int) -> None:
     assert {task.nbytes for task in heads} == {256 // c * SMALL.hidden * 2}
 
 
+@pytest.mark.parametrize("c", [2, 4, 8])
+def test_pytorch_gathers_repeated_keys_once_and_sends_gradients_round_in_fp32(c: int) -> None:
+    shared = replace(SMALL, kv_heads=2)
+    for apart, width in ((True, shared.hidden), (False, shared.hidden // 4)):
+        s = setting(cp=c, batch=1, context="all_gather", data="fsdp2", model=shared, apart=apart)
+        kv = 2 * 256 // c * width
+        found = Counter((t.phase, t.collective, t.nbytes) for t in tasks_of(s, "cp"))
+        assert found == {
+            ("forward", "all_gather", c * kv * 2): shared.layers,
+            ("backward", "all_gather", c * kv * 2): shared.layers,
+            ("backward", "sendrecv", kv * 4): shared.layers * c,
+        }
+
+
+def test_pytorch_keeps_what_a_checkpoint_of_the_block_has_gathered() -> None:
+    s = setting(tp=4, batch=1, sequence_parallel=True, recompute=("non-reentrant",))
+
+    def gathered(**given: bool) -> int:
+        found = tasks_of(replace(s, **given), "tp")
+        return sum(t.collective == "all_gather" and t.phase == "backward" for t in found)
+
+    assert gathered(apart=False) - gathered(apart=True) == 2 * SMALL.layers
+
+
 @pytest.mark.parametrize("e", [2, 4, 8])
 def test_experts_exchange_tokens_times_top_k(e: int) -> None:
     moe = replace(SMALL, experts=8, top_k=2, expert_ffn=512)
