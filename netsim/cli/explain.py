@@ -19,8 +19,8 @@ from netsim.cell.prepare import Prepared
 from netsim.cli import parsed, with_options, wrote
 from netsim.cli.questions import ONLY_EXPECT, Given, Text, questioned
 from netsim.cli.shown import Engine
-from netsim.collectives.state import States, render_text, states
 from netsim.collectives.table import ALGORITHMS, build
+from netsim.collectives.verify import States, render_text, states
 from netsim.plots.explanation import plot_explained_step, plot_explanation
 from netsim.plots.timeline import plot_states
 from netsim.scenario.names import DTYPES

@@ -21,7 +21,7 @@ from matplotlib.patches import Patch, Rectangle
 from numpy.typing import NDArray
 
 from netsim.base.values import dataclass, grouped
-from netsim.collectives.state import Holding, State, runs
+from netsim.collectives.verify import Holding, State, runs
 from netsim.plots import style
 from netsim.plots.sizes import thinned_places
 from netsim.schedule.schedule import spelled_out

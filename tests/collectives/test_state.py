@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from netsim.collectives.state import Chunk, Holding, render_text, states
 from netsim.collectives.table import build
+from netsim.collectives.verify import Chunk, Holding, render_text, states
 from tests.collectives.collective_cases import TABLE, make
 
 RING_OF_FIVE = """\
