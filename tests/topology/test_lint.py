@@ -98,3 +98,51 @@ def test_nodes_that_nothing_reaches():
     found = {one.place: one for one in lint_topology(cut)}
     assert "all its links are dead" in found["s"].message
     assert found["b->s"].rule == "dead-link"
+
+
+def findings(more: str) -> dict[tuple[str, str], str]:
+    """Messages by rule and place."""
+    found = lint_cluster(cluster(f"machine: dgx-h100\nnodes: 2\n{more}\n"))
+    return {(one.rule, one.place): one.message for one in found}
+
+
+@pytest.mark.parametrize(
+    ("sm", "generation"),
+    [(80, 4), (86, 4), (89, 4), (90, 5), (100, 5), (120, 5)],
+)
+def test_gpus_are_held_to_the_generation_of_their_data_sheets(sm: int, generation: int) -> None:
+    """A100, A40 and L40S; H100, B200 and RTX PRO 6000."""
+    override = "overrides: [{machine: {gpu: {arch: sm_%d, pcie: {generation: %d}}}}]"
+    old = findings(override % (sm, generation - 1))
+    assert f"generation {generation - 1}, not {generation}: " in old["old-pcie", "node0.gpu7"]
+    assert "(50% less)" in old["old-pcie", "node0.gpu7"]
+    assert not [rule for rule, _ in findings(override % (sm, generation)) if rule == "old-pcie"]
+
+
+def test_a_narrow_slot_of_a_nic_counts_where_it_is_slower_than_the_nic() -> None:
+    override = "overrides: [{machine: {nics: {pcie: {generation: 5, width: %d}}}}]"
+    assert not [rule for rule, _ in findings(override % 16) if rule == "narrow-slot"]
+    narrow = findings(override % 8)["narrow-slot", "node0.nic7"]
+    assert narrow == "has 8 PCIe lanes, not 16: 25.8 GB/s of 51.61 GB/s (50% less)"
+    enough = findings("fabric: {nic: 200Gbps}\n" + override % 8)
+    assert not [rule for rule, _ in enough if rule in ("narrow-slot", "slow-slot")]
+
+
+def test_who_shares_a_nic_with_more_than_others_gets_less_of_it() -> None:
+    found = findings("nics_per_node: 3")
+    shared = [text for (rule, _), text in found.items() if rule == "asymmetric"]
+    more = "with more GPUs than others share theirs"
+    assert sorted(shared) == [  # of eight, one has nic0 for itself
+        *[f"shares nic1 {more}: 16.67 GB/s each (67% less)"] * 3,
+        *[f"shares nic2 {more}: 12.5 GB/s each (75% less)"] * 4,
+    ]
+
+
+def test_what_a_missing_rail_and_oversubscription_cost() -> None:
+    found = findings("overrides: [{node: 1, nics: [0, 1, 2, 3]}]")
+    assert [place for rule, place in found if rule == "missing-rail"] == ["node1"]
+    assert found["missing-rail", "node1"].startswith("has no nic7: its GPUs share the others, ")
+    assert "25 GB/s each (20% less)" in found["missing-rail", "node1"]
+    told = findings("fabric: {kind: leaf-spine, oversubscription: 4}")["oversubscription", "fabric"]
+    assert told.startswith("oversubscribed 4:1 between halves: ")
+    assert told.endswith(" when all send across (75% less)")
