@@ -10,7 +10,7 @@ import pytest
 
 from netsim.base.constants import TABLE, value
 from netsim.base.errors import InputError
-from netsim.measured.accuracy import compared, read_accuracy, run_index
+from netsim.measured.accuracy import compared, intervals_from, read_accuracy, run_index
 from netsim.measured.compare import Point, answer, error_of, prepared_at
 from netsim.measured.estimate import (
     Without,
@@ -22,6 +22,7 @@ from netsim.measured.estimate import (
 )
 from netsim.measured.index import Entry, dtype_of, mapped, nics_gbps, read_index
 from netsim.plots.results import MOST_CURVES
+from netsim.results import row as columns
 from netsim.results.row import Joined, band_of, joined, stored, validated
 from tests.cli.command import netsim
 
@@ -476,3 +477,21 @@ def test_a_forecast_is_made_without_figures_and_compared_with_them_later(
     )
     other = netsim(capsys, "accuracy", path, "--predicted", table)
     assert (other.code, "not a forecast" in other.err) == (2, True)
+
+
+@pytest.mark.parametrize("systems", [columns.FEWEST, 19, 39])
+def test_intervals_are_those_of_one_system_more(systems: int) -> None:
+    """Of k systems in order, k + 1 places are as likely for the next one: what lies within is what
+    the ranks leave on either side."""
+    values = [(rank / 100, f"system {rank}") for rank in range(1, systems + 1)]
+    key = (columns.TIME, ("", "", "", "small"))
+    (found,) = intervals_from({key: [*values, *values[:3]]}).values()  # one says a thing twice
+    assert found.systems == systems
+    rank = min(max((1 - columns.WITHIN) / 2 * (systems + 1), 1.0), float(systems))
+    assert -100 * log(found.high) == pytest.approx(rank)
+    assert -100 * log(found.low) == pytest.approx(systems + 1 - rank)
+    without = intervals_from({key: values}, "system 1")
+    if systems == columns.FEWEST:
+        assert not without  # too few are left
+    else:
+        assert without[key].systems == systems - 1

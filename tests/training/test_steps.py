@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from netsim.base.constants import value
-from netsim.base.errors import ScenarioError
+from netsim.base.errors import NetsimError, ScenarioError
 from netsim.engines.engine import simulate
 from netsim.program.place import place
 from netsim.scenario.cells import expand
@@ -211,3 +212,26 @@ def test_clocks_follow_the_power_beyond_what_is_drawn_idle(power: str, part: flo
     text = text.replace("gpus_per_node: 1", f"gpus_per_node: 1, overrides: [{change}]")
     found = prepare_step(expand(parse_source(text, "x.yaml"))[0]).setting.roofline
     assert found.gemm == pytest.approx(value("sm_90.gemm") * part, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("rest", "largest"),
+    [("", "optimizer"), ("batch: 64\n  micro_batch: 64\n  sequence: 8192", "activations")],
+)
+def test_what_does_not_fit_is_told_in_gigabytes_by_part(rest: str, largest: str) -> None:
+    model = "llama3-70b" if not rest else "llama3-8b"
+    text = f"cluster: {{machine: dgx-h100}}\nworkload:\n  model: {model}\n"
+    text += f"  parallelism: {{tp: 8}}\n  {rest or 'batch: 8'}\n"
+    with pytest.raises(NetsimError) as caught:
+        prepare_step(expand(parse_source(text, "x.yaml"))[0])
+    told = re.search(
+        r"needs ([\d.]+) GB \((.*)\), but has 80 GB; (\w+) take most", str(caught.value)
+    )
+    assert told is not None, str(caught.value)
+    parts = {name: float(size) for name, size in re.findall(r"(\w+) ([\d.]+)", told.group(2))}
+    assert sum(parts.values()) == pytest.approx(float(told.group(1)), abs=0.3)
+    assert max(parts, key=lambda name: parts[name]) == told.group(3) == largest
+    # 16 bytes a parameter of one eighth of the model, in mixed precision.
+    billions = {"llama3-70b": 70.6, "llama3-8b": 8.03}[model] / 8
+    assert parts["weights"] == pytest.approx(2 * billions, rel=0.05)
+    assert "allow_oom: true" in str(caught.value)
