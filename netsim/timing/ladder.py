@@ -54,8 +54,9 @@ class Limits:
     are written out.
 
     Of operations back to back the numbers `in_a_row` are tried, the first one with up to `most`
-    rows, the others with up to `repeated`, and with up to `restless` where those not run may move
-    the mean by more than `alike`; by so much what fewer loops tell of how they overlap may differ.
+    rows, the others with up to `repeated`; where those not run may move the mean by more than
+    `alike`, with up to `uneven`. By so much what fewer loops tell of how they overlap may differ,
+    unless all are up to `restless` rows.
     So `few` may tell the others. Launches of the host leave no trace in what is longer by `short`.
     From `meeting` rows on, too many for operations in a row, it is asked where channels meet.
     Up to `shown` rows are shown in full. `exact`: nothing is left out. `without` are rungs that are
@@ -77,6 +78,7 @@ class Limits:
     most: float = 30_000_000
     repeated: float = 1_000_000
     restless: float = 8_000_000
+    uneven: float = 21_000_000
     alike: float = 7.5e-3
     few: int = 6
     short: float = 0.1
@@ -100,7 +102,9 @@ def limits_of(*, exact: bool, step: bool = False) -> Limits:
     found = replace(LIMITS, folded=FOLDED_IN_STEPS) if step else LIMITS
     if not exact:
         return found
-    return replace(found.in_full, most=np.inf, repeated=np.inf, restless=np.inf, exact=True)
+    return replace(
+        found.in_full, most=np.inf, repeated=np.inf, restless=np.inf, uneven=np.inf, exact=True
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -523,8 +527,10 @@ def _as_timed(bench: Bench, asked: Asked) -> Timing:
     few = limits.few if limits.few * one.rows <= limits.restless else 0
     times = max(_numbers(one.rows, limits)[-1], few)
     ends = one.follow(launch, times)[0]
-    while _differs(ends) > limits.alike and 2 * times * one.rows <= limits.restless:
-        times = min(TIMED, 2 * times)
+    while _differs(ends) > limits.alike:
+        times = TIMED if TIMED * one.rows <= limits.uneven else 2 * times
+        if times * one.rows > limits.uneven:
+            break
         ends = one.follow(launch, times)[0]
     return _timing(bench, one, _mean(ends), AS_TIMED, _differs(ends))
 

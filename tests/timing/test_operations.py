@@ -158,7 +158,8 @@ def test_where_there_is_no_period_it_is_what_nccl_tests_prints(
     assert found.approximation == AS_TIMED
     assert found.seconds == pytest.approx(ends[-1].max() / TIMED, rel=1e-9)
     assert found.uncertainty < 1e-9
-    fewer = timed(one, size_of(one), replace(LIMITS, repeated=1, restless=6 * len(found.program)))
+    few = 6 * len(found.program)
+    fewer = timed(one, size_of(one), replace(LIMITS, repeated=1, restless=few, uneven=few))
     assert fewer.uncertainty > 0
     assert fewer.seconds == pytest.approx(found.seconds, rel=fewer.uncertainty)
 

@@ -111,7 +111,9 @@ def test_exact_limits_leave_nothing_out() -> None:
     assert limits_of(exact=False) is LIMITS
     exact = limits_of(exact=True)
     assert exact.exact
-    assert {exact.rows, exact.rings, exact.most, exact.repeated, exact.restless} == {np.inf}
+    assert {exact.rows, exact.rings, exact.most, exact.repeated, exact.restless, exact.uneven} == {
+        np.inf
+    }
     assert _numbers(10**12, exact) == [3, 8, 20]
     steps = limits_of(exact=False, step=True)
     assert replace(steps, folded=0) == LIMITS

@@ -30,7 +30,7 @@ FORCED = {
     "max_plus": replace(IN_FULL, long=0, rounds=0, without=NOT_FOLDED),
     "in_step": replace(IN_FULL, steps=0, early=1e9),
     "fewer_loops": replace(LIMITS, rows=0, part=0.5, repeated=1e5),
-    "as_timed": replace(LIMITS, repeated=1, restless=2e4),
+    "as_timed": replace(LIMITS, repeated=1, restless=2e4, uneven=2e4),
 }
 SIMPLE = "{collective: %s, algorithm: %s, protocol: Simple, sizes: [%dB], timing: %s}"
 FABRICS = ("{kind: rail-optimized}", "{kind: leaf-spine}", "{kind: single-switch}")
