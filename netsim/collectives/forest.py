@@ -228,10 +228,15 @@ def parents(n: int) -> Ints:
     return up
 
 
+def twin_names(n: int) -> list[int]:
+    """Who each rank is in the second tree: the first mirrored, or shifted by one if n is odd."""
+    return [n - 1 - rank if n % 2 == 0 else (rank + 1) % n for rank in range(n)]
+
+
 def double_tree(n: int) -> Forest:
-    """The second tree is the first one mirrored, or shifted by a rank if n is odd."""
+    """Both trees, hop by hop from their roots on."""
     hops, reached, children = list[Hop](), [0], dict[int, list[int]]()
-    rename = (np.arange(n)[::-1] if n % 2 == 0 else (np.arange(n) + 1) % n).tolist()
+    rename = twin_names(n)
     for rank, parent in enumerate(parents(n).tolist()):
         children.setdefault(parent, []).append(rank)
     for up in reached:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
+from netsim.collectives.forest import parents, twin_names
 from netsim.nccl.communicator import BALANCED_TREE, SPLIT_TREE, ChannelGraph
 from netsim.nccl.environment import NO_SETTINGS, Settings
 from netsim.nccl.facts import Facts
@@ -112,10 +113,9 @@ def seats_of(nodes: Iterable[Sequence[int]], kinds: Iterable[Hashable]) -> Seats
 
 @dataclass(frozen=True)
 class NodePlace:
-    """The place of one node in a tree: parent or -1, which child of it, and children or -1."""
+    """The place of one node in a tree: parent or -1, and children or -1."""
 
     up: int
-    child_number: int
     down: tuple[int, int]
 
 
@@ -134,36 +134,18 @@ class Tree:
 
 def double_binary_tree(n_nodes: int) -> tuple[tuple[NodePlace, ...], tuple[NodePlace, ...]]:
     """Both trees: the first is rooted at node 0, and its leaves are the odd nodes; the second is
-    the first mirrored (even) or shifted by one node (odd)."""
-    first = tuple(_place(node, n_nodes) for node in range(n_nodes))
-    return first, tuple(_twin(node, n_nodes, first) for node in range(n_nodes))
-
-
-def _place(node: int, n_nodes: int) -> NodePlace:
-    bit = node & -node if node else 1 << (n_nodes - 1).bit_length()
-    if node == 0:
-        return NodePlace(-1, -1, (-1, bit >> 1 if n_nodes > 1 else -1))
-    up = (node ^ bit) | (bit << 1)
-    if up >= n_nodes:
-        up = node ^ bit
-    if bit == 1:
-        return NodePlace(up, int(node > up), (-1, -1))
-    reach = bit >> 1
-    while reach and node + reach >= n_nodes:
-        reach >>= 1
-    return NodePlace(up, int(node > up), (node - (bit >> 1), node + reach if reach else -1))
-
-
-def _twin(node: int, n_nodes: int, first: tuple[NodePlace, ...]) -> NodePlace:
-    even = n_nodes % 2 == 0
-    place = first[n_nodes - 1 - node if even else (node - 1) % n_nodes]
-
-    def back(other: int) -> int:
-        if other < 0:
-            return -1
-        return n_nodes - 1 - other if even else (other + 1) % n_nodes
-
-    return NodePlace(back(place.up), place.child_number, (back(place.down[0]), back(place.down[1])))
+    the first under other names. The first child of a node is the one before it."""
+    up: list[int] = parents(n_nodes).tolist()
+    down = [[-1, -1] for _ in up]
+    for node, parent in enumerate(up[1:], 1):
+        down[parent][node > parent] = node
+    first = tuple(NodePlace(one, (low, high)) for one, (low, high) in zip(up, down, strict=True))
+    name = [*twin_names(n_nodes), -1]
+    twins = {
+        name[node]: NodePlace(name[one.up], (name[one.down[0]], name[one.down[1]]))
+        for node, one in enumerate(first)
+    }
+    return first, tuple(twins[node] for node in range(n_nodes))
 
 
 def children_of(places: Sequence[NodePlace]) -> Ints:

@@ -110,13 +110,13 @@ def test_double_trees_of_4_and_8_nodes():
 
 
 @pytest.mark.parametrize("nodes", range(1, 130))
-def test_trees_are_trees_and_children_know_their_number(nodes):
+def test_trees_are_trees_and_children_know_their_parent(nodes):
     for tree in double_binary_tree(nodes):
         assert sum(place.up < 0 for place in tree) == 1
         for node, place in enumerate(tree):
-            for number, child in enumerate(place.down):
+            for child in place.down:
                 if child >= 0:
-                    assert (tree[child].up, tree[child].child_number) == (node, number)
+                    assert tree[child].up == node
         seen = [next(node for node, place in enumerate(tree) if place.up < 0)]
         for node in seen:
             seen += [child for child in tree[node].down if child >= 0]
