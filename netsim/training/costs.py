@@ -16,9 +16,10 @@ from netsim.base.values import dataclass, grouped
 from netsim.collectives.collective import Collective, collective_of
 from netsim.collectives.table import ALGORITHMS
 from netsim.explain.what_if import link_kinds
-from netsim.nccl.choice import nccl_plan, operations, planned, with_blocks
+from netsim.nccl.choice import nccl_plan, with_blocks
 from netsim.nccl.constants import nccl_launch
 from netsim.nccl.job import Job, Wishes, job_of
+from netsim.nccl.schedules.plan import Plan
 from netsim.program.place import place
 from netsim.program.program import Program
 from netsim.scenario.names import DTYPES
@@ -271,7 +272,7 @@ class Costs:
             plan = nccl_plan(job, collective, task.dtype, registered=self.registered)
             topology = with_blocks(topology, job.mechanism)
             call = replace(call, topology=topology, plans=(plan,))
-            told, late, sms = self._chosen(job, collective, task.dtype)
+            told, late, sms = self._chosen(job, plan)
         else:  # on a graph, of which NCCL knows nothing
             told, late, sms = {"algorithm": next(iter(ALGORITHMS[collective.name]))}, 0.0, 0.0
             call = replace(call, algorithm=told["algorithm"])
@@ -288,21 +289,13 @@ class Costs:
         made = replace(made, **told, approximation=timed.approximation, loads=loads)
         return made, frozenset(link_kinds(program)[program.paths.link].tolist())
 
-    def _chosen(
-        self, job: Job, collective: Collective, dtype: str
-    ) -> tuple[dict[str, Any], float, float]:
+    def _chosen(self, job: Job, plan: Plan) -> tuple[dict[str, Any], float, float]:
         """What NCCL chooses, as a form tells it; its launch; the part of the SMs that it holds."""
-        chosen = planned(job, collective, dtype)
-        launch = nccl_launch(
-            self.launch,
-            job.comm.version,
-            begin=chosen.start(job.mechanism, job.comm.n_nodes),
-            channels=chosen.n_channels,
-            sends_and_receives=operations(collective),
-        )
-        told = {one: getattr(chosen, one) for one in ("algorithm", "protocol")}
-        sms = chosen.n_channels / self.cluster.machine_of(0).gpu.sms if self.holds_sms else 0.0
-        return {**told, "channels": chosen.n_channels}, launch.kernel, sms
+        begin = plan.start(job.mechanism, job.comm.n_nodes)
+        late = nccl_launch(self.launch, job.comm.version, begin=begin).kernel
+        told = {"algorithm": plan.algorithm, "protocol": plan.protocol, "channels": plan.n_channels}
+        sms = plan.n_channels / self.cluster.machine_of(0).gpu.sms if self.holds_sms else 0.0
+        return told, late, sms
 
 
 def _loads(program: Program, seconds: float, scale: float) -> tuple[tuple[str, float], ...]:
