@@ -6,7 +6,7 @@ import csv
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, astuple, field, replace
 from functools import lru_cache
@@ -333,16 +333,8 @@ def leave_out(
     """The same with every run simulated once more without its own system: every constant that was
     fitted to that is estimated from the other systems of the corpus, but for those that are `off`.
     """
-    asked = {entry.system for entry in entries}
-    by_id = {entry.id: entry for entry in corpus}
-    constants = [
-        one for one in TABLE.values()
-        if one.fitted and any(id in by_id and by_id[id].system in asked for id in one.fitted.runs)
-    ]  # fmt: skip
-    shown = _what_runs_show(constants, corpus, jobs, journal or Journal())
-    every = (one for each in constants for one in without_each(each, corpus, shown[each.id]))
-    gone = {one.constant for one in off}
-    told = [one for one in every if one.system in asked and one.constant not in gone]
+    asked, gone = {entry.system for entry in entries}, {one.constant for one in off}
+    told = [one for one in _withouts(asked, corpus, jobs, journal) if one.constant not in gone]
     changed = {
         entry.id: figures_without(entry, [*mine, *off])
         for entry in entries
@@ -365,23 +357,14 @@ def steps_left_out(
     done: Callable[[int, int], None],
 ) -> Steps:  # fmt: skip
     """Steps simulated, and once more without what their own group says of constants."""
-    groups, members = {}, []
+    members = list[Entry]()
     for entry in corpus:
         with suppress(NetsimError):
-            groups[entry.id] = published(entry).group
-            members.append(replace(entry, values={**entry.values, "system": groups[entry.id]}))
+            group = published(entry).group
+            members.append(replace(entry, values={**entry.values, "system": group}))
+    groups = {one.id: one.system for one in members}
     asked = {groups[entry.id] for entry in entries if entry.id in groups}
-    constants = [one for one in TABLE.values() if one.fitted and any(
-        groups.get(run) in asked for run in one.fitted.runs)]  # fmt: skip
-    pairs = [(one, run) for one in constants for run in looked_at(one, members)]
-    shown: dict[str, dict[str, Floats]] = {one.id: {} for one in constants}
-    workers = Processes(jobs or os.cpu_count() or 1, _shown)
-    tasks = (((one, run), f"{one.id} of {run.id}", 0, 1) for one, run in pairs)
-    with workers, closing(workers.results(tasks)) as results:
-        for (one, run), some in results:
-            shown[one.id][run.id] = some
-    every = (it for one in constants for it in without_each(one, members, shown[one.id]))
-    told = sorted((it for it in every if it.system in asked), key=attrgetter("system", "constant"))
+    told = sorted(_withouts(asked, members, jobs), key=attrgetter("system", "constant"))
     values: dict[str, dict[str, float]] = {}
     for id, group in groups.items():
         mine = (it for it in told if it.system == group and it.ratio != 1)
@@ -407,13 +390,31 @@ def figures_off(entries: Sequence[Entry], off: Sequence[Without]) -> dict[str, M
     return {id: figures for id, figures in found.items() if figures}
 
 
+def _withouts(
+    asked: Collection[str], corpus: Sequence[Entry], jobs: int | None,
+    journal: "Journal | None" = None,
+) -> list[Without]:  # fmt: skip
+    """The constants that were fitted to the systems asked, without what each of these says."""
+    system = {one.id: one.system for one in corpus}
+    constants = [
+        one for one in TABLE.values()
+        if one.fitted and any(system.get(run) in asked for run in one.fitted.runs)
+    ]  # fmt: skip
+    shown = _what_runs_show(constants, corpus, jobs, journal)
+    every = (one for each in constants for one in without_each(each, corpus, shown[each.id]))
+    return [one for one in every if one.system in asked]
+
+
 def _what_runs_show(
-    constants: Sequence[Constant], corpus: Sequence[Entry], jobs: int | None, journal: "Journal"
-) -> Mapping[str, dict[str, Floats]]:
+    constants: Sequence[Constant], corpus: Sequence[Entry], jobs: int | None,
+    journal: "Journal | None",
+) -> Mapping[str, dict[str, Floats]]:  # fmt: skip
     """What each run that is looked at says of each constant, whichever system is left out later."""
     asked = {(one.id, run.id): (one, run) for one in constants for run in looked_at(one, corpus)}
-    keys = {pair: key_of(Part(run, run.rows()), one) for pair, (one, run) in asked.items()}
-    told = {pair: journal.shown[key] for pair, key in keys.items() if key in journal.shown}
+    keys, told = dict[tuple[str, str], str](), dict[tuple[str, str], Floats]()
+    if journal is not None:
+        keys = {pair: key_of(Part(run, run.rows()), one) for pair, (one, run) in asked.items()}
+        told = {pair: journal.shown[key] for pair, key in keys.items() if key in journal.shown}
     order = sorted(set(asked) - set(told), key=lambda pair: -_ranks(asked[pair][1]))
     workers = Processes(jobs or os.cpu_count() or 1, _shown)
     tasks = ((asked[pair], " of ".join(pair), 0, 1) for pair in order)
@@ -421,7 +422,8 @@ def _what_runs_show(
         for (one, run), some in results:
             if not isinstance(some, LostError):
                 told[one.id, run.id] = some
-                journal.keep(keys[one.id, run.id], shown=some.tolist())
+                if journal is not None:
+                    journal.keep(keys[one.id, run.id], shown=some.tolist())
     return {
         one.id: {run: some for (id, run), some in told.items() if id == one.id} for one in constants
     }

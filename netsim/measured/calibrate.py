@@ -18,10 +18,10 @@ from netsim.base.startup import STAGE, at
 from netsim.base.values import dataclass
 from netsim.cell.prepare import Prepared
 from netsim.measured import compare
+from netsim.measured.index import with_figures
 from netsim.measured.logs import LogRun, Measured
 from netsim.nccl.constants import HOST, KERNEL, constant, names_of
 from netsim.topology.machine import TRANSPORTS, USABLE, Figure, Machine, kind_of, written
-from netsim.yamlio.models import override
 from netsim.yamlio.read import Source
 
 # Factors within which a parameter may lie: of rates, of latencies, of messages (where a plugin
@@ -143,8 +143,9 @@ class MeasuredCells:
             figures: dict[str, float] = {}
             for parameter, value in zip(self.parameters, x.tolist(), strict=True):
                 figures |= parameter.figures(value) if value else {}
-            made = {name: {"value": written(name, value)} for name, value in figures.items()}
-            cells = [compare.prepared_for(changed(one.source, made), one.run) for one in self.sets]
+            sources = (with_figures(one.source, figures) for one in self.sets)
+            runs = (one.run for one in self.sets)
+            cells = list(map(compare.prepared_for, sources, runs))
             self.last = (x.tobytes(), cells)
         return self.last[1]
 
@@ -284,20 +285,6 @@ class Ratios:
                 )
             )  # fmt: skip
         return compare.by_band(found)
-
-
-def changed(source: Source, figures: dict[str, dict[str, str]]) -> Source:
-    """The scenario with a calibration of all its hosts, over what they have."""
-    if not figures:
-        return source
-    cluster = source.data["cluster"]
-    before = list(cluster.get("overrides") or [])
-    return override(
-        source,
-        "cluster.overrides",
-        [*before, {"machine": {"calibration": figures}}],
-        "the calibration",
-    )
 
 
 # Residuals as straight lines of parameters: the best ones, what they forecast, how sure they are.

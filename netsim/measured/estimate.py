@@ -54,17 +54,6 @@ class Estimate:
         return self.value / self.constant.value
 
 
-def estimated(constant: Constant, entries: Sequence[Entry]) -> Estimate:
-    """The estimate of a constant by its own estimator, from those of its runs that are given."""
-    fitted = constant.fitted
-    if fitted is None:
-        raise InputError(f"{constant.id} is given by a source and not fitted")
-    found = [entry for entry in entries if entry.id in fitted.runs]
-    if not found:
-        raise InputError(f"{constant.id}: none of its runs is given: {', '.join(fitted.runs)}")
-    return estimate_of(constant, [shown_by(constant, entry) for entry in found])
-
-
 def shown_by(constant: Constant, entry: Entry) -> Floats:
     """What one run says of a constant, by its estimator: log ratios of points (rows) at the values
     that are tried, or values of its own."""

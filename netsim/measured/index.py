@@ -219,8 +219,7 @@ class Mapped:
         work = {**self.data["workload"], "sizes": sizes, "dtype": dtype}
         if root > 0:
             work["root"] = root
-        source = Source(name, {**self.data, "workload": work})
-        return with_figures(source, self.figures) if self.figures else source
+        return with_figures(Source(name, {**self.data, "workload": work}), self.figures)
 
     def without(self, variables: tuple[str, ...], why: str) -> "Mapped | None":
         """The same without some variables; None where none of them is set."""
@@ -236,6 +235,8 @@ class Mapped:
 
 def with_figures(source: Source, figures: Mapping[str, float]) -> Source:
     """The scenario with some figures of all its hosts replaced, those of wires as latencies."""
+    if not figures:
+        return source
     machine: dict[str, dict[str, object]] = {}
     for name, value in figures.items():
         part, _, field = name.partition(".")
@@ -244,7 +245,7 @@ def with_figures(source: Source, figures: Mapping[str, float]) -> Source:
         else:
             machine.setdefault("calibration", {})[name] = {"value": written(name, value)}
     before = list(source.data["cluster"].get("overrides") or [])
-    return override(source, "cluster.overrides", [*before, {"machine": machine}], "an estimate")
+    return override(source, "cluster.overrides", [*before, {"machine": machine}], "other figures")
 
 
 def mapped(entry: Entry) -> Mapped:

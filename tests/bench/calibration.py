@@ -16,11 +16,12 @@ import numpy as np
 
 from netsim.base.errors import NetsimError
 from netsim.measured.accuracy import chosen
-from netsim.measured.calibrate import HUGE, calibrate, changed
+from netsim.measured.calibrate import HUGE, calibrate
 from netsim.measured.compare import Compared, few, prepared_for, rows_of
-from netsim.measured.index import Entry, dtype_of, mapped, read_index
+from netsim.measured.index import Entry, dtype_of, mapped, read_index, with_figures
 from netsim.measured.logs import LogRun, Measured
 from netsim.results.row import BANDS, band_of
+from netsim.topology.machine import value_of
 
 INDEX = Path("scenarios/measured/index.yaml")
 MOST_HELD = 12  # points of a run at which the error is told
@@ -45,16 +46,14 @@ def forecasts(entry: Entry, points: int, jobs: int | None) -> list[Forecast]:
     sizes = [row.size_bytes for row in rows]
     source = mapped(entry).source(entry.id, sizes, dtype_of(first.dtype), first.root)
     found = calibrate([(source, replace(run, rows=fitted))], jobs)
-    figures = {
-        name: {"value": one.value, "stamp": one.stamp} for name, one in found.figures.items()
-    }
+    figures = {name: value_of(name, one) for name, one in found.figures.items()}
     others = replace(run, rows=held)
     errors = [
         [
             abs(point.log_ratio)
             for point in Compared(others, tuple(rows_of(prepared_for(one, others), others))).points
         ]
-        for one in (source, changed(source, figures))
+        for one in (source, with_figures(source, figures))
     ]
     return [
         Forecast(entry.id, row.size_bytes, *both) for row, *both in zip(held, *errors, strict=True)

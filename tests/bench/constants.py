@@ -7,11 +7,24 @@ what is far off, or has no points left, is worth a look when constants are fitte
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from netsim.base.constants import TABLE
-from netsim.measured.estimate import estimated
-from netsim.measured.index import read_index
+from netsim.base.constants import TABLE, Constant
+from netsim.base.errors import InputError
+from netsim.measured.estimate import Estimate, estimate_of, shown_by
+from netsim.measured.index import Entry, read_index
+
+
+def estimated(constant: Constant, entries: Sequence[Entry]) -> Estimate:
+    """The estimate of a constant by its own estimator, from those of its runs that are given."""
+    fitted = constant.fitted
+    if fitted is None:
+        raise InputError(f"{constant.id} is given by a source and not fitted")
+    found = [entry for entry in entries if entry.id in fitted.runs]
+    if not found:
+        raise InputError(f"{constant.id}: none of its runs is given: {', '.join(fitted.runs)}")
+    return estimate_of(constant, [shown_by(constant, entry) for entry in found])
 
 
 def main(ids: list[str]) -> None:

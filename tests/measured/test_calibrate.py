@@ -16,11 +16,11 @@ from netsim.measured.calibrate import (
     Ratios,
     Set,
     calibrate,
-    changed,
     fit,
     parameters_of,
 )
 from netsim.measured.compare import ALL, Compared, prepared_for, rows_of
+from netsim.measured.index import with_figures
 from netsim.measured.logs import read_log
 from netsim.nccl.constants import calibrated, mechanism_of, names_of
 from netsim.topology.load import load_machine
@@ -72,12 +72,9 @@ def test_six_points_of_a_real_run_lower_the_error_at_its_others() -> None:
     launch = Given(launch="single_process")
     source, _ = question_of(Question(PAIR, None, launch), six)
     found = calibrate([(source, six)])
-    figures = {
-        name: {"value": figure.value, "stamp": figure.stamp}
-        for name, figure in found.figures.items()
-    }
+    figures = {name: value_of(name, figure) for name, figure in found.figures.items()}
     errors = [
-        Compared(others, tuple(rows_of(prepared_for(changed(source, some), others), others)))
+        Compared(others, tuple(rows_of(prepared_for(with_figures(source, some), others), others)))
         .bands[ALL]
         .median
         for some in ({}, figures)

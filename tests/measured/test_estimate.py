@@ -12,9 +12,10 @@ from netsim.base.errors import InputError
 from netsim.cell.answer import checked_cells
 from netsim.cell.prepare import prepare
 from netsim.cell.simulate import simulate_one
-from netsim.measured.estimate import best_of, estimated, tried_values, with_figures
+from netsim.measured.estimate import best_of, tried_values, with_figures
 from netsim.measured.index import read_index
 from netsim.yamlio.read import Source
+from tests.bench.constants import estimated
 
 ENTRIES = read_index(Path("scenarios/measured/index.yaml"))
 KIB = 1024
@@ -67,7 +68,7 @@ def test_the_best_value_leaves_least_of_most_points() -> None:
 def seconds(cluster: dict, collective: str, size: int, figures: dict, **more: object) -> float:
     work = {"collective": collective, "sizes": [size]}
     source = Source("one", {"cluster": cluster, "workload": work, **more})
-    changed = with_figures(source, figures) if figures else source
+    changed = with_figures(source, figures)
     return simulate_one(prepare(checked_cells(changed)[0]), size).seconds
 
 
