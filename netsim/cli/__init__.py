@@ -23,31 +23,14 @@ from netsim.base.units import UnitError
 
 T = TypeVar("T")
 
-# What verbs take, by parameter: flags (an argument has none), the least number, words of the help.
-# A row of a verb, or of a group of them, counts before one that is of all.
-OPTIONS = Path(__file__).with_name("options.csv")
+
+def _table(name: str) -> list[dict[str, str]]:
+    text = Path(__file__).with_name(name).read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
 
 # Verb: its function, or those of its own verbs; what it does.
-VERBS = {
-    "run": ("netsim.cli.run.command", "Simulate all cells of a scenario."),
-    "expect": ("netsim.cli.expect.command",
-               "Print the table that nccl-tests would print, and why."),
-    "compare": ("netsim.cli.compare.command", "Hold measured logs against the prediction."),
-    "diff": ("netsim.cli.diff.command", "Show by size which of two is faster, and why."),
-    "calibrate": ("netsim.cli.calibrate.command",
-                  "Fit a few physical parameters to logs of a system."),
-    "accuracy": ("netsim.cli.accuracy.command",
-                 "Hold the simulator against an index of measured runs."),
-    "explain": ("netsim.cli.explain.command", "Show where the time goes and what would change it."),
-    "merge": ("netsim.cli.files.merge", "Put together the results of the parts of a sweep."),
-    "topo": ("netsim.cli.topo.VERBS", "List and show machines and topologies."),
-    "check": ("netsim.cli.files.check", "Validate scenarios and topologies without running them."),
-    "schema": ("netsim.cli.files.schema", "Print the JSON Schema of scenario or topology files."),
-    "plot": ("netsim.cli.report.plot", "Redraw plots from results alone."),
-    "report": ("netsim.cli.report.report", "Write one HTML file of a folder of results."),
-    "optimize": ("netsim.cli.optimize.command", "Search the choices of a scenario for the best."),
-    "doctor": ("netsim.cli.files.doctor", "Show versions, extras and folders."),
-}  # fmt: skip
+VERBS = {row["verb"]: (row["home"], row["help"]) for row in _table("verbs.csv")}
 
 INTERRUPTED = 130
 GARBAGE = 50_000  # objects from which it is looked for: what a small run makes is not worth it
@@ -137,10 +120,10 @@ def guarded(function: Callable[..., Any], verb: str) -> Callable[..., Any]:
 
 
 def _options_of(verb: str) -> dict[str, Any]:
-    """The options and arguments that a verb may have, by parameter."""
+    """The options and arguments that a verb may have, by parameter: of `options.csv`, whose rows of
+    a verb, or of a group of them, count before those of all."""
     found: dict[str, Any] = {}
-    with OPTIONS.open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if verb.startswith(row["verb"])]
+    rows = [row for row in _table("options.csv") if verb.startswith(row["verb"])]
     for row in sorted(rows, key=lambda row: len(row["verb"])):
         told: dict[str, Any] = {"help": row["help"], "metavar": row["metavar"] or None}
         if row["least"]:

@@ -4,8 +4,10 @@ import csv
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from inspect import signature
+from pathlib import Path
 
-from netsim.cli import OPTIONS, VERBS
+import netsim.cli
+from netsim.cli import VERBS
 
 
 def verbs() -> Iterator[tuple[str, Callable[..., None]]]:
@@ -18,7 +20,8 @@ def verbs() -> Iterator[tuple[str, Callable[..., None]]]:
 
 def test_every_parameter_has_a_row_and_every_row_a_parameter() -> None:
     taken = {(verb, name) for verb, function in verbs() for name in signature(function).parameters}
-    with OPTIONS.open(encoding="utf-8", newline="") as file:
+    table = Path(netsim.cli.__file__).with_name("options.csv")
+    with table.open(encoding="utf-8", newline="") as file:
         rows = {(row["verb"], row["parameter"]): row for row in csv.DictReader(file)}
     meant = {(verb, name): {(group, own) for group, own in rows
                             if own == name and verb.startswith(group)}

@@ -226,8 +226,6 @@ EDITS = (
     Edit("Options", r"(?<=it was written.\"\"\"\n\n)",
          '    mood: str = ""\n'),
     Edit("command", r'(    """Simulate all cells of .*"""\n)', r"\1    typer.echo(given.mood)\n"),
-    Edit("VERBS", '"doctor":',
-         '"mine": ("netsim.cli.mine.command", "Made for a test."), "doctor":'),
 )  # fmt: skip
 
 # And in tables of data: what is added at the end.
@@ -235,6 +233,7 @@ DATA = {
     "base/constants.csv": "mine.hop,1,us,mine,made for a test,,,,,,\n"
     "mine.usable,0.4,1,mine,made for a test,,,,,,\n",
     "cli/options.csv": "run,mood,--mood,,,Made for a test.\n",
+    "cli/verbs.csv": "mine,netsim.cli.mine.command,Made for a test.\n",
     "nccl/facts.toml": '\n["2.31"]\nalgorithms = ["Tree", "Ring"]\n',
     "nccl/variables.csv": "NCCL_MINE,channels,max_channels,whole 1 64,most channels,\n",
     "workloads/models.toml": "\n[mine]\nlayers = 2\nhidden = 256\nheads = 4\nkv_heads = 4\n"
