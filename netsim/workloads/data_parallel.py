@@ -95,9 +95,11 @@ def buckets_of(
 @dataclass
 class Alone:
     """No data parallelism at all, and what every kind of it has: moments at which it may act.
-    `layer` is the number of a layer in the stage; `last`: this is the last micro-batch."""
+    `layer` is the number of a layer in the stage; `last`: this is the last micro-batch; `reduced`
+    are the exchanges of gradients, for which the optimizer waits."""
 
     replica: Replica
+    reduced: list[int] = field(default_factory=list)
 
     def quiet(self, kind: str, micro_batch: int, *, last: bool) -> bool:
         """Whether a pass (F or B) has nothing of data parallelism beside it."""
@@ -127,7 +129,7 @@ class Alone:
 
     def finish(self) -> Deps:
         """After all backward passes: what the optimizer waits for."""
-        return ()
+        return tuple(self.reduced)
 
     def shard(self) -> int:
         """By how much the optimizer's work is divided."""
@@ -151,7 +153,6 @@ class Zero(Alone):
     gradients are scattered during backward; `forward_prefetch` hides the gathers in the next
     forward pass, layer by layer."""
 
-    scattered: list[int] = field(default_factory=list)
     gathered: dict[int, Deps] = field(default_factory=dict)
 
     @cached_property
@@ -199,7 +200,7 @@ class Zero(Alone):
             end = self.replica.tape.last_of(self.replica.stage.ranks)
             for bucket in self.buckets:
                 self._scatter(bucket, end)
-        return tuple(self.scattered)
+        return super().finish()
 
     def shard(self) -> int:
         """Every rank of a group updates its part."""
@@ -213,7 +214,7 @@ class Zero(Alone):
 
     def _scatter(self, bucket: Bucket, after: Deps) -> None:
         nbytes = bucket.count * self.replica.setting.gradient_element
-        self.scattered += self.replica.exchange(
+        self.reduced += self.replica.exchange(
             f"gradients {bucket.number}", "reduce_scatter", nbytes, after, expert=bucket.expert
         )
 
@@ -246,7 +247,6 @@ class Fsdp(Alone):
     gathered: dict[int, Deps] = field(default_factory=dict)
     freed: list[int] = field(default_factory=list)
     given_up: dict[int, int] = field(default_factory=dict)
-    scattered: list[int] = field(default_factory=list)
     copied: dict[int, int] = field(default_factory=dict)
 
     def quiet(self, kind: str, micro_batch: int, *, last: bool) -> bool:
@@ -292,10 +292,6 @@ class Fsdp(Alone):
             self._prefetch(layer)
         if last or not s.no_sync:
             self._scatter(unit, done)
-
-    def finish(self) -> Deps:
-        """The optimizer waits for all gradients."""
-        return tuple(self.scattered)
 
     def shard(self) -> int:
         """Every rank updates what it holds."""
@@ -368,7 +364,7 @@ class Fsdp(Alone):
                     "gradients across", "all_reduce", part, found or after,
                     expert=expert, groups=self._outer(expert), stream=ACROSS,
                 )  # fmt: skip
-                self.scattered += (*found, *outer)
+                self.reduced += (*found, *outer)
 
     def _name(self, unit: int) -> str:
         return OUTERMOST if unit in self.root else self.replica.layers[unit].name
@@ -494,12 +490,11 @@ WAYS = 2  # a copy reads and writes
 @dataclass
 class Ddp(Alone):
     """All-reduces of buckets; `delayed`: those of the step before, while this one computes. What
-    is not yet reduced: elements of gradients (`filled`), of experts and others; `reduced`: which of
-    both the buckets of this pass are of; `kernels`: those of this layer whose gradients are."""
+    is not yet reduced: elements of gradients (`filled`), of experts and others; `buckets`: which of
+    both those of this pass are of; `kernels`: those of this layer whose gradients are."""
 
-    done: list[int] = field(default_factory=list)
     filled: dict[bool, list[int]] = field(default_factory=lambda: {False: [], True: []})
-    reduced: list[bool] = field(default_factory=list)
+    buckets: list[bool] = field(default_factory=list)
     kernels: tuple[str, ...] = ()
 
     @property
@@ -510,7 +505,7 @@ class Ddp(Alone):
 
     def before_forward(self, layer: int) -> Deps:
         """With delayed gradients, those of the step before travel from its beginning on."""
-        if self.replica.setting.delayed and layer == 0 and not self.done:
+        if self.replica.setting.delayed and layer == 0 and not self.reduced:
             self._all(())
         return ()
 
@@ -531,7 +526,7 @@ class Ddp(Alone):
         """What was not reduced on the way is reduced now."""
         if not self.replica.setting.delayed and not self.within:
             self._all(self.replica.tape.last_of(self.replica.stage.ranks))
-        return tuple(self.done)
+        return super().finish()
 
     def _all(self, after: Deps) -> None:
         for layer in reversed(range(len(self.replica.layers))):
@@ -545,21 +540,21 @@ class Ddp(Alone):
         for name, count, expert in reversed(s.held(self.replica.layers[layer])):
             if name.startswith(stem) and not name.startswith(self.kernels):
                 self.filled[expert].append(count)
-                limit = cap if expert in self.reduced else first
+                limit = cap if expert in self.buckets else first
                 if sum(self.filled[expert]) * s.gradient_element >= limit:
                     self._reduce(after, expert=expert)
         if layer == 0 and not stem:
             for expert in (one for one, counts in self.filled.items() if counts):
                 self._reduce(after, expert=expert)
-            self.reduced.clear()
+            self.buckets.clear()
 
     def _reduce(self, after: Deps, *, expert: bool) -> None:
         replica, s, counts = self.replica, self.replica.setting, self.filled[expert]
-        bucket = Bucket(len(self.reduced), sum(counts), expert, layer=0)
+        bucket = Bucket(len(self.buckets), sum(counts), expert, layer=0)
         name = "gradients" if s.data == "allreduce" else f"bucket {bucket.number}"
         moved = float(WAYS * bucket.count * s.gradient_element)
         seconds = s.roofline.stream_seconds(moved, len(counts))  # gradients are copied one by one
-        self.reduced.append(expert)
+        self.buckets.append(expert)
         self.filled[expert] = []
         ranks, copied = replica.stage.ranks, self.within and replica.groups[expert].shape[1] > 1
         if copied:
@@ -567,4 +562,4 @@ class Ddp(Alone):
         made = REDUCED[s.compression](replica, bucket, name, after)
         if copied:
             replica.tape.later("copy out", ranks, seconds, made)
-        self.done += made
+        self.reduced += made

@@ -278,16 +278,7 @@ def _words(name: str) -> list[str]:
 
 UNKNOWN_RATE = 1.25e9  # a port without speed, as NCCL takes it
 CPU_CLASS = "0x068001"  # what NVLinks to a CPU lead to (POWER9)
-PORTS: dict[str, TransportName] = {  # the network that ports of a name belong to
-    "efa": "efa",
-    "rdmap": "efa",
-    "hsn": "slingshot",
-    "cxi": "slingshot",
-    "eth": "tcp",
-    "en": "tcp",
-    "ib": "infiniband",
-    "mlx": "infiniband",
-}
+PORTS: Mapping[str, TransportName] = _TOLD["ports"]
 
 
 def machine_of(
