@@ -109,7 +109,6 @@ class _Devices:
         return self._of(element, self.ports, "NICs")
 
     def _of(self, element: Element, numbers: Mapping[int, int], what: str) -> int:
-        text(element, "dev")
         number = int(xml.hexadecimal(element, "dev"), 16)
         if number not in numbers:
             there = ", ".join(written(one) for one in sorted(numbers)) or "none"
@@ -131,7 +130,7 @@ def _read_graph(element: Element, number: int, devices: _Devices, facts: Facts) 
         pattern=pattern, n_channels=count, bw_intra=_speed(element, "speedintra"),
         bw_inter=_speed(element, "speedinter"), type_intra=_path_type(element, "typeintra", facts),
         type_inter=_path_type(element, "typeinter", facts),
-        same_channels=xml.flag(element, "samechannels", default=False),
+        same_channels=xml.flag(element, "samechannels"),
         cross_nic=integer(element, "crossnic", 0, most=2),
         latency_inter=xml.real(element, "latencyinter", 0.0),
         channels=tuple(_read_channel(child, number, devices) for child in element.children),

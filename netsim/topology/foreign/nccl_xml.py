@@ -6,11 +6,11 @@ elements. Knows XML only; what the elements mean is read elsewhere."""
 import math
 import re
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import field, replace
-from functools import partial
+from dataclasses import MISSING, field, fields, replace
+from functools import cache, partial
 from importlib import import_module
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from netsim.base.errors import ScenarioError, nearest, shown
 from netsim.base.values import dataclass
@@ -172,9 +172,9 @@ def integer(
     return number
 
 
-def optional_integer(element: Element, name: str) -> int | None:
-    """The attribute as a whole number, or nothing where it is missing."""
-    return integer(element, name) if name in element.attributes else None
+def optional_integer(element: Element, name: str, default: int | None = None) -> int | None:
+    """The attribute as a whole number, or the default where it is missing."""
+    return integer(element, name) if name in element.attributes else default
 
 
 def real(element: Element, name: str, default: float) -> float:
@@ -191,26 +191,61 @@ def real(element: Element, name: str, default: float) -> float:
     return number
 
 
-def flag(element: Element, name: str, *, default: bool) -> bool:
+def flag(element: Element, name: str, default: int = 0) -> bool:
     """The attribute as 0 or 1."""
     return bool(integer(element, name, int(default), most=1))
 
 
 def matching(
-    element: Element, name: str, pattern: re.Pattern[str], expected: str, default: str | None = None
+    element: Element, name: str, default: str | None = None, *, like: re.Pattern[str], expected: str
 ) -> str:
     """The attribute as text of the shape that `expected` describes."""
     written = text(element, name, default)
-    if written != default and not pattern.fullmatch(written):
+    if written != default and not like.fullmatch(written):
         raise element.error(f"expected {expected}, got {shown(written)}", name)
     return written
 
 
-hexadecimal = partial(matching, pattern=HEXADECIMAL, expected="a hexadecimal number", default="")
+hexadecimal = partial(matching, like=HEXADECIMAL, expected="a hexadecimal number")
+BUS_ID = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2,4}:[0-9a-fA-F]{2}\.[0-9a-fA-F]", re.ASCII)
+TARGET = re.compile(
+    r"[0-9a-fA-F]{1,8}:[0-9a-fA-F]{1,4}:[0-9a-fA-F]{1,2}(?:\.[0-9a-fA-F])?", re.ASCII
+)
+SPEED = re.compile(r"(?:\d{1,3}(?:\.\d{1,2})? GT/s(?: PCIe)?|Unknown(?: speed)?)?", re.ASCII)
+ARCHITECTURES = ("x86_64", "arm64", "ppc64")
 
 
-# The elements of NCCL's topology XML as frozen values, attribute by attribute.
+def _architecture(element: Element, name: str, default: str) -> str:
+    arch = text(element, name, default)
+    if arch not in ARCHITECTURES:
+        expected = f"expected one of {', '.join(ARCHITECTURES)}"
+        raise element.error(f"{expected}, got {shown(arch)}", name)
+    return arch
+
+
+def _gcn(element: Element, name: str, default: str) -> str:
+    """The architecture of an AMD GPU; older RCCL writes 942 for gfx942."""
+    written = text(element, name, default).split(":")[0]
+    return f"gfx{written}" if written.isalnum() and written[:1].isdigit() else written
+
+
+def _rank(element: Element, name: str, default: None) -> int | None:
+    rank = integer(element, name, -1, least=-1)
+    return default if rank == -1 else rank
+
+
+# The elements of NCCL's topology XML as frozen values: of a field, how its attribute is read (with
+# its default, where it may be missing), or the elements that it holds.
 # Units are the file's own: link speeds as text, NIC speeds in Mb/s, latencies in µs, C2C in MB/s.
+
+Text = Annotated[str, text]
+Id = Annotated[str, hexadecimal]
+Count = Annotated[int, integer]
+Flag = Annotated[bool, flag]
+Optional = Annotated[int | None, optional_integer]
+Several = Annotated[int, partial(integer, least=1, most=1024)]
+Speed = Annotated[str, partial(matching, like=SPEED, expected="a speed such as '16.0 GT/s PCIe'")]
+Bus = Annotated[str, partial(matching, like=BUS_ID, expected="a bus id such as 0000:07:00.0")]
 
 
 @dataclass(frozen=True)
@@ -218,9 +253,9 @@ class XmlNvLink:
     """`count` NVLinks of a GPU to another GPU, to the CPU or to a switch (by `tclass`). RCCL's
     files have `xgmi` links in their place."""
 
-    target: str
-    count: int
-    tclass: str
+    target: Annotated[str, partial(matching, like=TARGET, expected="a bus id")]
+    count: Several
+    tclass: Annotated[str, partial(hexadecimal, default="0x0")]
     xgmi: bool = False
 
 
@@ -228,15 +263,15 @@ class XmlNvLink:
 class XmlC2c:
     """`count` chip-to-chip links of a GPU to its CPU, each of `bandwidth` MB/s."""
 
-    bandwidth: int
-    count: int
+    bandwidth: Annotated[int, partial(integer, least=1)]
+    count: Several
 
 
 @dataclass(frozen=True)
 class XmlPciLink:
     """A link from this PCIe switch to another one beside the tree."""
 
-    target: str
+    target: Bus
 
 
 @dataclass(frozen=True)
@@ -244,74 +279,74 @@ class XmlGpu:
     """A GPU: CUDA device, compute capability (90 for 9.0), rank, and its links; `gcn` is the
     architecture of AMD's, such as gfx942."""
 
-    dev: int
-    sm: int
-    rank: int | None = None
-    gdr: bool = False
-    mlopart: int | None = None
-    nvlinks: tuple[XmlNvLink, ...] = ()
-    c2c: tuple[XmlC2c, ...] = ()
-    gcn: str = ""
+    dev: Count
+    sm: Annotated[int, partial(integer, least=10, most=999)]
+    rank: Annotated[int | None, _rank] = None
+    gdr: Flag = False
+    mlopart: Optional = None
+    nvlinks: Annotated[tuple[XmlNvLink, ...], "nvlink", "xgmi"] = ()
+    c2c: Annotated[tuple[XmlC2c, ...], "c2c"] = ()
+    gcn: Annotated[str, _gcn] = ""
 
 
 @dataclass(frozen=True)
 class XmlNet:
     """A network port as its plugin shows it: `speed` in Mb/s, `latency` in µs."""
 
-    name: str
-    dev: int
-    speed: int = 0
-    latency: float = 0.0
-    port: int = 0
-    guid: str = "0x0"
-    maxconn: int = 0
-    gdr: bool = False
-    coll: bool = False
-    net: bool = True
-    gin: int | None = None
-    rma: int | None = None
-    rail: int | None = None
-    plane: int | None = None
+    name: Annotated[str, partial(text, default="")]
+    dev: Count
+    speed: Annotated[int, partial(integer, least=-1)] = 0
+    latency: Annotated[float, real] = 0.0
+    port: Count = 0
+    guid: Id = "0x0"
+    maxconn: Count = 0
+    gdr: Flag = False
+    coll: Flag = False
+    net: Flag = True
+    gin: Optional = None
+    rma: Optional = None
+    rail: Optional = None
+    plane: Optional = None
 
 
 @dataclass(frozen=True)
 class XmlNic:
     """A network card with its ports."""
 
-    nets: tuple[XmlNet, ...] = ()
+    nets: Annotated[tuple[XmlNet, ...], "net"] = ()
 
 
 @dataclass(frozen=True)
 class XmlPci:
     """A PCI device or bridge with what hangs below it; ids and class are hexadecimal text."""
 
-    busid: str
-    class_code: str = ""
-    vendor: str = ""
-    device: str = ""
-    subsystem_vendor: str = ""
-    subsystem_device: str = ""
-    link_speed: str = ""
-    link_width: int = 0
-    gpu: XmlGpu | None = None
-    nics: tuple[XmlNic, ...] = ()
-    pcis: tuple["XmlPci", ...] = ()
-    pci_links: tuple[XmlPciLink, ...] = ()
+    busid: Bus
+    class_code: Id = ""
+    vendor: Id = ""
+    device: Id = ""
+    subsystem_vendor: Id = ""
+    subsystem_device: Id = ""
+    link_speed: Speed = ""
+    link_width: Annotated[int, partial(integer, most=64)] = 0
+    gpu: Annotated[XmlGpu | None, "gpu"] = None
+    nics: Annotated[tuple[XmlNic, ...], "nic"] = ()
+    pcis: Annotated[tuple["XmlPci", ...], "pci"] = ()
+    pci_links: Annotated[tuple[XmlPciLink, ...], "pcilink"] = ()
 
 
 @dataclass(frozen=True)
 class XmlCpu:
     """A NUMA domain; CPUs with the same `host_hash` are in one host."""
 
-    numaid: int
-    host_hash: str = "0x0"
-    affinity: str = ""
-    arch: str = "x86_64"
-    vendor: str = ""
-    familyid: int = 0
-    modelid: int = 0
-    pcis: tuple[XmlPci, ...] = ()
-    nics: tuple[XmlNic, ...] = ()
+    numaid: Annotated[int, partial(integer, least=-1)]
+    host_hash: Id = "0x0"
+    affinity: Text = ""
+    arch: Annotated[str, _architecture] = "x86_64"
+    vendor: Text = ""
+    familyid: Count = 0
+    modelid: Count = 0
+    pcis: Annotated[tuple[XmlPci, ...], "pci"] = ()
+    nics: Annotated[tuple[XmlNic, ...], "nic"] = ()
 
 
 @dataclass(frozen=True)
@@ -366,84 +401,36 @@ class XmlSystem:
 # Reads what dumps contain and what people write by hand for NCCL_TOPO_FILE; `keep` marks, which
 # matter to NCCL only while it detects hardware, are accepted and dropped.
 
-BUS_ID = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2,4}:[0-9a-fA-F]{2}\.[0-9a-fA-F]", re.ASCII)
-TARGET = re.compile(
-    r"[0-9a-fA-F]{1,8}:[0-9a-fA-F]{1,4}:[0-9a-fA-F]{1,2}(?:\.[0-9a-fA-F])?", re.ASCII
-)
-SPEED = re.compile(r"(?:\d{1,3}(?:\.\d{1,2})? GT/s(?: PCIe)?|Unknown(?: speed)?)?", re.ASCII)
-ARCHITECTURES = ("x86_64", "arm64", "ppc64")
-
-
-def _architecture(element: Element, name: str) -> str:
-    arch = text(element, name, "x86_64")
-    if arch not in ARCHITECTURES:
-        expected = f"expected one of {', '.join(ARCHITECTURES)}"
-        raise element.error(f"{expected}, got {shown(arch)}", name)
-    return arch
-
-
-def _gcn(element: Element, name: str) -> str:
-    """The architecture of an AMD GPU; older RCCL writes 942 for gfx942."""
-    written = text(element, name, "").split(":")[0]
-    return f"gfx{written}" if written.isalnum() and written[:1].isdigit() else written
-
-
-def _rank(element: Element, name: str) -> int | None:
-    rank = integer(element, name, -1, least=-1)
-    return None if rank == -1 else rank
-
-
-Read = Callable[[Element, str], Any]
-TEXT, COUNT = partial(text, default=""), partial(integer, default=0)
-ID, ID_0 = hexadecimal, partial(hexadecimal, default="0x0")
-NO, YES = partial(flag, default=False), partial(flag, default=True)
-SEVERAL = partial(integer, least=1, most=1024)
-BUS = partial(matching, pattern=BUS_ID, expected="a bus id such as 0000:07:00.0")
-FAST = partial(matching, pattern=SPEED, expected="a speed such as '16.0 GT/s PCIe'", default="")
+MADE = {
+    "cpu": XmlCpu, "pci": XmlPci, "gpu": XmlGpu, "nvlink": XmlNvLink, "xgmi": XmlNvLink,
+    "c2c": XmlC2c, "pcilink": XmlPciLink, "nic": XmlNic, "net": XmlNet,
+}  # fmt: skip
+CALLED = {"class_code": "class", "bandwidth": "bw"}  # attributes, by fields of other names
+FIRST = ("name", "dev", "host_hash", "latency")  # attributes that stand before their likes
+UNWRITTEN = {("gpu", "gcn"), *(("pci", one.name) for one in fields(XmlPci)[1:6])}  # if empty
 
 
 @dataclass(frozen=True)
 class Kind:
-    """An element: the value that it becomes, its attributes in the order in which they are written,
-    and what it may hold, by the field that this becomes."""
+    """An element: its attributes, in the order in which they are written, each with its field and
+    how it is read; and what it may hold, by the field that this becomes."""
 
-    made: Callable[..., Any]
-    attributes: dict[str, Read]
-    children: dict[str, str] = field(default_factory=dict)
+    attributes: dict[str, tuple[str, Callable[[Element, str], Any]]]
+    children: dict[str, str]
 
 
-PCI_IDS = ("vendor", "device", "subsystem_vendor", "subsystem_device")
-LINK = Kind(XmlNvLink, {
-    "target": partial(matching, pattern=TARGET, expected="a bus id"), "count": SEVERAL,
-    "tclass": ID_0,
-})  # fmt: skip
-KINDS = {
-    "cpu": Kind(XmlCpu, {
-        "host_hash": ID_0, "numaid": partial(integer, least=-1), "affinity": TEXT,
-        "arch": _architecture, "vendor": TEXT, "familyid": COUNT, "modelid": COUNT,
-    }, {"pci": "pcis", "nic": "nics"}),
-    "pci": Kind(XmlPci, {
-        "busid": BUS, "class": ID, **dict.fromkeys(PCI_IDS, ID), "link_speed": FAST,
-        "link_width": partial(integer, default=0, most=64),
-    }, {"gpu": "gpu", "nic": "nics", "pci": "pcis", "pcilink": "pci_links"}),
-    "gpu": Kind(XmlGpu, {
-        "dev": integer, "sm": partial(integer, least=10, most=999), "rank": _rank, "gdr": NO,
-        "mlopart": optional_integer, "gcn": _gcn,
-    }, {"nvlink": "nvlinks", "xgmi": "nvlinks", "c2c": "c2c"}),
-    "nvlink": LINK,
-    "xgmi": replace(LINK, made=partial(XmlNvLink, xgmi=True)),
-    "c2c": Kind(XmlC2c, {"bw": partial(integer, least=1), "count": SEVERAL}),
-    "pcilink": Kind(XmlPciLink, {"target": BUS}),
-    "nic": Kind(XmlNic, {}, {"net": "nets"}),
-    "net": Kind(XmlNet, {
-        "name": TEXT, "dev": integer, "latency": partial(real, default=0.0),
-        "speed": partial(integer, default=0, least=-1), "port": COUNT, "guid": ID_0,
-        "maxconn": COUNT, "gdr": NO, "coll": NO, "net": YES,
-        **dict.fromkeys(("gin", "rma", "rail", "plane"), optional_integer),
-    }),
-}  # fmt: skip
-FIELDS = {"class": "class_code", "bw": "bandwidth"}  # of attributes that are called otherwise
-UNWRITTEN = {("gpu", "gcn"), *(("pci", name) for name in ("class", *PCI_IDS))}  # if empty
+@cache
+def kind_of(name: str) -> Kind:
+    """What an element has, from the fields of its value."""
+    found, hints = Kind({}, {}), get_type_hints(MADE[name], include_extras=True)
+    for one in sorted(fields(MADE[name]), key=lambda one: one.name not in FIRST):
+        how = getattr(hints[one.name], "__metadata__", ("",))
+        if callable(how[0]):
+            read = how[0] if one.default is MISSING else partial(how[0], default=one.default)
+            found.attributes[CALLED.get(one.name, one.name)] = one.name, read
+        else:
+            found.children.update(dict.fromkeys(filter(None, how), one.name))
+    return found
 
 
 def parse_system(data: bytes | str, source: str = "<xml>") -> XmlSystem:
@@ -464,9 +451,9 @@ def parse_system(data: bytes | str, source: str = "<xml>") -> XmlSystem:
 
 def _read(element: Element) -> Any:
     """The value of an element."""
-    kind = KINDS[element.name]
+    kind = kind_of(element.name)
     known(element, {*kind.attributes, "keep"}, kind.children)
-    found = {FIELDS.get(name, name): read(element, name) for name, read in kind.attributes.items()}
+    found = {field_: read(element, name) for name, (field_, read) in kind.attributes.items()}
     for name in kind.children.values():
         below = [child for child in element.children if kind.children.get(child.name) == name]
         if name == "gpu" and len(below) > 1:
@@ -474,7 +461,9 @@ def _read(element: Element) -> Any:
         found[name] = tuple(map(_read, below))
     if "gpu" in found:
         found["gpu"] = found["gpu"][0] if found["gpu"] else None
-    return kind.made(**found)
+    if element.name == "xgmi":
+        found["xgmi"] = True
+    return MADE[element.name](**found)
 
 
 def _check_unique(root: Element) -> None:
@@ -513,10 +502,10 @@ def write_system(system: XmlSystem) -> str:
 
 
 def _written(name: str, value: object) -> Iterator[str]:
-    kind, told = KINDS[name], ""
-    for key in kind.attributes:
-        of = getattr(value, FIELDS.get(key, key))
-        if of is not None and (of or (name, key) not in UNWRITTEN):
+    kind, told = kind_of(name), ""
+    for key, (field_, _) in kind.attributes.items():
+        of = getattr(value, field_)
+        if of is not None and (of or (name, field_) not in UNWRITTEN):
             told += f" {key}={_quoted(_text(of))}"
     lines = list[str]()
     for child, field_ in kind.children.items():
