@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from heapq import heappop, heappush
-from importlib import import_module
 from itertools import pairwise, product
 from typing import Any
 
@@ -21,10 +20,7 @@ from netsim.collectives.collective import ROOTED, Collective, CollectiveError
 from netsim.collectives.writing import Ints, Lanes, edges, piece_count
 from netsim.schedule import schedule
 from netsim.schedule.schedule import COPY, IN, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Schedule
-from netsim.topology.graph import Topology
-
-Floats = NDArray[np.float64]
-Sides = NDArray[np.bool_]
+from netsim.topology.graph import Floats, Sides, Topology, flow, scipy_part
 
 # **** Links ****
 
@@ -369,26 +365,6 @@ LOSSES = (1e-6, 0.002, 0.004, 0.008, 0.02, 0.1, 0.4)  # part of all rates that m
 STARS, FEW = 256, 0.005  # of a root, in a mixture; the part that is worth its own
 UNITS = 2**26  # of what all roots send together, in flows
 Group = tuple[list[int], int, list[int]]  # trees that are equal: ranks, how many, ways
-
-
-def scipy_part(part: str) -> Any:
-    """Of scipy, which takes longer to import than many a run."""
-    return import_module(f"scipy.{part}")
-
-
-def flow(hops: Sequence[tuple[Any, Any, Any]], source: int, sink: int) -> tuple[int, Sides]:
-    """The most that flows over hops (from, to, whole capacities), and the sending side of a cut."""
-    joined = (np.concatenate(list(map(np.atleast_1d, c))) for c in zip(*hops, strict=True))
-    (tails, heads, most), graphs = joined, scipy_part("sparse.csgraph")
-    shape = (int(max(tails.max(), heads.max(), source, sink)) + 1,) * 2
-    matrix = scipy_part("sparse").csr_array((most.astype(np.int32), (tails, heads)), shape=shape)
-    found = graphs.maximum_flow(matrix, source, sink)
-    left = matrix - found.flow
-    left = left.multiply(left > 0).tocsr()
-    left.eliminate_zeros()
-    side = np.zeros(shape[0], bool)
-    side[graphs.breadth_first_order(left, source, return_predecessors=False)] = True
-    return int(found.flow_value), side
 
 
 def _short(links: Links, supply: Ints, rates: Ints) -> list[Sides]:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from netsim.base.memo import different
 from netsim.base.values import dataclass
-from netsim.collectives.forest import flow, scipy_part
 from netsim.metrics.links import LinkUse, link_use
 from netsim.program.program import LinkTable, Program, Timeline
 from netsim.schedule.schedule import COMPUTE, MARK
@@ -22,6 +21,8 @@ from netsim.topology.graph import (
     Longs,
     Topology,
     TopologyError,
+    flow,
+    scipy_part,
 )  # fmt: skip
 
 _EQUAL = 1e-9  # rates that differ by less, relatively, are one

@@ -3,23 +3,17 @@
 Bisection is the largest flow from the first half of the fabric's hosts to the other half."""
 
 from dataclasses import replace
-from importlib import import_module
-from typing import Any
 
 import numpy as np
 
 from netsim.base.values import dataclass
+from netsim.topology import graph
 from netsim.topology.cluster import Cluster
 from netsim.topology.graph import GPU_LINKS, NODE_KINDS, Floats, Ints, Longs, Topology
 from netsim.topology.network import Fabric, Network, Ports, Selection
 from netsim.topology.router import ClusterRouter
 
 _UNITS = 2**30  # resolution of the flow, which is found in whole numbers
-
-
-def _sparse() -> Any:
-    import_module("scipy.sparse.csgraph")
-    return import_module("scipy.sparse")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +121,8 @@ def _bisection(made: Fabric, ports: Ports) -> tuple[float, float]:
 
 def _flow(tail: Longs, head: Longs, capacity: Floats, unit: float, ends: tuple[int, int]) -> float:
     """The largest flow between two nodes, which are the last, found in whole numbers of units."""
-    whole = np.round(np.minimum(capacity / unit, _UNITS)).astype(np.int32)
-    shape = (max(ends) + 1,) * 2
-    matrix = _sparse().csr_array(_sparse().coo_array((whole, (tail, head)), shape=shape))
-    return float(f"{_sparse().csgraph.maximum_flow(matrix, *ends).flow_value * unit:.5g}")
+    whole = np.round(np.minimum(capacity / unit, _UNITS))
+    return float(f"{graph.flow([(tail, head, whole)], *ends)[0] * unit:.5g}")
 
 
 def _diameter(made: Fabric) -> int:
@@ -179,8 +171,9 @@ def _graph_diameter(topology: Topology) -> tuple[int, float]:
     ends = links.tail[alive], links.head[alive]
     most = max(1, min(len(gpus), _MOST_STARTS, _MOST_CELLS // len(topology.nodes)))
     starts = gpus[np.unique(np.linspace(0, len(gpus) - 1, most).astype(int))]
-    steps = _sparse().csr_array((np.ones(len(ends[0])), ends), shape=shape)
-    hops, before = _sparse().csgraph.dijkstra(
+    sparse = graph.scipy_part("sparse")
+    steps = sparse.csr_array((np.ones(len(ends[0])), ends), shape=shape)
+    hops, before = graph.scipy_part("sparse.csgraph").dijkstra(
         steps, indices=starts, unweighted=True, return_predecessors=True
     )
     if not np.isfinite(hops[:, gpus]).all():
@@ -189,7 +182,7 @@ def _graph_diameter(topology: Topology) -> tuple[int, float]:
     route = [int(gpus[end])]
     while route[-1] != starts[start]:
         route.append(int(before[start, route[-1]]))
-    seconds = _sparse().csr_array((links.latency[alive], ends), shape=shape)
+    seconds = sparse.csr_array((links.latency[alive], ends), shape=shape)
     pairs = zip(route[1:], route, strict=False)
     return len(route) - 1, float(sum(float(seconds[tail, head]) for tail, head in pairs))
 

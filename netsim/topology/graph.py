@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Sides = NDArray[np.bool_]  # whether each node is on a side of a cut
 
 NODE_KINDS = ("gpu", "nvswitch", "pcie", "cpu", "nic", "switch", "memory")
 LINK_KINDS = ("nvlink", "xgmi", "c2c", "pcie", "upi", "hostmem", "nic", "fabric")
@@ -403,3 +404,23 @@ def _way_of_nics(text: str) -> Way:
         raise TopologyError(f"unknown way {text!r}: {EXPECTED}")
     arrive = int(numbers[-1]) if numbers[1:] else -1
     return Way(network=True, relay=head == "pxn", leave=int(numbers[0]), arrive=arrive)
+
+
+def scipy_part(part: str) -> Any:
+    """Of scipy, which takes longer to import than many a run."""
+    return import_module(f"scipy.{part}")
+
+
+def flow(hops: Sequence[tuple[Any, Any, Any]], source: int, sink: int) -> tuple[int, Sides]:
+    """The most that flows over hops (from, to, whole capacities), and the sending side of a cut."""
+    joined = (np.concatenate(list(map(np.atleast_1d, c))) for c in zip(*hops, strict=True))
+    (tails, heads, most), graphs = joined, scipy_part("sparse.csgraph")
+    shape = (int(max(tails.max(), heads.max(), source, sink)) + 1,) * 2
+    matrix = scipy_part("sparse").csr_array((most.astype(np.int32), (tails, heads)), shape=shape)
+    found = graphs.maximum_flow(matrix, source, sink)
+    left = matrix - found.flow
+    left = left.multiply(left > 0).tocsr()
+    left.eliminate_zeros()
+    side = np.zeros(shape[0], bool)
+    side[graphs.breadth_first_order(left, source, return_predecessors=False)] = True
+    return int(found.flow_value), side

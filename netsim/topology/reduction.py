@@ -3,21 +3,13 @@
 Each GPU sends its data once, towards a root switch; switches add up what comes from below and pass
 the sum on; the result comes down the same tree. Knows links and switches, but no schedule."""
 
-from importlib import import_module
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
-from netsim.topology.graph import NODE_KINDS, Floats, Topology, TopologyError
+from netsim.topology.graph import NODE_KINDS, Floats, Topology, TopologyError, scipy_part
 
 Ints = NDArray[np.int32]
-
-
-def _dijkstra(*given: Any, **how: Any) -> Any:
-    """Of scipy, which takes longer to import than many a run; few fabrics reduce."""
-    return import_module("scipy.sparse.csgraph").dijkstra(*given, **how)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +43,7 @@ class SwitchReduction:
         order = np.argsort(key, kind="stable")
         self._link, self._key = usable[order].astype(np.int32), key[order]
         shape = (len(self.switches),) * 2
-        steps = import_module("scipy.sparse").csr_array(
+        steps = scipy_part("sparse").csr_array(
             (np.ones(len(usable)), (tail[usable], head[usable])), shape=shape
         )
         self._joined = steps.multiply(steps.T).tocsr()  # what is alive in both directions
@@ -131,7 +123,8 @@ class SwitchReduction:
     def _rooted(self, leaves: Ints, channel: int) -> tuple[int, Ints, int]:
         """The nearest switch above all leaves, what each switch has above it on the way there, and
         how often the roots have been gone through."""
-        hops = _dijkstra(self._joined, indices=leaves, unweighted=True)
+        dijkstra = scipy_part("sparse.csgraph").dijkstra
+        hops = dijkstra(self._joined, indices=leaves, unweighted=True)
         farthest, total = hops.max(axis=0), hops.sum(axis=0)
         if not np.isfinite(farthest).any():
             raise TopologyError(
@@ -143,7 +136,7 @@ class SwitchReduction:
         turn, place = divmod(channel, len(roots))
         root = int(roots[place])
         start = np.array([root])
-        above = _dijkstra(self._joined, indices=start, unweighted=True, return_predecessors=True)[1]
+        above = dijkstra(self._joined, indices=start, unweighted=True, return_predecessors=True)[1]
         return root, above[0].astype(np.int32), turn
 
     def _climb(self, leaf: int, root: int, above: Ints, turn: int) -> tuple[Ints, Ints]:

@@ -6,7 +6,6 @@ speeds in it."""
 import json
 import re
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from itertools import combinations, pairwise
 from typing import Literal
 
@@ -15,6 +14,7 @@ import numpy as np
 from netsim.base.errors import InputError, ScenarioError, suggest
 from netsim.base.values import dataclass
 from netsim.topology.foreign.nccl import BoxShape, joined_by, machine_like, most_links, nvlink_rate
+from netsim.topology.graph import scipy_part
 from netsim.topology.machine import Machine, Nics, Pcie, ScaleUp
 
 # Colours and underlines: whole, as `cat -v` shows them, and as web pages leave them.
@@ -399,7 +399,7 @@ class _Places:
 
 def _groups(matrix: Matrix, cells: Sequence[str]) -> list[int]:
     """A number for each device, the same for those that are joined so directly or over others."""
-    search = import_module("scipy.sparse.csgraph")
+    search = scipy_part("sparse.csgraph")
     groups: list[int] = search.connected_components(np.isin(matrix.cells, cells))[1].tolist()
     return groups
 
