@@ -5,6 +5,7 @@ links with the same bytes. Beside others it shares links as if its bytes were sp
 its time: that, and that nobody leaves it before the last, is the approximation."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import field, replace
 from itertools import islice, pairwise
 from typing import Any
@@ -222,6 +223,9 @@ class Costs:
 
     def __call__(self, task: Task, group: Group) -> Coarse:
         """The coarse form of a task's collective in one group."""
+        if group not in self.patterns:  # nor those of its task, as a rule
+            groups = [tuple(one) for one in np.asarray(task.groups).tolist()]
+            self._look_up(groups if group in groups else [group])
         key = (self._alike(group)[0], task.collective, task.nbytes, task.dtype)
         if key not in self.known:
             self.known[key], self.crossed[key] = self._made(task, group)
@@ -236,26 +240,31 @@ class Costs:
     def _alike(self, group: Group) -> tuple[Key, Key]:
         """Places of a group; and what groups have in common that take as long: with one GPU a host,
         not which it is."""
-        if group in self.patterns:
-            return self.patterns[group]
-        cluster, gpus = self.cluster, np.array(group, np.int32)
+        if group not in self.patterns:
+            self._look_up([group])
+        return self.patterns[group]
+
+    def _look_up(self, groups: Sequence[Group]) -> None:
+        """What `_alike` tells of groups of one size, whose routes are asked for at once."""
+        cluster, gpus = self.cluster, np.array(groups, np.int32)
         hosts = cluster.gpu_host[gpus]
-        first = np.searchsorted(cluster.gpu_host, hosts)
-        seen = {host: number for number, host in enumerate(dict.fromkeys(hosts.tolist()))}
-        places = tuple((gpus - first).tolist())
-        pattern = tuple(seen[host] for host in hosts.tolist())
-        kinds = tuple(cluster.host_class[hosts].tolist())
-        near = np.roll(gpus, -1)
-        channel = np.zeros(len(gpus), np.int32)
-        routes = cluster.topology.routes(gpus, near, channel)
+        places = gpus - np.searchsorted(cluster.gpu_host, hosts)
+        near = np.roll(gpus, -1, axis=1).ravel()
+        routes = cluster.topology.routes(gpus.ravel(), near, np.zeros(gpus.size, np.int32))
         bandwidth = cluster.topology.links.bandwidth[routes.link]
         least = np.minimum.reduceat(bandwidth, routes.ptr[:-1])
-        ways = (
-            pattern, kinds, tuple(np.diff(routes.ptr).tolist()),
-            tuple(np.round(routes.latency * 1e12).tolist()), tuple(np.round(least).tolist()),
+        of_ranks = (
+            cluster.host_class[hosts], np.diff(routes.ptr),
+            np.round(routes.latency * 1e12), np.round(least),
         )  # fmt: skip
-        both = (places, *ways), ways if len(seen) == len(gpus) else (places, *ways)
-        return self.patterns.setdefault(group, both)
+        columns: list[Any] = [column.reshape(gpus.shape).tolist() for column in of_ranks]
+        for group, at, on, *ways in zip(
+            groups, places.tolist(), hosts.tolist(), *columns, strict=True
+        ):
+            seen = {host: number for number, host in enumerate(dict.fromkeys(on))}
+            common = (tuple(seen[host] for host in on), *map(tuple, ways))
+            one_each = common if len(seen) == len(group) else (tuple(at), *common)
+            self.patterns[group] = (tuple(at), *common), one_each
 
     def _job(self, group: Group) -> Job:
         gpus = np.array(group, np.int32)
