@@ -22,6 +22,7 @@ from netsim.topology.graph import (
     Topology,
     TopologyError,
     flow,
+    least_and_most,
     scipy_part,
 )  # fmt: skip
 
@@ -306,9 +307,7 @@ class _Cuts:
         self.topology, self.nodes = topology, len(topology.nodes)
         layout, links = topology.layout, topology.links
         self.ranks = topology.gpu_nodes[gpus].astype(np.int64)
-        best = links.bandwidth.copy()
-        for _, link, changed in topology.changes:
-            best[link] = max(best[link], changed)
+        best = least_and_most(links.bandwidth, topology.changes)[1]
         some = best > 0
         key = links.tail[some].astype(np.int64) * self.nodes + links.head[some]
         pairs, place = np.unique(key, return_inverse=True)

@@ -2,7 +2,7 @@
 
 Millions of rows usually take a few thousand ways; everything that costs is done once for each."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
@@ -27,7 +27,7 @@ from netsim.schedule.schedule import (
     Use,
     spelled_out,
 )
-from netsim.topology.graph import LINK_KINDS, NODE_KINDS, Floats, Topology
+from netsim.topology.graph import LINK_KINDS, NODE_KINDS, Floats, Topology, least_and_most
 from netsim.topology.reduction import SwitchReduction
 
 _DENSE = 1 << 25  # largest table of (class, source, destination) that is looked up directly
@@ -316,14 +316,11 @@ def _merged(ptr: NDArray[np.int64], link: Ints, weight: NDArray[np.float64]) -> 
 def active_entries(
     link: Ints,
     capacity: NDArray[np.float64],
-    changes: Iterable[tuple[float, int, float]] = (),
+    changes: Sequence[tuple[float, int, float]] = (),
 ) -> NDArray[np.bool_]:
     """True for every path entry that can limit a row: a resource of infinite capacity never does.
     Which others are never full, the compiled engine finds out."""
-    least = capacity.copy()
-    for _, where, value in changes:
-        least[where] = min(least[where], value)
-    return np.isfinite(least)[link]
+    return np.isfinite(least_and_most(capacity, changes)[0])[link]
 
 
 # Ways through switches of a fabric that reduce (SHARP): trees of links in place of one route.

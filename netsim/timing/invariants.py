@@ -22,6 +22,7 @@ from netsim.metrics.links import LinkUse, link_amounts, link_use
 from netsim.program.program import LinkTable, Program, Timeline
 from netsim.schedule.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Schedule
 from netsim.timing.ladder import Timing
+from netsim.topology.graph import least_and_most
 
 ALWAYS, IN_TESTS = "every answer", "tests"
 EQUAL = 1e-9  # relative: what rounding may do
@@ -64,12 +65,7 @@ def needed(use: LinkUse, links: LinkTable) -> tuple[float, int]:
     """Seconds that the busiest link needs for its bytes at its best capacity, and which it is."""
     if not len(use):
         return 0.0, -1
-    capacity = links.capacity[use.link]
-    if links.changes:
-        best = links.capacity.copy()
-        for _, link, changed in links.changes:
-            best[link] = max(best[link], changed)
-        capacity = best[use.link]
+    capacity = least_and_most(links.capacity, links.changes)[1][use.link]
     moving = capacity > 0
     seconds = np.divide(use.amount, capacity, out=np.zeros(len(use)), where=moving)
     busiest = int(np.argmax(seconds))

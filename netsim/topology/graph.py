@@ -406,6 +406,16 @@ def _way_of_nics(text: str) -> Way:
     return Way(network=True, relay=head == "pxn", leave=int(numbers[0]), arrive=arrive)
 
 
+def least_and_most(
+    capacity: Floats, changes: Sequence[tuple[float, int, float]]
+) -> tuple[Floats, Floats]:
+    """What each link has at its worst and at its best, with changes (time, link, capacity)."""
+    least, most = capacity.copy(), capacity.copy()
+    for _, link, value in changes:
+        least[link], most[link] = min(least[link], value), max(most[link], value)
+    return least, most
+
+
 def scipy_part(part: str) -> Any:
     """Of scipy, which takes longer to import than many a run."""
     return import_module(f"scipy.{part}")

@@ -35,7 +35,7 @@ from netsim.training.recorded.layers import layer_times
 from netsim.workloads import model as models
 from netsim.workloads import setting as settings
 from netsim.workloads.lower import Lowered
-from netsim.workloads.memory import Memory, memory_of
+from netsim.workloads.memory import SHARDED, Memory, memory_of
 from netsim.workloads.step import AXES_OF, preset, training_step
 from netsim.workloads.tape import Tape
 
@@ -350,7 +350,6 @@ def _named(
     return found
 
 
-SHARDED = ("zero3", "fsdp", "fsdp2")
 GRAPH = "cuda_graph"  # the host launches a whole step
 USUAL_SCALING = {"mxfp8": "block", "nvfp4": "block"}
 BACKWARD = 0.8  # of what attention reaches forward, where only that is given

@@ -626,16 +626,6 @@ class _Fold:
             SHARED_COSTS.keep_only(asked)
         return SHARED_COSTS.of(asked, lambda: replace(own, limits=limits))
 
-    @cached_property
-    def stages(self) -> list[int]:
-        """The stage of every rank."""
-        grid = self.prepared.setting.grid
-        found = [0] * grid.size
-        for number in range(grid.degrees["pp"]):
-            for rank in grid.stage(number).tolist():
-                found[rank] = number
-        return found
-
     def pass_seconds(self, one: Pass) -> float:
         """How long a pass takes by itself, its collectives of tp, cp and ep included."""
         key = (one.kind, *map(Same, one.parts))
@@ -684,8 +674,8 @@ class _Fold:
 
     def columns(self, task: Task) -> tuple[int, ...]:
         """The stages that a task runs in."""
-        stages = {self.stages[rank] for rank in task.groups[0].tolist()}
-        return tuple(sorted(stages))
+        stages = self.prepared.setting.grid.stages
+        return tuple(sorted({stages[rank] for rank in task.groups[0].tolist()}))
 
 
 class _Run:

@@ -206,6 +206,4 @@ class _Seen:
 
 def _stage_of(step: Step, rank: int) -> int | None:
     grid = step.prepared.setting.grid
-    if grid.degrees["pp"] == 1:
-        return None
-    return next(k for k in range(grid.degrees["pp"]) if rank in grid.stage(k))
+    return None if grid.degrees["pp"] == 1 else grid.stages[rank]

@@ -19,20 +19,26 @@ NCCL_CHANNEL = 10e6  # a communicator's channel, both ways: 4 MiB Simple, LL128,
 
 
 @dataclass(frozen=True)
-class Memory:
-    """Bytes of one GPU of one pipeline stage at its peak."""
+class States:
+    """Bytes of one GPU, or of one parameter on one of several replicas."""
 
     weights: float
     gradients: float
     optimizer: float
-    activations: float
-    buffers: float
-    context: float = CONTEXT
 
     @property
     def states(self) -> float:
         """Weights, gradients and optimizer states."""
         return self.weights + self.gradients + self.optimizer
+
+
+@dataclass(frozen=True)
+class Memory(States):
+    """Bytes of one GPU of one pipeline stage at its peak."""
+
+    activations: float
+    buffers: float
+    context: float = CONTEXT
 
     @property
     def total(self) -> float:
@@ -44,20 +50,6 @@ class Memory:
         """What takes most."""
         names = ("weights", "gradients", "optimizer", "activations", "buffers")
         return max(names, key=lambda name: float(getattr(self, name)))
-
-
-@dataclass(frozen=True)
-class States:
-    """Bytes a parameter: weights, gradients, optimizer, on one of `ranks` replicas."""
-
-    weights: float
-    gradients: float
-    optimizer: float
-
-    @property
-    def total(self) -> float:
-        """All of it."""
-        return self.weights + self.gradients + self.optimizer
 
 
 def states_of(data: str, ranks: int, element: int, gradient: int, optimizer: str) -> States:

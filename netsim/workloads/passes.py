@@ -8,6 +8,7 @@ from typing import Any
 from netsim.base.memo import Memo
 from netsim.base.values import dataclass
 from netsim.workloads.kernels import (
+    FP32,
     RESIDUAL,
     Elementwise,
     Shapes,
@@ -80,7 +81,6 @@ def merged(parts: Iterable[Part]) -> tuple[Part, ...]:
 # of Transformer Engine, async TP of PyTorch); with `none` all of them stand in the stream.
 
 TENSOR = "tp"
-FP32 = 4
 
 
 def forward_half(shapes: Shapes, before: Part, inside: Sequence[Part], what: str) -> list[Part]:

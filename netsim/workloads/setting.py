@@ -51,6 +51,13 @@ class Grid:
         others = [axis for axis in AXES if axis != "pp"]
         return np.sort(self.groups(others, number).reshape(-1))
 
+    @cached_property
+    def stages(self) -> list[int]:
+        """The pipeline stage of every rank."""
+        place = self.order[::-1].index("pp")
+        found: list[int] = np.indices(self._ranks.shape)[place].ravel().tolist()
+        return found
+
     def pairs(self, source: int, target: int) -> Ranks:
         """(sender, receiver) between two pipeline stages, a row each."""
         names = list(reversed(self.order))

@@ -7,7 +7,7 @@ from functools import cache, partial
 
 from netsim.base.values import dataclass
 from netsim.workloads.data_parallel import Alone, Ddp, Fsdp, Replica, Server, Zero
-from netsim.workloads.kernels import Shapes, optimizer_seconds
+from netsim.workloads.kernels import FP32, Shapes, optimizer_seconds
 from netsim.workloads.model import Layer, Transformer
 from netsim.workloads.passes import Part, Passes, PassTable
 from netsim.workloads.setting import Extra, Setting
@@ -17,7 +17,6 @@ AXES_OF = {
     "all": ("tp", "cp", "ep", "dp", "pp"), "tp": ("tp",), "cp": ("cp",), "ep": ("ep",),
     "dp": ("cp", "ep", "dp"), "pp": ("pp",), "model": ("tp", "pp"),
 }  # fmt: skip
-FP32 = 4
 PRODUCTS = 4  # of a block: into and out of attention and MLP
 
 

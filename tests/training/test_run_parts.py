@@ -201,7 +201,7 @@ def test_large_collectives_are_on_a_line_between_powers_of_two() -> None:
 def test_tasks_run_in_the_stages_of_their_ranks() -> None:
     grid = Grid({"tp": 2, "pp": 2, **dict.fromkeys(("cp", "ep", "dp"), 1)})
     fold = _Fold(SimpleNamespace(setting=SimpleNamespace(grid=grid)))
-    stages = fold.stages
+    stages = grid.stages
     assert [grid.stage(n).tolist() for n in (0, 1)] == [
         [rank for rank in range(4) if stages[rank] == n] for n in (0, 1)
     ]

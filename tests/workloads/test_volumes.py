@@ -159,13 +159,13 @@ def test_pipelines_hand_every_micro_batch_on_once_a_chunk(p: int, v: int, m: int
 )
 def test_model_states_are_those_of_the_zero_paper(data: str, gigabytes: float) -> None:
     """Rajbhandari et al. 2020, figure 1: 7.5e9 parameters on 64 GPUs."""
-    each = states_of(data, 64, 2, 2, "adam").total
+    each = states_of(data, 64, 2, 2, "adam").states
     assert 7.5e9 * each / 1e9 == pytest.approx(gigabytes, abs=0.05)
 
 
 @pytest.mark.parametrize("d", DEGREES)
 def test_megatrons_optimizer_takes_six_bytes_and_a_part_of_twelve(d: int) -> None:
-    assert states_of("distributed-optimizer", d, 2, 4, "adam").total == pytest.approx(6 + 12 / d)
+    assert states_of("distributed-optimizer", d, 2, 4, "adam").states == pytest.approx(6 + 12 / d)
 
 
 @pytest.mark.parametrize("p", [2, 4, 8])
@@ -262,7 +262,7 @@ def test_states_follow_the_formulas_at_any_size(data: str, n: int, parameters: f
     closed = {
         "ddp": 16, "zero1": 4 + 12 / n, "zero2": 2 + 14 / n, "zero3": 16 / n,
     }  # fmt: skip
-    found = states_of(data, n, 2, 2, "adam").total * parameters
+    found = states_of(data, n, 2, 2, "adam").states * parameters
     assert found == pytest.approx(closed[data] * parameters)
 
 

@@ -11,6 +11,7 @@ from netsim.engines.compiled.structures import DRAW, GROUP, KIND, LINK, MEMBER, 
 from netsim.program.program import Paths, Program
 from netsim.program.ways import owners_of
 from netsim.schedule.schedule import Schedule
+from netsim.topology.graph import least_and_most
 
 ROOM = 1e-9  # of a capacity, which has to stay free
 BEHIND = np.dtype(
@@ -134,9 +135,7 @@ def relieved(program: Program, kind: NDArray[np.int32], limits: Records) -> NDAr
     cells = (len(paths) + 1) * len(limits)
     if cells > max(_TABLE, 4 * len(program)) or paths.choices is not None or links.incast:
         return paths.active
-    least, most = links.capacity.copy(), links.capacity.copy()
-    for _, where, value in links.changes:
-        least[where], most[where] = min(least[where], value), max(most[where], value)
+    least, most = least_and_most(links.capacity, links.changes)
     active, files = paths.active.copy(), np.zeros(cells, np.int32)
     fillable = np.zeros(len(links), np.bool_)
     find_relieved(
