@@ -149,11 +149,21 @@ def kind_of_workload(value: object) -> str:
     return "training" if "model" in keys else "recorded" if "trace" in keys else "collective"
 
 
+def _of_one_kind(value: object) -> object:
+    """Refuse a mixture, as `--set workload.trace=…` makes where a file has a collective."""
+    keys = value if isinstance(value, Mapping) else ()
+    for other in [one for one in ("trace", "model") if one in keys and "collective" in keys]:
+        whole = f"`workload={{{other}: …}}` replaces all of it"
+        raise FieldError(f"a collective has no {other}; {whole}", other)
+    return value
+
+
 AnyWorkload = Annotated[
     Annotated[Workload, Tag("collective")]
     | Annotated[Training, Tag("training")]
     | Annotated[Recorded, Tag("recorded")],
     Discriminator(kind_of_workload),
+    BeforeValidator(_of_one_kind),
 ]
 
 

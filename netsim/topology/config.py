@@ -304,6 +304,10 @@ GRAPHS = ("switch", "ring", "full-mesh", "torus")
 
 def _with_kind(value: object) -> object:
     """A graph without a kind is written out."""
+    named = value.get("file") if isinstance(value, dict) else value
+    if isinstance(named, str) and "." in named:
+        makes = f"`netsim topo import {named}` makes a scenario of another tool's network"
+        raise FieldError(f"expected a kind of {', '.join(GRAPHS)}, or nodes and links; {makes}")
     return {"kind": "inline", **value} if isinstance(value, dict) else value
 
 

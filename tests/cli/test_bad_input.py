@@ -183,6 +183,12 @@ TYPOS = {
         "8:10: workload.split: expected a split such as 'MOD 8', 'DIV 4' or 'AND 0x7', "
         "got 'MOO 2'",
     ),
+    "a graph in a file": (
+        "{kind: switch, gpus: 4, bandwidth: 50GB/s, latency: 1us}",
+        "net.yml",
+        "3:10: cluster.graph: expected a kind of switch, ring, full-mesh, torus, or nodes and "
+        "links; `netsim topo import net.yml` makes a scenario of another tool's network",
+    ),
     "an unknown output": (
         "name: x",
         "outputs: [csv, plot]",
@@ -262,6 +268,11 @@ def test_missing_files_and_directories(capsys) -> None:
             "cluster.graph=swich",
             "--set cluster.graph=swich: cluster.graph: expected a mapping of keys and values, got "
             "'swich' (did you mean graph: {kind: switch}?)",
+        ),
+        (
+            "workload.trace=x.et",
+            "--set workload.trace=x.et: workload.trace: a collective has no trace; "
+            "`workload={trace: …}` replaces all of it",
         ),
         ("seed=-1", "--set seed=-1: seed: expected at least 0, got -1"),
     ],
