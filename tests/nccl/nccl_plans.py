@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 
 from netsim.collectives.collective import Collective
-from netsim.collectives.verify import check_races, verify
-from netsim.nccl.choice import schedule_of
 from netsim.nccl.connect import NodePlace, Tree, children_of, double_binary_tree, planted, seats_of
 from netsim.nccl.constants import HOST_MEMORY, ByProtocol, LinkCost, Mechanism, NetworkCost
 from netsim.nccl.schedules.plan import Plan, Work
 from netsim.schedule.schedule import Schedule
+from tests.nccl.proof import prove
 
 # Chunk of each protocol that makes many loops of few bytes.
 SMALL = {"LL": 96, "LL128": 480, "Simple": 1024}
@@ -91,8 +90,5 @@ def small_plan(
 
 
 def checked(collective: Collective, plan: Plan) -> Schedule:
-    """The schedule of a plan, verified and free of races."""
-    made = schedule_of(collective, plan)
-    verify(made, collective)
-    check_races(made, collective)
-    return made
+    """The schedule of a plan, proven as it runs."""
+    return prove(collective, plan)

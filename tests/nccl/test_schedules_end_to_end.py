@@ -10,13 +10,12 @@ from functools import cache
 import pytest
 
 from netsim.base.errors import InputError
-from netsim.base.memo import Memo
 from netsim.cell.prepare import Prepared, prepare
 from netsim.cli.questions import Given, asked
-from netsim.collectives.verify import check_races, verify
-from netsim.nccl.choice import nccl_plan, schedule_of
+from netsim.nccl.choice import nccl_plan
 from netsim.nccl.facts import ALGORITHMS, COLLECTIVES, PROTOCOLS
 from netsim.scenario.cells import expand
+from tests.nccl.proof import prove
 
 SHARP = ("cluster.fabric.sharp=true",)
 ENABLED = ("NCCL_COLLNET_ENABLE=1",)
@@ -51,12 +50,10 @@ def prepared(shape: str, collective: str, algorithm: str, protocol: str) -> Prep
 
 
 def check(ready: Prepared, size: int) -> None:
-    """Execute what NCCL does at a size, unfolded and with places."""
+    """Execute what NCCL does at a size, unfolded."""
     collective = ready.collective(size)
     plan = nccl_plan(ready.jobs[0], collective, "float")
-    made = schedule_of(collective, replace(plan, places=True, fold=False, memo=Memo()))
-    verify(made, collective)
-    check_races(made, collective)
+    prove(collective, replace(plan, fold=False))
 
 
 @pytest.mark.parametrize("shape", SHAPES)

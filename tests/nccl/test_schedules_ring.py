@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 from netsim.collectives.collective import Collective
-from netsim.collectives.verify import RaceError, check_races
+from netsim.collectives.verify import RaceError
 from netsim.engines.engine import simulate
 from netsim.nccl.choice import schedule_of, with_blocks
 from netsim.nccl.constants import MECHANISMS, ByProtocol, LinkCost
 from netsim.nccl.schedules.plan import Plan, Work
-from netsim.nccl.schedules.primitives import PlannedChannel
 from netsim.nccl.split import split_over_channels
 from netsim.program.place import place
-from netsim.schedule.schedule import IN_ORDER, TRANSFER, Lag
+from netsim.schedule.schedule import IN_ORDER, TRANSFER
 from netsim.topology.routing import switch
 from tests.nccl.nccl_plans import IDEAL, SMALL, checked, small_plan
+from tests.nccl.proof import Proof, written
 
 ALL = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 PROTOCOLS = ("LL", "LL128", "Simple")
@@ -48,19 +48,16 @@ def test_rings_do_what_they_should(name, protocol, shape):
 
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("protocol", ["LL", "Simple"])
-def test_fifos_overflow_without_credits(name, protocol, monkeypatch):
-    never = Lag(0.0, False)
-    monkeypatch.setattr(PlannedChannel, "credit", lambda self, src, dst: never)
+def test_fifos_overflow_without_credits(name, protocol):
     c = collective(name, 10, {"LL": 600, "Simple": 5200}[protocol])
     plan = small_plan("Ring", protocol, 5, 2, c.count, channels=1)
-    wide = replace(plan, slots=8 * 64)
-    made, free = schedule_of(c, plan), schedule_of(c, wide)
-    edges = [len(schedule.dep_row) for schedule in (made, free)]
+    made, free = written(c, plan), written(c, replace(plan, slots=8 * 64))
+    edges = [len(what.made.dep_row) for what in (made, free)]
     assert edges[0] > edges[1]
-    # The data of the one with the order of the other: slots are written before they are read.
-    bare = replace(made, dep_ptr=free.dep_ptr, dep_row=free.dep_row, dep_lag=free.dep_lag)
-    with pytest.raises(RaceError):
-        check_races(replace(bare, lags=free.lags), c)
+    # The slots of the one with the order of the other: they are written before they are read.
+    Proof(c, plan, made).check_races()
+    with pytest.raises(RaceError, match="fills a slot"):
+        Proof(c, plan, replace(free, slots=made.slots)).check_races()
 
 
 def wire_bytes(made) -> dict[tuple[int, int], float]:

@@ -13,7 +13,7 @@ import numpy as np
 from netsim.base.constants import value
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
-from netsim.nccl.schedules.nvls import SUMS, SwitchedNodes, loop_segments, switch_keys, switch_kind
+from netsim.nccl.schedules.nvls import SwitchedNodes, loop_segments, switch_keys, switch_kind
 from netsim.nccl.schedules.plan import Plan, folded, lanes_of
 from netsim.nccl.schedules.primitives import (
     FREE,
@@ -24,13 +24,10 @@ from netsim.nccl.schedules.primitives import (
     members_of,
 )
 from netsim.nccl.schedules.writing import (
-    USER,
     Lines,
     Output,
-    Place,
     Segments,
     Turn,
-    buffer_place,
     chunk_table,
     remembered,
     segments,
@@ -43,7 +40,6 @@ from netsim.schedule.schedule import (
     IN_ORDER,
     MULTICAST,
     OUT,
-    REDUCE,
     REDUCE_INPUT,
     SCRATCH,
     SWITCH_REDUCE,
@@ -72,48 +68,38 @@ class Operation:
 
 @dataclass(frozen=True)
 class Network:
-    """The network operations of one channel; regions are FIFOs in every head's scratch. `given` is
-    what heads hand to their proxies, `summed` the sum at the first head of a group, `found` the sum
-    at all of them."""
+    """The network operations of one channel."""
 
     lines: Lines
-    given: int
-    summed: int
-    found: int
 
     def sum(
         self, group: int, heads: Sequence[int], sub: int, given: Sequence[int], door: str
     ) -> Operation:
         """Add up what the rows `given` have put into the FIFOs of heads, for all of them."""
         lines, lead = self.lines, heads[0]
-        source, total, target = (Place(region=r) for r in (self.given, self.summed, self.found))
         move = self._moves(SWITCH_REDUCE, STREAMED + door)
         hand = RowKind(self._style(MULTICAST, STREAMED + door, FREE))
-        moved = lines.woven.row(move, group, lead, sub, source=source, target=total)
-        handed = lines.woven.row(hand, lead, group, sub, source=total, target=target)
+        moved = lines.woven.row(move, group, lead, sub)
+        handed = lines.woven.row(hand, lead, group, sub)
         lines.woven.after(handed, moved, self._arrival)
         lines.woven.after(moved, handed, IN_ORDER, lines.slots)
         self._give(moved, given)
         lines.done("network", lead, [moved])
         return Operation(moved, handed)
 
-    def share(
-        self, group: int, one: int, sub: int, given: int, door: str, number: int = 0
-    ) -> Operation:
-        """Give what a row has put into the FIFO of one head to all heads of its group, who find it
-        in the FIFO `number` after the first."""
-        source, target = Place(region=self.given), Place(region=self.found + number)
+    def share(self, group: int, one: int, given: int, door: str, base: int) -> Operation:
+        """Give what a row has put into the FIFO of one head, its block, to all heads of its group.
+        It lies `base` elements from the first block."""
         kind = self._moves(MULTICAST, SINGLE + door)
-        moved = self.lines.woven.row(kind, one, group, sub, source=source, target=target)
+        moved = self.lines.woven.row(kind, one, group, one, base=base)
         return self._single(one, moved, [given])
 
     def collect(
-        self, group: int, one: int, sub: int, given: Sequence[int], door: str, number: int = 0
+        self, group: int, one: int, given: Sequence[int], door: str, base: int
     ) -> Operation:
-        """Add up for one head what rows have put into the FIFO `number` after the first of all."""
-        source, target = Place(region=self.given + number), Place(region=self.found)
+        """Add up for one head what rows of all have put into FIFOs for it: its block."""
         kind = self._moves(SWITCH_REDUCE, SINGLE + door)
-        moved = self.lines.woven.row(kind, group, one, sub, source=source, target=target)
+        moved = self.lines.woven.row(kind, group, one, one, base=base)
         return self._single(one, moved, given)
 
     def _single(self, one: int, moved: int, given: Sequence[int]) -> Operation:
@@ -163,8 +149,6 @@ class Network:
 # Heads read the sums of their nodes, give them to the network, and store what comes back in their
 # nodes again.
 
-NVLS_SUMMED, NVLS_FOUND, NVLS_REGIONS = 3, 4, 5  # FIFOs of a head besides those of its switch
-
 
 def nvls_network(collective: Collective, plan: Plan) -> Schedule:
     """AllReduce over all channels."""
@@ -182,7 +166,7 @@ def nvls_network(collective: Collective, plan: Plan) -> Schedule:
             return Turn(lines.woven, joined.all())
 
         key = (*members.key, heads, plan.slots, len(plan.work))
-        output.add(remembered(collective, plan, key, turn), cut, NVLS_REGIONS)
+        output.add(remembered(collective, plan, key, turn), cut)
     return output.close()
 
 
@@ -194,7 +178,7 @@ class _Joined(SwitchedNodes):
 
     def all(self) -> tuple[list[int], list[int]]:
         """All rows of a loop; the ranks and rows that end it."""
-        network = Network(self.lines, SUMS, NVLS_SUMMED, NVLS_FOUND)
+        network = Network(self.lines)
         numbers = range(len(self.nodes))
         assert self.across is not None
         gives = [self.copies("give", node) for node in numbers]
@@ -203,7 +187,7 @@ class _Joined(SwitchedNodes):
             heads = [self.head(node, h) for node in numbers]
             done = network.sum(group, heads, h, given, self.plan.doors[h])
             for node in numbers:
-                row = self.store(node, h, Place(region=NVLS_FOUND))
+                row = self.store(node, h)
                 network.take(done, [row])
                 self.lines.done("store", self.head(node, h), [row])
         for node in numbers:
@@ -215,7 +199,6 @@ class _Joined(SwitchedNodes):
 # The first rank of each chain, its head, gives the sum of its node to the network and hands the sum
 # of all down the chain again; both ways at once, by a group of threads each.
 
-BELOW, CHAIN_GIVEN, CHAIN_SUMMED, CHAIN_FOUND, ABOVE, CHAIN_REGIONS = 0, 1, 2, 3, 4, 5
 CHAIN_SHARE = value("share.of_a_way")  # of a block's threads, for each direction
 
 
@@ -239,7 +222,7 @@ def collnet_chain(collective: Collective, plan: Plan) -> Schedule:
             return Turn(lines.woven, _Chains(lines, *joined).all())
 
         key = (*joined, *channel.key, cut.subs, cut.slots, cut.whole, len(plan.work))
-        output.add(remembered(collective, plan, key, turn), cut, CHAIN_REGIONS)
+        output.add(remembered(collective, plan, key, turn), cut)
     return output.close()
 
 
@@ -254,7 +237,7 @@ class _Chains:
     network: Network = field(init=False)
 
     def __post_init__(self) -> None:
-        self.network = Network(self.lines, CHAIN_GIVEN, CHAIN_SUMMED, CHAIN_FOUND)
+        self.network = Network(self.lines)
 
     def all(self) -> tuple[list[int], list[int]]:
         """All rows of a chunk; the ranks and rows that end it."""
@@ -272,52 +255,46 @@ class _Chains:
         for upper, rank in reversed(list(pairwise(order))):
             buffer = SCRATCH if below else IN
             made = Pass(buffer, SCRATCH, REDUCE_INPUT, 2 if below else 1, threads=CHAIN_SHARE)
-            source, target = buffer_place(buffer, BELOW), Place(region=BELOW)
-            row = self.lines.send((rank, upper), sub, made, source=source, target=target)
+            row = self.lines.send((rank, upper), sub, made)
             self._took(row, below, sub, "up", rank)
             below = (rank, upper)
         buffer, head = SCRATCH if below else IN, order[0]
         made = Pass(buffer, SCRATCH, COPY, 2 if below else 1, 1, threads=CHAIN_SHARE)
-        source = buffer_place(buffer, BELOW)
-        kind, target = self.lines.channel.local(made), Place(region=CHAIN_GIVEN)
-        row = self.lines.woven.row(kind, head, head, sub, source=source, target=target)
+        row = self.lines.woven.row(self.lines.channel.local(made), head, head, sub)
         self._took(row, below, sub, "up", head)
         return row
 
     def _down(self, order: tuple[int, ...], sub: int) -> list[int]:
         """Hand the sum of all down a chain; returns the head's rows."""
-        lines, head, found = self.lines, order[0], Place(region=CHAIN_FOUND)
+        lines, head = self.lines, order[0]
         if len(order) == 1:
             made = Pass(SCRATCH, OUT, COPY, 1, 1, threads=CHAIN_SHARE)
-            rows = [lines.woven.row(lines.channel.local(made), head, head, sub, source=found)]
+            rows = [lines.woven.row(lines.channel.local(made), head, head, sub)]
         else:
             # One pass stores and sends: the copy is part of it.
             free = lines.channel.merge(OUT, COPY)
-            rows = [lines.woven.row(free, head, head, sub, source=found)]
-            rows.append(self._hand(order, 0, SCRATCH, found, sub))
+            rows = [lines.woven.row(free, head, head, sub)]
+            rows.append(self._hand(order, 0, SCRATCH, sub))
         lines.done("down", head, rows)
         for place, rank in enumerate(order[1:], 1):
             last = rank == order[-1]
-            row = self._store(rank, sub) if last else self._hand(order, place, OUT, Place(), sub)
+            row = self._store(rank, sub) if last else self._hand(order, place, OUT, sub)
             self._took(row, (order[place - 1], rank), sub, "down", rank)
         return rows
 
-    def _hand(
-        self, order: tuple[int, ...], place: int, buffer: int, source: Place, sub: int
-    ) -> int:
+    def _hand(self, order: tuple[int, ...], place: int, buffer: int, sub: int) -> int:
         """Store what came and send it on; a rank that sends it on finds it in its output."""
         hop = (order[place], order[place + 1])
         stored = hop[1] != order[-1] or self.lines.channel.plan.direct
         made = Pass(buffer, OUT if stored else SCRATCH, COPY, 1, 1, threads=CHAIN_SHARE)
-        target = buffer_place(made.dst_buffer, ABOVE)
-        return self.lines.send(hop, sub, made, source=source, target=target)
+        return self.lines.send(hop, sub, made)
 
     def _store(self, rank: int, sub: int) -> int:
         channel, woven = self.lines.channel, self.lines.woven
         if channel.plan.direct:
             return woven.row(channel.wait(), rank, rank, -1)
         kind = channel.local(Pass(SCRATCH, OUT, COPY, 1, 1, threads=CHAIN_SHARE))
-        return woven.row(kind, rank, rank, sub, source=Place(region=ABOVE))
+        return woven.row(kind, rank, rank, sub)
 
     def _took(self, row: int, hop: tuple[int, int] | None, sub: int, lane: str, rank: int) -> None:
         if hop is not None:
@@ -330,8 +307,6 @@ class _Chains:
 # all nodes out, and storing them.
 
 
-# Behind these FIFOs those from local ranks, then those from heads.
-DIRECT_GIVEN, DIRECT_SUMMED, DIRECT_FOUND, DIRECT_FIRST = range(4)
 TASK_SHARE = value("share.of_a_task")  # of a block's threads, for each of its four tasks
 
 
@@ -340,7 +315,7 @@ def collnet_direct(collective: Collective, plan: Plan) -> Schedule:
     output = Output(collective, places=plan.places, keep=False)
     nodes = plan.nodes
     groups = [output.builder.group(same) for same in zip(*plan.heads, strict=True)]
-    widest, heads = max(len(ranks) for ranks in nodes), len(plan.heads[0])
+    heads = len(plan.heads[0])
     for work, multiplicity in folded(plan, switch_keys(plan)):
         cut = loop_segments(collective, work, heads, plan.slots, ALIGNMENT)
         channel = PlannedChannel(plan, work.channel, multiplicity)
@@ -350,7 +325,7 @@ def collnet_direct(collective: Collective, plan: Plan) -> Schedule:
             return Turn(lines.woven, _Heads(lines, plan, nodes, groups).all())
 
         key = (*channel.key, heads, plan.slots, len(plan.work))
-        output.add(remembered(collective, plan, key, turn), cut, DIRECT_FIRST + widest + heads)
+        output.add(remembered(collective, plan, key, turn), cut)
     return output.close()
 
 
@@ -365,8 +340,7 @@ class _Heads:
     network: Network = field(init=False)
 
     def __post_init__(self) -> None:
-        self.network = Network(self.lines, DIRECT_GIVEN, DIRECT_SUMMED, DIRECT_FOUND)
-        self.from_heads = DIRECT_FIRST + max(len(ranks) for ranks in self.nodes)
+        self.network = Network(self.lines)
 
     def all(self) -> tuple[list[int], list[int]]:
         """All rows of a loop; the ranks and rows that end it."""
@@ -378,9 +352,8 @@ class _Heads:
             heads = [self.plan.heads[node][h] for node in numbers]
             done = self.network.sum(self.groups[h], heads, h, given, self.plan.doors[h])
             for node in numbers:
-                others, found = _others(self.nodes[node], heads[node]), Place(region=DIRECT_FOUND)
-                fifo = self.from_heads + h
-                rows = _handed(self.lines, heads[node], others, h, found, USER, fifo)
+                others = _others(self.nodes[node], heads[node])
+                rows = _handed(self.lines, heads[node], others, h)
                 self.network.take(done, rows)
         for node in numbers:
             self._store(node)
@@ -391,11 +364,10 @@ class _Heads:
             rows = []
             heads = [(h, head) for h, head in enumerate(self.plan.heads[node]) if head != rank]
             for h, head in heads:
-                number = _others(self.nodes[node], head).index(rank)
-                op = COPY if number else REDUCE_INPUT  # the first is added to the head's own
+                first = _others(self.nodes[node], head)[0] == rank  # is added to the head's own
+                op = REDUCE_INPUT if first else COPY
                 made = Pass(IN, SCRATCH, op, threads=TASK_SHARE / len(heads))
-                target = Place(region=DIRECT_FIRST + number)
-                rows.append(self.lines.send((rank, head), h, made, target=target))
+                rows.append(self.lines.send((rank, head), h, made))
             if rows:
                 self.lines.done("scatter", rank, rows)
 
@@ -403,17 +375,14 @@ class _Heads:
         lines, head = self.lines, self.plan.heads[node][h]
         others = _others(self.nodes[node], head)
         merges: list[int] = []
-        for number, rank in enumerate(others[1:], 1):
-            made, hops = Pass(SCRATCH, SCRATCH, REDUCE), [(others[0], head), (rank, head)]
-            places = Place(region=DIRECT_FIRST + number), Place(region=DIRECT_FIRST)
-            merge = lines.merge(head, h, made, *places, hops)
+        for rank in others[1:]:
+            merge = lines.merge(head, h, [(others[0], head), (rank, head)])
             if merges:
                 lines.woven.after(merge, merges[-1], IN_ORDER)
             merges.append(merge)
-        buffer, source = (SCRATCH, Place(region=DIRECT_FIRST)) if others else (IN, USER)
+        buffer = SCRATCH if others else IN
         made = Pass(buffer, SCRATCH, COPY, 1 + len(others), 1, threads=TASK_SHARE)
-        kind, target = lines.channel.local(made), Place(region=DIRECT_GIVEN)
-        row = lines.woven.row(kind, head, head, h, source=source, target=target)
+        row = lines.woven.row(lines.channel.local(made), head, head, h)
         for rank in others:
             lines.take([row], (rank, head), h)
         if merges:
@@ -426,41 +395,36 @@ class _Heads:
         heads = self.plan.heads[node]
         for rank in self.nodes[node]:
             others = [(h, head) for h, head in enumerate(heads) if head != rank]
-            rows = [
-                _taken(self.lines, (head, rank), h, self.from_heads + h, USER, len(others))
-                for h, head in others
-            ]
+            rows = [_taken(self.lines, (head, rank), h, len(others)) for h, head in others]
             if rows:
                 self.lines.done("store", rank, rows)
 
 
 def _handed(
-    lines: Lines, head: int, others: Sequence[int], sub: int, found: Place, at: Place, fifo: int,
-    *, own: bool = False,
-) -> list[int]:  # fmt: skip
+    lines: Lines, head: int, others: Sequence[int], sub: int, *, base: int = 0, own: bool = False
+) -> list[int]:
     """A head stores a part of the result that it has found and sends it to the others of its node,
-    into their FIFOs or right `at` where it belongs."""
+    into their FIFOs or right where it belongs."""
     channel, direct = lines.channel, lines.channel.plan.direct
     # With others the copy is part of the pass that sends.
     alone = channel.local(Pass(SCRATCH, OUT, COPY, 1, 1, threads=TASK_SHARE))
     kind, segment = channel.merge(OUT, COPY) if others else alone, sub
     if own:  # it is in place already
         kind, segment = channel.wait(), -1
-    rows = [lines.woven.row(kind, head, head, segment, source=found, target=at)]
+    rows = [lines.woven.row(kind, head, head, segment, base=base)]
     made = Pass(SCRATCH, OUT if direct else SCRATCH, COPY, 1, 1, len(others), TASK_SHARE)
-    target = at if direct else Place(region=fifo)
-    rows += [lines.send((head, rank), sub, made, source=found, target=target) for rank in others]
+    rows += [lines.send((head, rank), sub, made, base=base) for rank in others]
     lines.done("hand", head, rows)
     return rows
 
 
-def _taken(lines: Lines, hop: tuple[int, int], sub: int, fifo: int, at: Place, parts: int) -> int:
+def _taken(lines: Lines, hop: tuple[int, int], sub: int, parts: int, base: int = 0) -> int:
     """A rank takes one of so many parts that heads sent out of a FIFO."""
     made = Pass(SCRATCH, OUT, COPY, 1, 1, threads=TASK_SHARE / parts)
     kind, segment = lines.channel.local(made), sub
     if lines.channel.plan.direct:
         kind, segment = lines.channel.wait(), -1
-    row = lines.woven.row(kind, hop[1], hop[1], segment, source=Place(region=fifo), target=at)
+    row = lines.woven.row(kind, hop[1], hop[1], segment, base=base)
     lines.take([row], hop, sub)
     return row
 
@@ -481,8 +445,7 @@ def network_blocks(collective: Collective, plan: Plan) -> Schedule:
     output = Output(collective, places=plan.places, keep=keep)
     inside = [output.builder.group(ranks) for ranks in plan.nodes] if switched else []
     across = [output.builder.group(same) for same in zip(*plan.heads, strict=True)]
-    kind, nodes = _Switched if switched else _Direct, plan.nodes
-    regions = 2 * len(nodes) + collective.ranks * len(nodes[0])
+    kind = _Switched if switched else _Direct
     for work, multiplicity in folded(plan, switch_keys(plan)):
         channel = PlannedChannel(plan, work.channel, multiplicity)
 
@@ -497,7 +460,7 @@ def network_blocks(collective: Collective, plan: Plan) -> Schedule:
         table = chunk_table(work, collective.element_bytes)
         offset, count = (np.repeat(x, collective.ranks + 1, 1) for x in table)
         count[:, -1] = 0
-        output.add(written, Segments(offset, count, 0 * offset, slots=plan.slots), regions)
+        output.add(written, Segments(offset, count, slots=plan.slots))
     return output.close()
 
 
@@ -517,18 +480,12 @@ class _Blocks:
     nodes: list[tuple[int, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
-        n = len(self.plan.heads)
         self.nodes = self.plan.nodes
-        self.network = Network(self.lines, 0, -1, n)  # a FIFO for each node, out and in
-        self.first = 2 * n
+        self.network = Network(self.lines)
 
-    def at(self, block: int) -> Place:
+    def at(self, block: int) -> int:
         """Where a block lies among all blocks."""
-        return Place(block * self.count)
-
-    def home(self, block: int) -> int:
-        """The node of the rank whose block it is."""
-        return self.plan.node[block]
+        return block * self.count
 
 
 @dataclass
@@ -539,12 +496,9 @@ class _Switched(_Blocks):
     _given: dict[tuple[int, int], list[int]] = field(default_factory=dict)
 
     def hand(self, node: int, h: int, block: int) -> list[int]:
-        head, registered = self.plan.heads[node][h], self.plan.registered
-        kind = switch_kind(self.lines.channel, MULTICAST, SCRATCH, OUT if registered else SCRATCH)
-        target = self.at(block) if registered else Place(region=self.first + block)
-        source = Place(region=self.network.found + self.home(block))
-        group = self.inside[node]
-        row = self.lines.woven.row(kind, head, group, block, source=source, target=target)
+        head, out = self.plan.heads[node][h], OUT if self.plan.registered else SCRATCH
+        kind = switch_kind(self.lines.channel, MULTICAST, SCRATCH, out)
+        row = self.lines.woven.row(kind, head, self.inside[node], block, base=self.at(block))
         self.lines.done("hand", head, [row])
         self._rows[node, block] = row
         return [row]
@@ -556,11 +510,10 @@ class _Switched(_Blocks):
         self._copies(node, "give", (IN, SCRATCH))
 
     def sum(self, node: int, h: int, block: int) -> tuple[int, int]:
-        lines, head, registered = self.lines, self.plan.heads[node][h], self.plan.registered
-        kind = switch_kind(lines.channel, SWITCH_REDUCE, IN if registered else SCRATCH, SCRATCH)
-        source = self.at(block) if registered else Place(region=self.first + block)
-        target = Place(region=self.network.given + self.home(block))
-        row = lines.woven.row(kind, self.inside[node], head, block, source=source, target=target)
+        lines, head = self.lines, self.plan.heads[node][h]
+        buffer = IN if self.plan.registered else SCRATCH
+        kind = switch_kind(lines.channel, SWITCH_REDUCE, buffer, SCRATCH)
+        row = lines.woven.row(kind, self.inside[node], head, block, base=self.at(block))
         lines.read([row], self._given[node, block], Lag(self.plan.mechanism.nvls_sync))
         lines.done("sum", head, [row])
         return row, row
@@ -572,10 +525,8 @@ class _Switched(_Blocks):
         for rank in self.nodes[node]:
             rows = []
             for block in range(lines.subs):
-                ends = [self.at(block), Place(region=self.first + block)]
-                source, target = ends if lane == "give" else ends[::-1]
                 segment = -1 if registered else block
-                row = lines.woven.row(kind, rank, rank, segment, source=source, target=target)
+                row = lines.woven.row(kind, rank, rank, segment, base=self.at(block))
                 rows.append(row)
                 if lane == "give":
                     self._given.setdefault((node, block), []).append(row)
@@ -589,51 +540,42 @@ class _Direct(_Blocks):
     """Heads and ranks of a node that send to one another."""
 
     def hand(self, node: int, h: int, block: int) -> list[int]:
-        head, found = self.plan.heads[node][h], Place(region=self.network.found + self.home(block))
-        others, places = _others(self.nodes[node], head), (self.at(block), self.first + block)
-        return _handed(self.lines, head, others, block, found, *places, own=block == head)
+        head, base = self.plan.heads[node][h], self.at(block)
+        others = _others(self.nodes[node], head)
+        return _handed(self.lines, head, others, block, base=base, own=block == head)
 
     def store(self, node: int) -> None:
         for rank in self.nodes[node]:
             for h, head in enumerate(self.plan.heads[node]):
                 if head != rank:
                     blocks, hop = [one[h] for one in self.plan.heads], (head, rank)
-                    rows = [
-                        _taken(self.lines, hop, b, self.first + b, self.at(b), len(blocks))
-                        for b in blocks
-                    ]
+                    parts = len(blocks)
+                    rows = [_taken(self.lines, hop, b, parts, self.at(b)) for b in blocks]
                     self.lines.done("store", rank, rows)
 
     def give(self, node: int) -> None:
         for rank in self.nodes[node]:
             heads = [(h, head) for h, head in enumerate(self.plan.heads[node]) if head != rank]
             for own in self.plan.heads:
-                rows = []
-                for h, head in heads:
-                    number = _others(self.nodes[node], head).index(rank)
-                    made = Pass(IN, SCRATCH, COPY, threads=TASK_SHARE / len(heads))
-                    ends = self.at(own[h]), Place(region=self._fifo(own[h], number))
-                    hop = (rank, head)
-                    row = self.lines.send(hop, own[h], made, source=ends[0], target=ends[1])
-                    rows.append(row)
+                made = Pass(IN, SCRATCH, COPY, threads=TASK_SHARE / max(1, len(heads)))
+                rows = [
+                    self.lines.send((rank, head), own[h], made, base=self.at(own[h]))
+                    for h, head in heads
+                ]
                 if rows:
                     self.lines.done("scatter", rank, rows)
-
-    def _fifo(self, block: int, number: int) -> int:
-        return self.first + number * self.lines.subs + block
 
     def sum(self, node: int, h: int, block: int) -> tuple[int, int]:
         lines, head = self.lines, self.plan.heads[node][h]
         others = _others(self.nodes[node], head)
-        target = Place(region=self.network.given + self.home(block))
+        base = self.at(block)
         made = Pass(IN, SCRATCH, COPY, 1 + len(others), 1, threads=TASK_SHARE)
         kind = lines.channel.local(made)
-        row = lines.woven.row(kind, head, head, block, source=self.at(block), target=target)
+        row = lines.woven.row(kind, head, head, block, base=base)
         last = row
-        for number, rank in enumerate(others):
-            places = Place(region=self._fifo(block, number)), target
+        for rank in others:
             hop = (rank, head)
-            merge = lines.merge(head, block, Pass(SCRATCH, SCRATCH, REDUCE), *places, [hop])
+            merge = lines.merge(head, block, [hop], base=base)
             lines.woven.after(merge, last, IN_ORDER)
             lines.wait([row], hop, block)
             lines.take([merge], hop, block)
@@ -645,12 +587,13 @@ class _Direct(_Blocks):
 def _gather(blocks: "_Switched | _Direct") -> None:
     """Every head shares its own block; all hand on what they find."""
     for h, group in enumerate(blocks.across):
-        for number, heads in enumerate(blocks.plan.heads):
-            block, target = heads[h], Place(region=blocks.network.given)
+        for heads in blocks.plan.heads:
+            block = heads[h]
+            base, door = blocks.at(block), blocks.plan.doors[h]
             kind = blocks.lines.channel.local(Pass(IN, SCRATCH, COPY, writes=1))
-            row = blocks.lines.woven.row(kind, block, block, block, target=target)
+            row = blocks.lines.woven.row(kind, block, block, block, base=base)
             blocks.lines.done("give", block, [row])
-            done = blocks.network.share(group, block, block, row, blocks.plan.doors[h], number)
+            done = blocks.network.share(group, block, row, door, base)
             for node in range(len(blocks.nodes)):
                 blocks.network.take(done, blocks.hand(node, h, block))
     for node in range(len(blocks.nodes)):
@@ -662,16 +605,16 @@ def _reduce(blocks: "_Switched | _Direct") -> None:
     for node in range(len(blocks.nodes)):
         blocks.give(node)
     for h, group in enumerate(blocks.across):
-        for number, heads in enumerate(blocks.plan.heads):
+        for heads in blocks.plan.heads:
             block = heads[h]
+            base = blocks.at(block)
             sums = [blocks.sum(node, h, block) for node in range(len(blocks.nodes))]
             given, door = [last for _, last in sums], blocks.plan.doors[h]
-            done = blocks.network.collect(group, block, block, given, door, number)
+            done = blocks.network.collect(group, block, given, door, base)
             for first, _ in sums:
                 credit = blocks.lines.channel.local_credit
                 blocks.lines.woven.after(first, done.moved, credit, blocks.lines.slots)
             kind = blocks.lines.channel.local(Pass(SCRATCH, OUT, COPY, 1, 1))
-            found = Place(region=blocks.network.found)
-            row = blocks.lines.woven.row(kind, block, block, block, source=found)
+            row = blocks.lines.woven.row(kind, block, block, block, base=base)
             blocks.network.take(done, [row])
             blocks.lines.done("store", block, [row])

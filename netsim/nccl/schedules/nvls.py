@@ -16,10 +16,8 @@ from netsim.nccl.connect import NodePlace, double_binary_tree
 from netsim.nccl.schedules.plan import Plan, Work, written
 from netsim.nccl.schedules.primitives import Members, Pass, PlannedChannel, RowKind, members_of
 from netsim.nccl.schedules.writing import (
-    USER,
     Lines,
     Output,
-    Place,
     Segments,
     Turn,
     chunk_table,
@@ -30,10 +28,8 @@ from netsim.schedule.schedule import (
     ARRIVED,
     COPY,
     IN,
-    IN_ORDER,
     MULTICAST,
     OUT,
-    REDUCE,
     SCRATCH,
     SWITCH_REDUCE,
     Lag,
@@ -42,7 +38,6 @@ from netsim.schedule.schedule import (
     Use,
 )
 
-GIVEN, SUMS, RESULTS, REGIONS = 0, 1, 2, 3  # copied in, summed up by a head, handed out
 LAST_ALIGNMENT = 16384  # bytes to which the chunk of the last loop is rounded up
 PIECES = int(value("nvls.pieces"))  # of a head's chunk
 
@@ -63,7 +58,7 @@ def nvls(collective: Collective, plan: Plan) -> Schedule:
             return Turn(lines.woven, switch.all(reduces=collective.reducing))
 
         key = (*members.key, plan.slots)
-        output.add(remembered(collective, plan, key, turn), cut, REGIONS)
+        output.add(remembered(collective, plan, key, turn), cut)
     return output.close()
 
 
@@ -80,15 +75,12 @@ def loop_segments(
     element_bytes = collective.element_bytes
     if collective.name == "all_reduce":
         offset, count = chunk_table(work, element_bytes, heads, alignment)
-        within = offset - offset[:, :1]
     else:
         offset, count = (np.repeat(x, heads, 1) for x in chunk_table(work, element_bytes))
-        within = np.arange(heads) * count
     nothing = np.zeros((len(count), 1), np.int64)
     return Segments(
         np.hstack([offset, offset[:, :1], nothing]),
         np.hstack([count, count.sum(1, keepdims=True), nothing]),
-        np.hstack([within, nothing, nothing]),
         slots=slots,
     )
 
@@ -97,7 +89,7 @@ def in_pieces(cut: Segments, pieces: int) -> Segments:
     """The same with every head's chunk in so many pieces, side by side."""
     if pieces == 1:
         return cut
-    offset, count, within = (x[:, :-2, None] for x in (cut.offset, cut.count, cut.within))
+    offset, count = (x[:, :-2, None] for x in (cut.offset, cut.count))
     size = -(-count // pieces)
     begin = np.minimum(np.arange(pieces) * size, count)
 
@@ -108,7 +100,6 @@ def in_pieces(cut: Segments, pieces: int) -> Segments:
         cut,
         offset=joined(offset + begin, cut.offset),
         count=joined(np.minimum(size, count - begin), cut.count),
-        within=joined(within + begin, cut.within),
     )
 
 
@@ -166,28 +157,23 @@ class SwitchedNodes:
         """The rank of a head."""
         return self.plan.heads[node][sub // self.lines.channel.pieces]
 
-    def _far(self, head: int, region: int) -> Place:
-        """Where the switch reads or writes a head's part: in the user's buffers, or in a FIFO."""
-        return Place(head * self.block) if self.plan.registered else Place(region=region)
+    def base(self, node: int, sub: int) -> int:
+        """Where a head's block begins among all blocks."""
+        return self.head(node, sub) * self.block
 
     def copies(self, lane: str, node: int) -> list[int]:
         """Every rank's passes between its own buffer and its switch's: to `give` or to `take`."""
-        giving, channel, parts = lane == "give", self.members.by_rank, [(self.lines.subs, USER)]
+        channel, parts = self.members.by_rank, [(self.lines.subs, 0)]
         if self.block:
             channel = self.members.of_both
-            parts = [(h, Place(self.head(node, h) * self.block)) for h in self.members.heads]
-        buffers = (IN, SCRATCH) if giving else (SCRATCH, OUT)
+            parts = [(h, self.base(node, h)) for h in self.members.heads]
+        buffers = (IN, SCRATCH) if lane == "give" else (SCRATCH, OUT)
         kind = channel.staging(*buffers, least_part=self.least)
-        fifo = Place(region=GIVEN if giving else RESULTS)
         if self.plan.registered:
-            kind, parts = self.members.by_rank.wait(), [(-1, USER)]
+            kind, parts = self.members.by_rank.wait(), [(-1, 0)]
         everyone, rows = self.nodes[node], list[int]()
         for rank in (everyone[place] for place in self.members.ranks if place < len(everyone)):
-            made = []
-            for part, own in parts:
-                source, target = (own, fifo) if giving else (fifo, own)
-                row = self.lines.woven.row(kind, rank, rank, part, source=source, target=target)
-                made.append(row)
+            made = [self.lines.woven.row(kind, rank, rank, h, base=base) for h, base in parts]
             self.lines.done(lane, rank, made)
             rows += made
         return rows
@@ -195,24 +181,22 @@ class SwitchedNodes:
     def sum(self, node: int, sub: int, given: list[int]) -> int:
         """A head reads the sum of its part from its switch, once all ranks have given theirs."""
         sync, head = Lag(self.plan.mechanism.nvls_sync), self.head(node, sub)
-        out, target = (OUT, USER) if self.block else (SCRATCH, Place(region=SUMS))
-        buffer = IN if self.plan.registered else SCRATCH
+        buffer, out = IN if self.plan.registered else SCRATCH, OUT if self.block else SCRATCH
         kind = switch_kind(self.lines.channel, SWITCH_REDUCE, buffer, out)
-        ends, source = (self.groups[node], head), self._far(head, GIVEN)
-        row = self.lines.woven.row(kind, *ends, sub, source=source, target=target)
+        group, base = self.groups[node], self.base(node, sub)
+        row = self.lines.woven.row(kind, group, head, sub, base=base)
         self.lines.done("sum", head, [row])
         self.sums[node, sub] = row
         self.lines.read([row], given, sync)
         return row
 
-    def store(self, node: int, sub: int, source: Place, *, second: bool = False) -> int:
+    def store(self, node: int, sub: int, *, second: bool = False) -> int:
         """A head hands its part of the result out; `second`: in a pass that sends it too."""
         out = OUT if self.plan.registered else SCRATCH
         here = IN if self.block else SCRATCH
         kind = switch_kind(self.lines.channel, MULTICAST, here, out, second=second)
-        head, group = self.head(node, sub), self.groups[node]
-        target = self._far(head, RESULTS)
-        row = self.lines.woven.row(kind, head, group, sub, source=source, target=target)
+        head, group, base = self.head(node, sub), self.groups[node], self.base(node, sub)
+        row = self.lines.woven.row(kind, head, group, sub, base=base)
         self.stores[node, sub] = row
         return row
 
@@ -234,8 +218,7 @@ class _Alone(SwitchedNodes):
             self.sum(0, sub, given)
         if not (self.block and reduces):
             for sub in self.subs:
-                source = USER if self.block else Place(region=SUMS)
-                row = self.store(0, sub, source, second=reduces)
+                row = self.store(0, sub, second=reduces)
                 self.lines.done("store", self.head(0, sub), [row])
                 self.lines.read([row], [self.sums[0, sub]] if reduces else [], ARRIVED)
             self.hand_out(0)
@@ -248,8 +231,6 @@ class _Alone(SwitchedNodes):
 # switch.
 
 SHARE = value("share.of_a_way")  # of a block's threads, for each direction
-# FIFOs of a head besides those of its switch.
-FROM_CHILD, TO_PARENT, FROM_PARENT, TO_CHILD, TREE_REGIONS = 3, 5, 6, 7, 9
 
 
 def nvls_tree(collective: Collective, plan: Plan) -> Schedule:
@@ -269,7 +250,7 @@ def nvls_tree(collective: Collective, plan: Plan) -> Schedule:
             return Turn(lines.woven, crown.all())
 
         key = (*members.key, heads, plan.slots)
-        output.add(remembered(collective, plan, key, turn), cut, TREE_REGIONS)
+        output.add(remembered(collective, plan, key, turn), cut)
     return output.close()
 
 
@@ -280,10 +261,9 @@ def crown_keys(plan: Plan) -> dict[int, object]:
 
 @dataclass
 class _Crown(SwitchedNodes):
-    """Nodes joined by a tree; `merges` add what child nodes sent, by node and head."""
+    """Nodes joined by a tree."""
 
     places: tuple[NodePlace, ...] = ()
-    merges: dict[tuple[int, int], list[int]] = field(default_factory=dict)
 
     def all(self) -> tuple[list[int], list[int]]:
         """All rows of a loop; the ranks and rows that end it."""
@@ -308,27 +288,10 @@ class _Crown(SwitchedNodes):
 
     def _up(self, node: int, h: int) -> None:
         head, place, lines = self.head(node, h), self.places[node], self.lines
-        merges: list[int] = []  # part of the pass, but where rows say where their data lies
-        for number, child in enumerate(self._children(node) if self.plan.places else ()):
-            made, hop = Pass(SCRATCH, SCRATCH, REDUCE), (self.head(child, h), head)
-            ends = Place(region=FROM_CHILD + number), Place(region=SUMS)
-            merge = lines.merge(head, h, made, *ends, [hop])
-            lines.woven.after(merge, self.sums[node, h], ARRIVED)
-            if merges:
-                lines.woven.after(merge, merges[-1], IN_ORDER)
-            merges.append(merge)
-        self.merges[node, h] = merges
         if place.up < 0:
             return
-        number = self._children(place.up).index(node)
-        row = lines.send(
-            (head, self.head(place.up, h)),
-            h,
-            Pass(SCRATCH, SCRATCH, COPY, 1 + len(self._children(node)), threads=SHARE),
-            source=Place(region=SUMS),
-            target=Place(region=FROM_CHILD + number),
-            region=TO_PARENT,
-        )
+        made = Pass(SCRATCH, SCRATCH, COPY, 1 + len(self._children(node)), threads=SHARE)
+        row = lines.send((head, self.head(place.up, h)), h, made)
         self._take_sums(node, h, [row])
         lines.done("up", head, [row])
 
@@ -338,24 +301,13 @@ class _Crown(SwitchedNodes):
             lines.take(rows, (self.head(child, h), head), h)
         for row in rows:
             lines.read([row], [self.sums[node, h]], ARRIVED)
-            for merge in self.merges[node, h][-1:]:
-                lines.woven.after(row, merge, IN_ORDER)
 
     def _down(self, node: int, h: int) -> None:
         head, place, lines = self.head(node, h), self.places[node], self.lines
         root, children = place.up < 0, self._children(node)
-        source = Place(region=SUMS if root else FROM_PARENT)
         made = Pass(SCRATCH, SCRATCH, COPY, 1, 0, max(1, len(children)), 1.0 if root else SHARE)
-        rows = [
-            lines.send(
-                *((head, self.head(child, h)), h, made),
-                source=source,
-                target=Place(region=FROM_PARENT),
-                region=TO_CHILD + number,
-            )
-            for number, child in enumerate(children)
-        ]
-        rows.append(self.store(node, h, source, second=bool(children)))
+        rows = [lines.send((head, self.head(child, h)), h, made) for child in children]
+        rows.append(self.store(node, h, second=bool(children)))
         if root:
             self._take_sums(node, h, rows)
         else:

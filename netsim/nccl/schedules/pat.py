@@ -38,14 +38,14 @@ def pat(collective: Collective, plan: Plan) -> Schedule:
         channel = PlannedChannel(plan, work.channel, multiplicity)
         together = blocks_together(plan, work, collective)
         turns = -(-(collective.ranks // 2) // together)  # nearest neighbours pass most blocks
-        cut = _segments(collective, work, together, plan.slots, turns)
+        cut = _segments(collective, work, together, plan.slots)
         rounds = _Rounds(channel, collective, together, turns, plan.slots)
 
         def turn(rounds: _Rounds = rounds) -> writing.Turn:
             return writing.Turn(rounds.woven, (rounds.ranks, rounds.all()))
 
         key = (*channel.key, together, turns, plan.slots)
-        output.add(writing.remembered(collective, plan, key, turn), cut, rounds.regions)
+        output.add(writing.remembered(collective, plan, key, turn), cut)
     return output.close()
 
 
@@ -57,17 +57,11 @@ def blocks_together(plan: Plan, work: Work, collective: Collective) -> int:
     return together
 
 
-def _segments(c: Collective, work: Work, together: int, slots: int, turns: int) -> writing.Segments:
-    """Each block's place in a message, then messages of 1, 2, … blocks, by loop."""
+def _segments(c: Collective, work: Work, together: int, slots: int) -> writing.Segments:
+    """A block, then messages of 1, 2, … blocks, by loop."""
     offset, count = writing.chunk_table(work, c.element_bytes)
-    one, many = np.zeros((1, together), np.int64), np.arange(1, together + 1)
-    return writing.Segments(
-        np.hstack([offset + one, offset + one]),
-        np.hstack([count + one, count * many]),
-        np.hstack([count * (many - 1), count * one]),
-        slots=slots,
-        turns=turns,
-    )
+    sizes = np.concatenate([[1], np.arange(1, together + 1)])
+    return writing.Segments(offset + 0 * sizes, count * sizes, slots=slots)
 
 
 @dataclass
@@ -88,11 +82,6 @@ class _Rounds:
         self.first: Ints | None = None
         self.last: Ints = self.ranks
 
-    @property
-    def regions(self) -> int:
-        """FIFOs to and from the peers of each dimension, and a sum for each block."""
-        return 2 * self.dimensions + self.collective.ranks
-
     def all(self) -> Ints:
         """All rows of a loop; the row that ends it on every rank."""
         order = range(self.dimensions)
@@ -108,16 +97,15 @@ class _Rounds:
         offsets = [o for o in range(0, n, 2 * far) if o + far < n]
         groups = [offsets[k : k + self.together] for k in range(0, len(offsets), self.together)]
         peer = (self.ranks + (-far if self.gathers else far)) % n
-        filled, sent, stored = list[Ints](), list[Ints](), list[Ints]()
+        filled, sent, stored = list[list[Ints]](), list[Ints](), list[Ints]()
         for turn in range(len(groups) + self.slots):
             done = turn - self.slots  # with all slots full, one must be emptied to fill the next
             if 0 <= done < len(groups):
-                stored.append(self._store(groups[done], dimension, done, (sent[done], peer)))
+                stored.append(self._store(groups[done], dimension, (sent[done], peer)))
             if turn < len(groups):
-                filled.append(self._fill(groups[turn], dimension, turn))
-                sent.append(self._message(len(groups[turn]), dimension, turn, peer))
-                self.woven.after(sent[-1], self.last, self.channel.noticed)
-        self._credits(filled, sent, stored, peer)
+                filled.append(self._fill(groups[turn], dimension))
+                sent.append(self._message(filled[-1], peer))
+        self._credits([rows[0] for rows in filled], sent, stored, peer)
 
     def _step(self, rows: Ints) -> Ints:
         if self.first is None:
@@ -133,71 +121,39 @@ class _Rounds:
         free = RowKind(replace(kind.style, latency=0.0))
         return self.woven.kind(free if number else kind)
 
-    def _fill(self, group: list[int], dimension: int, turn: int) -> Ints:
-        """Put blocks, or what is summed up of them, into the FIFO; returns the first rows."""
-        first = len(self.woven)
+    def _fill(self, group: list[int], dimension: int) -> list[Ints]:
+        """Put blocks, or what is summed up of them, into the FIFO; returns the rows of each."""
+        rows = []
         for number, offset in enumerate(group):
             ahead = offset if self.gathers else offset + (1 << dimension)
             block = (self.ranks + ahead) % self.collective.ranks * self.collective.count
             summed = not self.gathers and dimension > 0 and ahead + 1 < self.collective.ranks
-            buffer, source = IN, writing.Place(block)
-            if self.gathers and offset == 0:
-                source = writing.USER
-            elif self.gathers:
-                buffer = OUT
-            elif summed:
-                buffer, source = SCRATCH, self._sum(ahead)
+            buffer = SCRATCH if summed else OUT if self.gathers and offset else IN
             kind = self._local(Pass(buffer, SCRATCH, writes=1), number)
-            target = writing.Place(region=dimension, turn=turn)
-            self._step(
-                self.woven.rows(kind, self.ranks, self.ranks, number, source=source, target=target)
-            )
-        return first + self.ranks
+            rows.append(self._step(self.woven.rows(kind, self.ranks, self.ranks, 0, base=block)))
+        return rows
 
-    def _sum(self, ahead: int) -> writing.Place:
-        return writing.Place(region=2 * self.dimensions + ahead, inside=0)
-
-    def _message(self, blocks: int, dimension: int, turn: int, peer: Ints) -> Ints:
+    def _message(self, filled: list[Ints], peer: Ints) -> Ints:
+        """What proxies send once all blocks of a message are there."""
         pairs = zip(self.ranks.tolist(), peer.tolist(), strict=True)
         kinds = [self.woven.kind(self.channel.message(*pair, SCRATCH)) for pair in pairs]
-        return self.woven.rows(
-            kinds,
-            self.ranks,
-            peer,
-            self.together + blocks - 1,
-            source=writing.Place(region=dimension, turn=turn),
-            target=writing.Place(region=self.dimensions + dimension, turn=turn),
-        )
+        rows = self.woven.rows(kinds, self.ranks, peer, len(filled))
+        for blocks in filled:
+            self.woven.after(rows, blocks, self.channel.noticed)
+        return rows
 
-    def _store(
-        self, group: list[int], dimension: int, turn: int, arrived: tuple[Ints, Ints]
-    ) -> Ints:
+    def _store(self, group: list[int], dimension: int, arrived: tuple[Ints, Ints]) -> Ints:
         sent, peer = arrived
         for number, offset in enumerate(group):
             ahead = offset + (1 << dimension) if self.gathers else offset
             block = (self.ranks + ahead) % self.collective.ranks * self.collective.count
             op = COPY if self.gathers else REDUCE if dimension else REDUCE_INPUT
-            target = (
-                writing.Place(block)
-                if self.gathers
-                else writing.USER
-                if ahead == 0
-                else self._sum(ahead)
-            )
             out = self.gathers or ahead == 0
             made = Pass(SCRATCH, OUT if out else SCRATCH, op, 1 if self.gathers else 2, 1)
-            source = writing.Place(region=self.dimensions + dimension, turn=turn)
-            rows = self.woven.rows(
-                self._local(made, number),
-                *(self.ranks, self.ranks, number),
-                source=source,
-                target=target,
-                own=block,
-            )
-            self._step(rows)
-            if number == 0:
-                for src, dst in zip(self.ranks.tolist(), peer.tolist(), strict=True):
-                    self.woven.after(rows[dst], sent[src], self.channel.sync(src, dst))
+            kind = self._local(made, number)
+            rows = self._step(self.woven.rows(kind, self.ranks, self.ranks, 0, base=block))
+            for src, dst in zip(self.ranks.tolist(), peer.tolist(), strict=True):
+                self.woven.after(rows[dst], sent[src], self.channel.sync(src, dst))
         return self.last
 
     def _credits(

@@ -61,7 +61,7 @@ class Plan:
     where none is there. `direct`: ranks write straight into each other's output. `registered`: the
     switch reads and writes the user's buffers. `cached`: these stay in the GPU's L2. `slots` is the
     depth of a FIFO. `fold`: equal channels become one row of their number; `symmetry`: what else is
-    written down once; `places`: rows say where their data lies, which only checks and pictures ask
+    written down once; `places`: rows say which data they move, which only proofs ask
     for. `hops`: chunks go only so many ranks far in rings (0: all the way), which moves less than
     the call does, but shows what every hop adds. `memo` keeps what other sizes need again; it
     belongs to one communicator."""

@@ -14,9 +14,7 @@ from netsim.nccl.facts import function_of
 from netsim.nccl.schedules.plan import Lane, Plan, Work, number_of, written
 from netsim.nccl.schedules.primitives import Pass, PlannedChannel, RowKind
 from netsim.nccl.schedules.writing import (
-    NOWHERE,
     Output,
-    Place,
     Segments,
     Turn,
     Weave,
@@ -132,8 +130,6 @@ class Numbers:
 # In every step each rank passes on what it has just received; the step after the last takes data
 # out of the FIFO. Chains (Broadcast, Reduce) are trees without branches.
 
-RECEIVED, SENDING = 0, 1  # the FIFO that the previous rank fills, and the one the proxy empties
-
 
 def ring(collective: Collective, plan: Plan) -> Schedule:
     """All channels' rings."""
@@ -149,7 +145,7 @@ def ring(collective: Collective, plan: Plan) -> Schedule:
         channel = replace(channel, pieces=cut.subs)
         key = (*channel.key, walk.steps, cut.subs, cut.slots, cut.whole, period)
         write = partial(_turn, channel, collective, walk, cut, period)
-        output.add(remembered(collective, plan, key, write), cut, 2)
+        output.add(remembered(collective, plan, key, write), cut)
     return output.close()
 
 
@@ -167,7 +163,7 @@ def _cut(c: Collective, plan: Plan, work: Work, walk: Walk) -> Segments:
     offset, count = chunk_table(work, c.element_bytes, c.ranks if c.name == "all_reduce" else 1)
     if plan.hops and c.name == "all_reduce":
         count = round_again(count, plan.hops + 1)
-    return segments(plan, c.element_bytes, (offset, count), steps=steps, turns=walk.steps)
+    return segments(plan, c.element_bytes, (offset, count), steps=steps)
 
 
 def round_again(count: Ints, places: int) -> Ints:
@@ -245,17 +241,14 @@ def _sends(
     step, column = (x.ravel() for x in np.indices((walk.steps, numbers.width)))
     sub, place, by_proxy = subs[column], places[column], proxies[column]
     own_fifo = np.isin(place, numbers.net) & ~by_proxy
-    data = _Data(c, walk, order, step, place)
-    source, target = data.source(by_proxy), data.target(own_fifo)
+    chunk, base = _data(c, walk, order, step, place)
     woven.rows(
         kinds[step, place, np.where(by_proxy, np.where(sub > 0, 4, 2 + (step > 0)), sub > 0)],
         order[place],
         np.where(own_fifo, order[place], following[place]),
-        data.segment(sub, numbers.subs),
+        chunk * numbers.subs + sub,
         step=step,
-        source=source,
-        target=target,
-        own=data.base,
+        base=base,
     )
 
 
@@ -264,62 +257,21 @@ def _last_passes(
 ) -> None:
     sub, place = (x.ravel() for x in np.indices((numbers.subs, numbers.n)))
     step = np.full(len(sub), walk.steps)
-    data = _Data(c, walk, order, step, place)
+    chunk, base = _data(c, walk, order, step, place)
     if walk.last is None:
         kind, segment = woven.kind(channel.wait()), np.full(len(sub), -1)
     else:
         two = [woven.kind(one) for one in channel.in_turn(channel.local(walk.last))]
-        kind, segment = np.array(two)[(sub > 0).astype(int)], data.segment(sub, numbers.subs)
-    base = np.zeros(1, np.int64) if c.name == "reduce_scatter" else data.base
-    source = Place(region=RECEIVED, turn=walk.steps - 1)
-    rank = order[place]
-    woven.rows(kind, rank, rank, segment, step=step, source=source, target=Place(base))
+        kind, segment = np.array(two)[(sub > 0).astype(int)], chunk * numbers.subs + sub
+    woven.rows(kind, order[place], order[place], segment, step=step, base=base)
 
 
-@dataclass(frozen=True)
-class _Data:
-    """Which data rows at some steps and places move, and where it lies."""
-
-    collective: Collective
-    walk: Walk
-    order: Ints
-    step: Ints
-    place: Ints
-
-    @property
-    def block(self) -> Ints:
-        """The place in the ring whose block it is."""
-        return (self.place + self.walk.start - self.step) % len(self.order)
-
-    @property
-    def base(self) -> Ints:
-        """Where the block begins among all blocks; AllReduce has it in its segments."""
-        if self.collective.name == "all_reduce":
-            return np.zeros_like(self.block)
-        return self.order[self.block] * self.collective.count
-
-    @property
-    def chunk(self) -> Ints:
-        """The number of the chunk in its loop."""
-        return self.block if self.collective.name == "all_reduce" else np.zeros_like(self.block)
-
-    def segment(self, sub: Ints, subs: int) -> Ints:
-        """The segment of the data."""
-        return self.chunk * subs + sub
-
-    def source(self, by_proxy: NDArray[np.bool_]) -> Place:
-        """Where a row reads: the user's buffer, what was received, or what the block has left."""
-        buffers = np.array([made.src_buffer for made in self.walk.passes])[self.step]
-        region = np.where(buffers == SCRATCH, RECEIVED, NOWHERE)
-        turn = self.step - 1 + by_proxy
-        own = (self.step == 0) & (self.collective.name == "all_gather")
-        return Place(np.where(own, 0, self.base), np.where(by_proxy, SENDING, region), turn)
-
-    def target(self, own_fifo: NDArray[np.bool_]) -> Place:
-        """Where a row writes."""
-        buffers = np.array([made.dst_buffer for made in self.walk.passes])[self.step]
-        region = np.where(buffers == SCRATCH, RECEIVED, NOWHERE)
-        return Place(self.base, np.where(own_fifo, SENDING, region), self.step)
+def _data(c: Collective, walk: Walk, order: Ints, step: Ints, place: Ints) -> tuple[Ints, Ints]:
+    """Which data rows at some steps and places move: the number of its chunk in the loop, and where
+    its block begins among all blocks. Chunks of AllReduce are the blocks of a loop."""
+    block = (place + walk.start - step) % len(order)
+    nothing = np.zeros_like(block)
+    return (block, nothing) if c.name == "all_reduce" else (nothing, order[block] * c.count)
 
 
 def _kinds(
@@ -367,8 +319,10 @@ def _order(woven: Weave, channel: PlannedChannel, numbers: Numbers) -> None:
     here = numbers.sent(step, sub, place)
     earlier = numbers.sent(*np.divmod(before, subs), place)
     woven.after(here, earlier, IN_ORDER, turn == 0)
-    filled = sub if channel.simple else np.full_like(sub, subs - 1)
-    woven.after(here, numbers.block(step, filled, place), channel.noticed)
+    woven.after(here, numbers.block(step, sub, place), channel.noticed)
+    if not channel.simple and subs > 1:  # a message of LL begins when all of a chunk is there
+        last = numbers.block(step, np.full_like(sub, subs - 1), place)
+        woven.after(here[sub == 0], last[sub == 0], channel.noticed)
 
 
 def _waits(

@@ -19,9 +19,7 @@ from netsim.nccl.p2p import BATCH, P2pWork, distinct_rows
 from netsim.nccl.schedules.plan import Columns, Plan, Transfers, Work
 from netsim.nccl.schedules.primitives import Pass, PlannedChannel, RowKind, link_kinds
 from netsim.nccl.schedules.writing import (
-    NOWHERE,
     Output,
-    Place,
     Segments,
     Turn,
     Weave,
@@ -220,19 +218,13 @@ class Exchange:
 
     def passes(self) -> list[Ints]:
         """Write all rows; returns those of the blocks at either end by piece and part."""
-        ends, net, number = self.ends, self._link == NETWORK, np.arange(len(self.ends.src))
-        out = NOWHERE if self.plan.direct else 2 * number
-        arrival = Place(ends.target, out)
-        fifo = Place(ends.target, np.where(net, 2 * number + 1, out))
-        sends = self._rows(
-            self._sending(proxy=False),
-            *(ends.src, np.where(net, ends.src, ends.dst)),
-            *(Place(ends.offset), fifo),
-        )
+        ends, net = self.ends, self._link == NETWORK
+        first = ends.src, np.where(net, ends.src, ends.dst)
+        sends = self._rows(self._sending(proxy=False), *first)
         sent = sends.copy()
         if net.any():
-            sent[:, net] = self._messages(sends, net, arrival)
-        stores = self._stores(number)
+            sent[:, net] = self._messages(sends, net)
+        stores = self._stores()
         for kind in different(self._link).tolist():
             mine = np.flatnonzero(self._link == kind)
             hop = self.ends.hop(int(mine[0]))
@@ -243,8 +235,7 @@ class Exchange:
     def copies(self) -> list[Ints]:
         """Sends to oneself are copies by the block."""
         kinds = self._kinds(0, lambda channel, _, share: channel.local(_copy(IN, OUT, share)))
-        places = Place(self.ends.offset), Place(self.ends.target)
-        return [self._rows(kinds, self.ends.src, self.ends.src, *places)]
+        return [self._rows(kinds, self.ends.src, self.ends.src)]
 
     @cached_property
     def _link(self) -> Ints:
@@ -278,28 +269,28 @@ class Exchange:
 
         return self._kinds(0, make)
 
-    def _messages(self, sends: Ints, net: NDArray[np.bool_], arrival: Place) -> Ints:
+    def _messages(self, sends: Ints, net: NDArray[np.bool_]) -> Ints:
         """What proxies send, a chunk at a time; of LL the receiver uses what there is."""
-        some, channel = np.flatnonzero(net), self._one
-        target = Place(self.ends.target[net], np.broadcast_to(arrival.region, net.shape)[net])
-        ends, fifo = (self.ends.src[net], self.ends.dst[net]), Place(region=2 * some + 1)
+        channel, ends = self._one, (self.ends.src[net], self.ends.dst[net])
         segments = np.array([[self.cut.whole]]) if channel.simple else self.pieces
         kinds = self._sending(proxy=True)[net][None]
         if len(segments) > 1:
             later = self._sending(proxy=True, further=True)[net]
             kinds = np.concatenate([kinds, np.tile(later, (len(segments) - 1, 1))])
-        messages = self._rows(kinds, *ends, fifo, target, segments)
-        self.woven.after(messages[0], sends[-1, net], channel.noticed)
+        messages = self._rows(kinds, *ends, segments, net)
+        self.woven.after(messages, sends[:, net], channel.noticed)
+        if len(messages) > 1:  # a message of LL begins when all of a chunk is there
+            self.woven.after(messages[0], sends[-1, net], channel.noticed)
         self._free(sends[:, net], messages, channel.local_credit)
         return messages
 
-    def _stores(self, number: Ints) -> Ints:
+    def _stores(self) -> Ints:
         dst, pieces = self.ends.dst, self.pieces
         if self.plan.direct:
             kinds = self._kinds(1, lambda channel, *_: channel.wait())
-            return self._rows(kinds, dst, dst, Place(), Place(), np.full_like(pieces, -1))
+            return self._rows(kinds, dst, dst, np.full_like(pieces, -1))
         kinds = self._kinds(1, lambda channel, _, share: channel.store(_copy(SCRATCH, OUT, share)))
-        return self._rows(kinds, dst, dst, Place(region=2 * number), Place(self.ends.target))
+        return self._rows(kinds, dst, dst)
 
     @property
     def pieces(self) -> Ints:
@@ -311,12 +302,12 @@ class Exchange:
         kinds: Ints,
         src: Ints,
         dst: Ints,
-        source: Place,
-        target: Place,
         segments: Ints | None = None,
+        which: NDArray[np.bool_] | slice = slice(None),
     ) -> Ints:
         segment = self.pieces if segments is None else segments
-        made = self.woven.rows(kinds, src, dst, segment, source=source, target=target)
+        base, origin = self.ends.target[which], self.ends.offset[which]
+        made = self.woven.rows(kinds, src, dst, segment, base=base, origin=origin)
         rows = made.reshape(len(segment), -1)
         first = np.arange(len(rows))[:, None] == 0
         self.woven.after(rows, np.roll(rows, 1, 0), IN_ORDER, first)
@@ -417,7 +408,7 @@ class _Writer:
             gates[rows] = self.doors[seat]
         gated = [(gates, IN_ORDER)] if gates.max() >= 0 else []
         turn = Turn(exchange.woven, NOBODY)
-        turns = self.output.add(turn, exchange.cut, 2 * len(mine), gated)
+        turns = self.output.add(turn, exchange.cut, gated)
         last = [turns[-1][block[-1]] for block in made]
         return np.stack(last if len(last) > 1 else last * 2)
 

@@ -88,11 +88,6 @@ class Branches:
 # other way. Rows are in order of their level: leaves first on the way up, last on the way down.
 
 
-# FIFOs of a rank: from children, to the proxy for its parent, from its parent, to proxies for
-# children.
-FROM_CHILD, TO_PARENT, FROM_PARENT, TO_CHILD, REGIONS = 0, 3, 4, 5, 8
-
-
 @dataclass
 class Climb:
     """One channel's tree while the rows of one chunk are written. `share` is the part of the
@@ -109,14 +104,12 @@ class Climb:
 
     def __post_init__(self) -> None:
         self.sheet = writing.Sheet(self.channel, self.cut.subs)
-        rows: Ints = np.full((8, len(self.tree.up), self.cut.subs), NONE)
-        self.given, self.sent, self.handed, self.brought, self.stored = rows[:5]
-        self.merged = rows[5:]
+        rows: Ints = np.full((5, len(self.tree.up), self.cut.subs), NONE)
+        self.given, self.sent, self.handed, self.brought, self.stored = rows
 
     def turn(self) -> writing.Turn:
         """All rows of a chunk; the ranks and rows that end it."""
         if self.reduces:
-            self._merge()
             self._go_up()
         if self.hands_out:
             self._go_down()
@@ -163,23 +156,6 @@ class Climb:
         deepest = int(self.tree.depth.max())
         return deepest + 1 + self.tree.depth[rank] if down else deepest - self.tree.depth[rank]
 
-    def _merge(self) -> None:
-        """Add what further children sent: rows of their own only where rows have places."""
-        if not self.channel.plan.places:
-            return
-        for number in (1, 2):
-            for turns in (False, True):
-                buffer = schedule.OUT if turns else schedule.SCRATCH
-                mine = np.flatnonzero(self.tree.children[number] >= 0)
-                mine = mine[((mine == self.tree.root) & self.turns) == turns]
-                kind = self.sheet.woven.kind(self.channel.merge(buffer, schedule.REDUCE))
-                ends, place = (mine, mine), self._place(mine, down=False)
-                into = FROM_CHILD if buffer == schedule.SCRATCH else writing.NOWHERE
-                rows = self.sheet.rows(
-                    *(kind, ends, self._subs, place), source=FROM_CHILD + number, target=into
-                )
-                self.merged[number, mine] = rows.T
-
     def _go_up(self) -> None:
         hops, rank, parent = self.upwards, self.tree.below, self.tree.up[self.tree.below]
         number, inner = self.tree.number[rank], self.tree.fan[rank] > 0
@@ -188,21 +164,15 @@ class Climb:
         above = np.where(first, schedule.OUT, schedule.SCRATCH)
         op = np.where(number > 0, schedule.COPY, schedule.REDUCE_INPUT)
         made = (buffer, above, op, 1 + self.tree.fan[rank], 0, 1, self.share)
-        places = (
-            np.where(inner, FROM_CHILD, writing.NOWHERE),
-            np.where(first, writing.NOWHERE, number + FROM_CHILD),
-        )
         place = self._place(rank, down=False)
-        self.given[rank], self.sent[rank] = self._send(hops, made, place, places, TO_PARENT)
+        self.given[rank], self.sent[rank] = self._send(hops, made, place)
         if not self.hands_out:
             root = np.array([self.tree.root])
             kind = self.channel.local(
                 Pass(schedule.SCRATCH, schedule.OUT, schedule.COPY, 1 + len(self.tree.top), 1)
             )
             place = self._place(root, down=False)
-            rows = self.sheet.rows(
-                *(self.sheet.woven.kind(kind), (root, root), self._subs, place), source=FROM_CHILD
-            )
+            rows = self.sheet.rows(self.sheet.woven.kind(kind), (root, root), self._subs, place)
             self.given[root] = rows.T
 
     def _go_down(self) -> None:
@@ -219,43 +189,30 @@ class Climb:
             self.tree.fan[parent],
             np.where(root, 1.0, self.share),
         )
-        places = writing.NOWHERE, np.where(out, writing.NOWHERE, FROM_PARENT)
         place = self._place(parent, down=True)
-        region = TO_CHILD + self.tree.number[rank]
-        self.handed[rank], self.brought[rank] = self._send(hops, made, place, places, region)
+        self.handed[rank], self.brought[rank] = self._send(hops, made, place)
         self._store()
 
     def _store(self) -> None:
         """Leaves take their data out of their FIFOs, if it went there."""
         channel, leaves = self.channel, np.flatnonzero(self.tree.fan == 0)
-        kind, segment, source = channel.wait(), np.full(self.cut.subs, -1), writing.NOWHERE
+        kind, segment = channel.wait(), np.full(self.cut.subs, -1)
         if not channel.plan.direct:
             kind = channel.local(
                 Pass(schedule.SCRATCH, schedule.OUT, schedule.COPY, 1, 1, threads=self.share)
             )
-            segment, source = self._subs, FROM_PARENT
+            segment = self._subs
         number, ends = self.sheet.woven.kind(kind), (leaves, leaves)
         place = self._place(leaves, down=True)
-        self.stored[leaves] = self.sheet.rows(number, ends, segment, place, source=source).T
+        self.stored[leaves] = self.sheet.rows(number, ends, segment, place).T
 
     def _send(
-        self,
-        hops: writing.HopsOf,
-        made: tuple[ArrayLike, ...],
-        place: Ints,
-        places: tuple[ArrayLike, ArrayLike],
-        fifo: ArrayLike,
+        self, hops: writing.HopsOf, made: tuple[ArrayLike, ...], place: Ints
     ) -> tuple[Ints, Ints]:
         """Passes to other ranks: the rows of blocks, and those that bring data, by hop."""
         sheet, net = self.sheet, hops.kind == 0
-        source, target = (np.broadcast_to(x, net.shape) for x in places)
-        fifo = np.broadcast_to(fifo, net.shape)
         ends = hops.src, np.where(net, hops.src, hops.dst)
-        blocks = sheet.rows(
-            *(sheet.kinds(hops, made, proxy=False), ends, self._subs, place),
-            source=source,
-            target=np.where(net, fifo, target),
-        )
+        blocks = sheet.rows(sheet.kinds(hops, made, proxy=False), ends, self._subs, place)
         some = np.flatnonzero(net)
         if not some.size:
             return blocks.T, blocks.T
@@ -264,12 +221,9 @@ class Climb:
         first = sheet.kinds(away, passes, proxy=True)[None]
         later = sheet.kinds(away, passes, proxy=True, change=self.channel.further)
         kind = np.concatenate([first, np.tile(later, (self.cut.subs - 1, 1))])
-        sent = sheet.rows(
-            *(kind, away.ends, self._subs, place[some]), source=fifo[some], target=target[some]
-        )
-        if self.channel.simple:
-            sheet.after(sent, blocks[:, some], self.channel.noticed)
-        else:  # a message of LL begins when all of a chunk is there
+        sent = sheet.rows(kind, away.ends, self._subs, place[some])
+        sheet.after(sent, blocks[:, some], self.channel.noticed)
+        if not self.channel.simple and self.cut.subs > 1:  # one of LL begins when all is there
             sheet.after(sent[0], blocks[-1, some], self.channel.noticed)
         brought = blocks.copy()
         brought[:, some] = sent
@@ -284,7 +238,6 @@ class Climb:
                 at_top = (self.tree.up[self.tree.below] == self.tree.root)[:, None]
                 readers += [np.where(at_top, self.handed[child], NONE) for child in self.tree.top]
             self._passed(self.upwards, self.given, self.sent, readers)
-            self._wait_for_merges()
         if self.hands_out:
             self._passed(
                 self.downwards, self.handed, self.brought, list(self._outputs(self.tree.below))
@@ -314,28 +267,6 @@ class Climb:
             self._after(filled[net], sent[net], channel.local_credit, slots)
         else:
             self._after(filled[net, :1], sent[net, -1:], channel.local_credit, slots)
-
-    def _wait_for_merges(self) -> None:
-        """Sums wait for both parts and for the sum before; the pass that takes them, for all."""
-        several, place = np.flatnonzero(self.tree.fan > 1), np.zeros(len(self.tree.up), np.int64)
-        if not self.channel.plan.places or not several.size:
-            return
-        place[self.tree.below] = np.arange(len(self.tree.below))
-        hops = self.upwards
-        for number in (1, 2):
-            mine = np.flatnonzero(self.tree.children[number] >= 0)
-            for which in (0, number):
-                child = self.tree.children[which, mine]
-                for part, way in hops.some(place[child]).alike():
-                    merged, sent = self.merged[number, mine[part]], self.sent[child[part]]
-                    self._after(merged, sent, self.channel.sync(*way))
-            self._after(self.merged[number], self.merged[number - 1], schedule.IN_ORDER)
-        last = self.merged[self.tree.fan[several] - 1, several]
-        self._after(self.given[several], last, schedule.IN_ORDER)
-        if self.turns and len(self.tree.top) > 1:
-            last = self.merged[len(self.tree.top) - 1, self.tree.root]
-            for child in self.tree.top:
-                self._after(self.handed[child], last, schedule.IN_ORDER)
 
     def _in_line(self) -> Iterator[tuple[Ints, Ints]]:
         """One pass of a way after the other; the ranks and the rows of their last ones."""
@@ -405,7 +336,7 @@ def _over_trees(
             return Climb(channel, cut, Branches(found), collective.name, share).turn()
 
         key = (keys[work.channel], *channel.key, cut.subs, cut.slots, cut.whole)
-        output.add(writing.remembered(collective, plan, key, turn), cut, REGIONS)
+        output.add(writing.remembered(collective, plan, key, turn), cut)
     return output.close()
 
 

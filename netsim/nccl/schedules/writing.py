@@ -23,6 +23,7 @@ from netsim.schedule.schedule import (
     IN_ORDER,
     LOCAL_COPY,
     OUT,
+    REDUCE,
     SCRATCH,
     Fold,
     Lag,
@@ -32,48 +33,19 @@ from netsim.schedule.schedule import (
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.int32]
-NOWHERE = -1  # no slot: the data lies in the user's buffer
 
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """The data of every turn (first axis) by segment (second axis), in elements. `offset` in the
-    user's buffers, `count`, and `within`: where it lies in a FIFO slot. A FIFO has `slots`, filled
-    `turns` times a turn of the loop. A chunk has `subs` segments; those from `whole` on are chunks
-    in one piece."""
+    """The data of every turn (first axis) by segment (second axis), in elements: where it lies in
+    the call's data, and how much it is. A FIFO has `slots`. A chunk has `subs` segments; those from
+    `whole` on are chunks in one piece."""
 
     offset: Ints
     count: Ints
-    within: Ints
     slots: int = 1
-    turns: int = 1
     subs: int = 1
     whole: int = 0
-
-    @property
-    def stride(self) -> int:
-        """Elements of one slot."""
-        return int((self.within + self.count).max(initial=1))
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where data lies: `base` elements from its segment's offset, or in slots of a FIFO `region`.
-    `turn` is the number of the slot's filling within a turn of the loop; with `inside` 0 the data
-    lies at the slot's beginning wherever its segment does."""
-
-    base: ArrayLike = 0
-    region: ArrayLike = NOWHERE
-    turn: ArrayLike = 0
-    inside: ArrayLike = 1
-
-    @property
-    def columns(self) -> tuple[Any, ...]:
-        """All of it, as rows hold it."""
-        return self.base, self.region, self.turn, self.inside
-
-
-USER = Place()
 
 
 class Weave:
@@ -102,34 +74,23 @@ class Weave:
         segment: ArrayLike,
         *,
         step: ArrayLike = 0,
-        source: Place = USER,
-        target: Place = USER,
-        own: ArrayLike = 0,
+        base: ArrayLike = 0,
+        origin: ArrayLike | None = None,
     ) -> Ints:
-        """Append rows (arrays broadcast against each other) and return their numbers."""
+        """Append rows (arrays broadcast against each other) and return their numbers. Their data
+        lies `base` elements behind the offset of their segment, at the sender's `origin`."""
         self._flush()
-        places = (*source.columns, *target.columns)
-        given = [np.asarray(x, np.int64) for x in (kind, src, dst, step, segment, *places, own)]
+        places = base, base if origin is None else origin
+        given = [np.asarray(x, np.int64) for x in (kind, src, dst, step, segment, *places)]
         shape = np.broadcast_shapes((1,), *(x.shape for x in given))
         self._blocks.append(np.array([np.broadcast_to(x, shape).ravel() for x in given]))
         first = self._size
         self._size += int(np.prod(shape))
         return np.arange(first, self._size)
 
-    def row(
-        self,
-        kind: RowKind,
-        src: int,
-        dst: int,
-        segment: int,
-        *,
-        step: int = 0,
-        source: Place = USER,
-        target: Place = USER,
-    ) -> int:
-        """Append one row and return its number; its places are numbers."""
-        columns = (self.kind(kind), src, dst, step, segment, *source.columns, *target.columns, 0)
-        self._single.append(columns)
+    def row(self, kind: RowKind, src: int, dst: int, segment: int, *, base: int = 0) -> int:
+        """Append one row and return its number."""
+        self._single.append((self.kind(kind), src, dst, 0, segment, base, base))
         self._size += 1
         return self._size - 1
 
@@ -158,24 +119,21 @@ class Weave:
         builder: Builder,
         segments: Segments,
         *,
-        base: int = 0,
         places: bool = True,
         gates: Sequence[tuple[Rows, Lag]] = (),
     ) -> Rows:
-        """Append all turns; returns the numbers of the rows by turn (first axis). Slots begin at
-        element `base` of every rank's scratch. The rows of the first turn wait for the rows in
-        `gates` too (one for each, -1: none)."""
+        """Append all turns; returns the numbers of the rows by turn (first axis). The rows of the
+        first turn wait for the rows in `gates` too (one for each, -1: none)."""
         self._flush()
         self._flush_edges()
-        table = list(np.concatenate(self._blocks, axis=1))
-        kind, src, dst, step, segment = table[:5]
+        kind, src, dst, step, segment, *bases = np.concatenate(self._blocks, axis=1)
         turns, size = len(segments.count), self._size
         joins = self._unrolled(builder, turns, gates)
         made = builder.rows(
             self._styles(builder, kind, segment, segments).ravel(),
             np.tile(src.astype(np.int32), turns),
             np.tile(dst.astype(np.int32), turns),
-            _pieces(builder, segments, table[4:], base, places=places).ravel(),
+            _pieces(builder, segments, segment, bases if places else []).ravel(),
             step=np.tile(step.astype(np.int32), turns),
             joins=joins,
         )
@@ -263,27 +221,14 @@ def _gated(
     return np.append(0, np.cumsum(counts)), rows[order], lags[order]
 
 
-def _pieces(
-    builder: Builder, segments: Segments, table: Sequence[Ints], base: int, *, places: bool
-) -> Rows:
+def _pieces(builder: Builder, segments: Segments, segment: Ints, bases: Sequence[Ints]) -> Rows:
     """The pieces of all rows; without places, one for each size."""
-    segment = table[0]
-    if not places:
+    if not bases:
         sizes, which = np.unique(segments.count, return_inverse=True)
         return builder.pieces(sizes)[which.reshape(segments.count.shape)][:, segment]
     count = segments.count[:, segment]
-    source, target = (_position(segments, segment, table[k : k + 4], base) for k in (1, 5))
-    own = segments.offset[:, segment] + table[9]
-    made = builder.pieces(count.ravel(), source.ravel(), target.ravel(), own.ravel())
-    return made.reshape(count.shape)
-
-
-def _position(segments: Segments, segment: Ints, place: Sequence[Ints], base: int) -> Ints:
-    offset, region, turn, inside = place
-    filling = np.arange(len(segments.count))[:, None] * segments.turns + turn
-    slot = region * segments.slots + filling % segments.slots
-    in_slot = base + slot * segments.stride + segments.within[:, segment] * inside
-    return np.where(region == NOWHERE, segments.offset[:, segment] + offset, in_slot)
+    target, origin = (segments.offset[:, segment] + base for base in bases)
+    return builder.pieces(count.ravel(), origin.ravel(), target.ravel()).reshape(count.shape)
 
 
 # Cuts: a channel's part in loops, chunks, and the slices or pieces in which chunks move.
@@ -312,28 +257,23 @@ def segments(
     table: tuple[Ints, Ints],
     *,
     steps: Steps = ONE,
-    turns: int = 1,
     threads: float = 1.0,
 ) -> Segments:
     """Cut all chunks alike: the u subs of chunk c are the segments c·u, c·u + 1, … After them come
     whole chunks, and last an empty segment for rows that only wait. A FIFO of `plan.slots` holds as
-    many chunks as fit and is filled `turns` times a loop. `threads` is the least part of a block's
-    threads that moves a chunk."""
+    many chunks as fit. `threads` is the least part of a block's threads that moves a chunk."""
     offset, count = table
     size, subs = _sizes(plan, element_bytes, count, steps, threads)
     part = np.arange(subs)
     begin = np.minimum(part * size[:, :, None], count[:, :, None])
     length = np.minimum(size[:, :, None], count[:, :, None] - begin)
-    # Every slice has a place of its own in the slot; pieces lie side by side, to be sent as one.
-    apart = part * int(size.max(initial=1))
-    within = np.broadcast_to(apart, begin.shape) if plan.protocol == "Simple" else begin
-    columns = [(offset[:, :, None] + begin, offset), (length, count), (within, 0 * count)]
-    where, much, inside = (
+    columns = [(offset[:, :, None] + begin, offset), (length, count)]
+    where, much = (
         np.pad(np.hstack([x.reshape(len(count), -1), whole]), ((0, 0), (0, 1)))
         for x, whole in columns
     )
     slots = max(1, plan.slots // steps.chunk)
-    return Segments(where, much, inside, slots, turns, subs, subs * count.shape[1])
+    return Segments(where, much, slots, subs, subs * count.shape[1])
 
 
 def _sizes(
@@ -383,49 +323,35 @@ class Lines:
     taken: dict[tuple[int, int, int], list[int]] = field(default_factory=dict)
     _left: dict[Hop, list[int]] = field(default_factory=dict)
 
-    def send(
-        self,
-        hop: Hop,
-        sub: int,
-        made: Pass,
-        *,
-        source: Place = USER,
-        target: Place = USER,
-        region: int = 0,
-        step: int = 0,
-    ) -> int:
-        """A pass to another rank by the block, and by the proxy from the FIFO in `region`."""
+    def send(self, hop: Hop, sub: int, made: Pass, *, base: int = 0) -> int:
+        """A pass to another rank by the block, and by the proxy from its FIFO."""
         src, dst = hop
         block = self.channel.hop(src, dst, made, proxy=False)
         if not self.channel.is_net(src, dst):
-            row = self.woven.row(block, src, dst, sub, step=step, source=source, target=target)
+            row = self.woven.row(block, src, dst, sub, base=base)
             self.filled[src, dst, sub] = row, row
             return row
-        fifo = Place(region=region)
-        row = self.woven.row(block, src, src, sub, step=step, source=source, target=fifo)
+        row = self.woven.row(block, src, src, sub, base=base)
         self._left.setdefault(hop, []).append(row)
         if self.channel.simple or sub == self.subs - 1:
             segment = sub if self.channel.simple else self.whole
             proxy = self.channel.hop(src, dst, made, proxy=True)
             if self.channel.simple and sub:
                 proxy = replace(proxy, follows=True)
-            sent = self.woven.row(proxy, src, dst, segment, step=step, source=fifo, target=target)
-            self._sent(hop, sub, sent)
+            self._sent(hop, sub, self.woven.row(proxy, src, dst, segment, base=base))
         return row
 
     def _sent(self, hop: Hop, sub: int, sent: int) -> None:
         """A proxy sends what its block has left: a slice of Simple, or a whole chunk of LL."""
         rows = self._left.pop(hop)
-        self.woven.after(sent, rows[-1], self.channel.noticed)
         for number, row in enumerate(rows):
+            self.woven.after(sent, row, self.channel.noticed)
             self.filled[(*hop, sub - len(rows) + 1 + number)] = row, sent
 
-    def merge(
-        self, rank: int, sub: int, made: Pass, source: Place, target: Place, hops: Sequence[Hop]
-    ) -> int:
+    def merge(self, rank: int, sub: int, hops: Sequence[Hop], *, base: int = 0) -> int:
         """A further source of a pass, once it is there on all of some hops."""
-        kind = self.channel.merge(made.dst_buffer, made.op)
-        row = self.woven.row(kind, rank, rank, sub, source=source, target=target)
+        kind = self.channel.merge(SCRATCH, REDUCE)
+        row = self.woven.row(kind, rank, rank, sub, base=base)
         for hop in hops:
             self.wait([row], hop, sub)
         return row
@@ -483,11 +409,6 @@ class Lines:
             self.woven.after(row, before, self.channel.local_credit, self.slots)
 
 
-def buffer_place(buffer: int, region: int) -> Place:
-    """A slot of a FIFO, or the user's buffer."""
-    return Place(region=region) if buffer == SCRATCH else USER
-
-
 # The Output: the schedule under construction, channel after channel, and its last rows.
 # It keeps FIFOs of different channels apart in scratch, copies what stays on its rank, and ends
 # with one mark a rank.
@@ -506,17 +427,15 @@ class Turn:
 
 
 def remembered(collective: Collective, plan: Plan, key: object, write: Callable[[], Turn]) -> Turn:
-    """One turn of a channel's loop, written once for all sizes: without places it is the same.
-    `key` is what it depends on besides the function and the plan without its work."""
-    if plan.places:
-        return write()
+    """One turn of a channel's loop, written once for all sizes. `key` is what it depends on besides
+    the function and the plan without its work."""
     call = (collective.name, collective.root, plan.algorithm, plan.protocol)
     whole = (*call, plan.direct, plan.registered, key)
     return plan.memo.of(whole, write, lambda turn: len(turn.woven) <= MEMORABLE)
 
 
 class Output:
-    """A Builder, the scratch in use, and the rows that end each rank."""
+    """A Builder, and the rows that end each rank."""
 
     def __init__(
         self,
@@ -532,20 +451,16 @@ class Output:
         )
         self.builder.fold = fold
         self.places = places
-        self._scratch = 0
         self._final: list[Rows] = []
         if keep:
             self._keep()
 
-    def add(
-        self, turn: Turn, cut: Segments, regions: int, gates: Sequence[tuple[Rows, Lag]] = ()
-    ) -> Rows:
-        """Append a channel with FIFOs of `regions` connections; returns its rows by turn."""
+    def add(self, turn: Turn, cut: Segments, gates: Sequence[tuple[Rows, Lag]] = ()) -> Rows:
+        """Append a channel; returns its rows by turn."""
         woven, last = turn.woven, turn.last
         if not len(cut.count) or not len(woven):
             return np.zeros((0, len(woven)), np.int32)
-        rows = woven.unroll(self.builder, cut, base=self._scratch, places=self.places, gates=gates)
-        self._scratch += regions * cut.slots * cut.stride
+        rows = woven.unroll(self.builder, cut, places=self.places, gates=gates)
         self.ends(np.asarray(last[0]), rows[-1][np.asarray(last[1])])
         return rows
 
@@ -587,7 +502,7 @@ class Output:
 # Every row has a place; rows are written into a Weave by place and, on one place, as they came.
 
 PASS = 7  # columns that say how a pass is made: what a Pass holds
-COLUMNS = 7  # of a row: kind, ends, segment, regions of source and target, place
+COLUMNS = 5  # of a row: kind, ends, segment, place
 
 
 @dataclass
@@ -607,14 +522,9 @@ class Sheet:
         ends: tuple[Ints, Ints],
         segment: ArrayLike,
         place: Ints,
-        *,
-        source: ArrayLike = NOWHERE,
-        target: ArrayLike = NOWHERE,
     ) -> Ints:
         """A row of each pair of ends (second axis) for each segment (first axis)."""
-        columns = np.broadcast_arrays(
-            kind, *ends, np.asarray(segment)[..., None], source, target, place
-        )
+        columns = np.broadcast_arrays(kind, *ends, np.asarray(segment)[..., None], place)
         self._blocks.append(np.array([column.ravel() for column in columns], np.int64))
         first = self._size
         self._size += columns[0].size
@@ -628,11 +538,9 @@ class Sheet:
         """All of it, and the number of every row by when it came."""
         every = np.concatenate([np.zeros((COLUMNS, 0), np.int64), *self._blocks], axis=1)
         order = np.argsort(every[-1], kind="stable")
-        kind, src, dst, segment, source, target, _ = every[:, order]
+        kind, src, dst, segment, _ = every[:, order]
         number = np.empty(self._size, np.int64)
-        number[order] = self.woven.rows(
-            kind, src, dst, segment, source=Place(region=source), target=Place(region=target)
-        )
+        number[order] = self.woven.rows(kind, src, dst, segment)
         for rows, earlier, lag, back in self._edges:
             if rows.size:
                 self.woven.after(number[rows], number[earlier], lag, back)
