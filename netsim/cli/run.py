@@ -282,14 +282,8 @@ WRITERS = {
 }
 
 
-OF_ONE = {
-    "trace",
-    "chakra",
-    "connections",
-    "goal",
-    "msccl",
-    "mscclpp",
-}  # outputs that are of one cell
+# Outputs that are of one cell.
+OF_ONE = {"trace", "chakra", "connections", "goal", "msccl", "mscclpp"}
 
 
 def wanted_cells(cells: Sequence[Cell], wanted: str | None) -> list[Cell]:

@@ -12,8 +12,7 @@ from netsim.cell import jobs
 from netsim.cell.explained import explained_title, shown_of
 from netsim.cell.prepare import Prepared, prepare
 from netsim.collectives.collective import Collective, CollectiveError
-from netsim.collectives.msccl import AlgoSheet
-from netsim.collectives.plans import MOST_OPERATIONS, PlanSheet
+from netsim.collectives.msccl import MOST_OPERATIONS, AlgoSheet, PlanSheet
 from netsim.engines.engine import simulate
 from netsim.metrics.links import gpu_time
 from netsim.program.place import place

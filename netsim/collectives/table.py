@@ -10,7 +10,6 @@ from functools import lru_cache
 from hashlib import sha256
 from inspect import signature
 from itertools import product
-from pathlib import PurePath
 from traceback import walk_tb
 from types import FrameType, FunctionType, ModuleType
 from typing import Any
@@ -150,11 +149,7 @@ def _unknown_algorithm(collective: str, algorithm: str) -> str:
 _OWN: dict[str, "Own"] = {}
 _DEFINED: dict[tuple[str, str], str] = {}
 _SOUND: set[tuple[str, Collective, str]] = set()
-# Files of others, by how their names end; reading them takes imports.
-OTHERS = {
-    ".xml": "netsim.collectives.msccl.algorithm",
-    ".json": "netsim.collectives.plans.algorithm",
-}
+OTHERS = (".xml", ".json")  # files of MSCCL and MSCCL++; reading them takes imports
 MOST_CHECKED = 5_000_000  # rows times ranks of a schedule that is verified: some seconds
 RANKS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)
 
@@ -225,9 +220,8 @@ def own(name: str, text: str) -> str:
     of a file with that text, which is run for it (or read)."""
     file, _, wanted = name.partition(":")
     key = f"{name}#{sha256(text.encode()).hexdigest()[:8]}"
-    reader = OTHERS.get(PurePath(file).suffix)
-    if key not in _OWN and reader:
-        _OWN[key] = Own(file, late(reader)(file, text))
+    if key not in _OWN and file.endswith(OTHERS):
+        _OWN[key] = Own(file, late("netsim.collectives.msccl.algorithm")(file, text))
     elif key not in _OWN:
         names = _run(file, text)
         known = [one for one, value in names.items() if getattr(value, "__module__", "") == file]

@@ -10,7 +10,7 @@ import pytest
 from netsim.base.errors import NetsimError, ScenarioError
 from netsim.cell.answer import run
 from netsim.collectives.collective import HAS_IN_PLACE, CollectiveError, collective_of
-from netsim.collectives.plans import MOST_OPERATIONS, PlanSheet, algorithm
+from netsim.collectives.msccl import MOST_OPERATIONS, PlanSheet, algorithm
 from netsim.collectives.table import ALGORITHMS, build
 from netsim.collectives.verify import RaceError, VerificationError, check_races, verify
 from netsim.engines.engine import simulate
@@ -216,7 +216,7 @@ def test_packets_take_their_flags_along() -> None:
     wanted = collective_of("all_reduce", 2, 2**20, in_place=True)
     taken = {
         name: simulate(
-            place(algorithm("x", text)(wanted), switch(2, bandwidth=1e9, latency=0.0))
+            place(algorithm("x.json", text)(wanted), switch(2, bandwidth=1e9, latency=0.0))
         ).makespan
         for name, text in (("plain", reading(2)), ("packets", packets(2)))
     }
@@ -225,7 +225,7 @@ def test_packets_take_their_flags_along() -> None:
 
 
 def test_what_is_fetched_is_asked_for_first() -> None:
-    made = algorithm("x", fetched(2))(collective_of("all_gather", 2, 2**21))
+    made = algorithm("x.json", fetched(2))(collective_of("all_gather", 2, 2**21))
     found = simulate(place(made, switch(2, bandwidth=1e9, latency=5e-6)))
     ready, answered = 5e-6, 2 * 5e-6
     assert found.makespan == pytest.approx(ready + 2**20 / 1e9 + answered)
@@ -243,16 +243,16 @@ def without(text: str, name: str) -> str:
 def test_races_and_deadlocks_are_found() -> None:
     early = without(without(reading(3), "rlxsignal"), "rlxwait")  # while the input is copied
     apart = collective_of("all_reduce", 3, 3 * 64)
-    made = algorithm("x", early)(apart)
+    made = algorithm("x.json", early)(apart)
     verify(made, apart)  # in the order of the file all is well
     with pytest.raises(RaceError):
         check_races(made, apart)
-    unread = algorithm("x", without(packets(3), "upkt"))(apart)
+    unread = algorithm("x.json", without(packets(3), "upkt"))(apart)
     with pytest.raises(VerificationError, match="missing the contribution"):
         verify(unread, apart)
     wanted = collective_of("all_gather", 3, 3 * 64, in_place=True)
     with pytest.raises(CollectiveError, match="gpu 0, threadblock 0, op 2 waits for what never"):
-        algorithm("x", ports(3, "put").replace('"signal"', '"nop"'))(wanted)
+        algorithm("x.json", ports(3, "put").replace('"signal"', '"nop"'))(wanted)
 
 
 @pytest.mark.parametrize(
