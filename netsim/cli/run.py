@@ -276,12 +276,14 @@ WRITERS = {
     "connections": "netsim.cli.traces.write_connections",
     "goal": "netsim.cli.traces.write_application",
     "msccl": "netsim.cli.traces.write_msccl",
+    "mscclpp": "netsim.cli.traces.write_plan",
     "plots": "netsim.cli.report.write_pictures",
     "report": "netsim.cli.report.write_report_of_run",
 }
 
 
-OF_ONE = {"trace", "chakra", "connections", "goal"}  # outputs that are of one cell
+# Outputs that are of one cell.
+OF_ONE = {"trace", "chakra", "connections", "goal", "msccl", "mscclpp"}
 
 
 def wanted_cells(cells: Sequence[Cell], wanted: str | None) -> list[Cell]:

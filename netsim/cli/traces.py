@@ -1,7 +1,8 @@
 """What a run leaves for other programs: traces, and Chakra's execution traces of steps."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -10,8 +11,8 @@ from netsim.base.files import write_text
 from netsim.cell import jobs
 from netsim.cell.explained import explained_title, shown_of
 from netsim.cell.prepare import Prepared, prepare
-from netsim.collectives.collective import CollectiveError
-from netsim.collectives.msccl import written
+from netsim.collectives.collective import Collective, CollectiveError
+from netsim.collectives.msccl import MOST_OPERATIONS, AlgoSheet, PlanSheet
 from netsim.engines.engine import simulate
 from netsim.metrics.links import gpu_time
 from netsim.program.place import place
@@ -29,6 +30,7 @@ from netsim.training import run, timeline
 from netsim.training.prepare import prepare_step
 from netsim.training.recorded.chakra import write_ranks
 
+S = TypeVar("S")  # a sheet
 TRACE = "trace.json.gz"
 ROWS = "trace.csv"
 LINKS = "links.csv"
@@ -186,12 +188,24 @@ def write_application(cells: Sequence[Cell], folder: Path, engine: str) -> list[
 def write_msccl(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     """The algorithm of the first cell at its largest size, as MSCCL reads it."""
     del engine
-    prepared, size, schedule = _in_full(cells[0], "msccl")
+    sheet = _algorithm(cells[0], "msccl", AlgoSheet)
+    return [str(write_text(folder / "algorithm.xml", sheet.text()))]
+
+
+def write_plan(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
+    """The same as an execution plan of MSCCL++."""
+    del engine
+    sheet = _algorithm(cells[0], "mscclpp", PlanSheet)
+    path = write_text(folder / "plan.json", sheet.text())
+    note = f" ({sheet.longest} operations in a thread block, MSCCL++ takes {MOST_OPERATIONS})"
+    return [f"{path}{note * (sheet.longest > MOST_OPERATIONS)}"]
+
+
+def _algorithm(cell: Cell, output: str, kind: Callable[[str, Schedule, Collective], S]) -> S:
+    prepared, size, schedule = _in_full(cell, output)
     if len(prepared.groups) > 1:
-        raise InputError("outputs: msccl: several communicators have several algorithms")
-    name = cells[0].scenario.collective.algorithm
+        raise InputError(f"outputs: {output}: several communicators have several algorithms")
     try:
-        text = written(name, schedule, prepared.collective(size))
+        return kind(cell.scenario.collective.algorithm, schedule, prepared.collective(size))
     except CollectiveError as error:
-        raise InputError(f"outputs: msccl: {error.message}") from None
-    return [str(write_text(folder / "algorithm.xml", text))]
+        raise InputError(f"outputs: {output}: {error.message}") from None

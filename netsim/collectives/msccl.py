@@ -1,145 +1,85 @@
-"""Algorithms as MSCCL's XML files have them: read into schedules, and written from these.
+"""Algorithms in files of MSCCL (XML) and MSCCL++ (JSON execution plans): read, and written from
+schedules."""
 
-A file has thread blocks, each with at most one peer to send to and one to receive from. What is
-sent waits in a FIFO of the receiver until a step there takes it. A chunk moves as a whole (MSCCL
-cuts it into slices, and runs the file again for what its FIFOs do not hold)."""
-
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+import json
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
 from math import gcd
+from typing import Annotated, Any, Literal
 from xml.etree import ElementTree
 
 import numpy as np
+import pydantic
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import fromstring
-from numpy.typing import NDArray
+from pydantic import AliasChoices, Field
 
 from netsim.base.values import dataclass
-from netsim.collectives.collective import DIVIDED, Collective, CollectiveError
-from netsim.collectives.writing import edges
-from netsim.schedule.builder import Builder
-from netsim.schedule.schedule import (
-    ARRIVED,
-    COPY,
-    IN,
-    IN_ORDER,
-    LOCAL_COPY,
-    MARK,
-    OUT,
-    REDUCE,
-    REDUCE_INPUT,
-    SCRATCH,
-    TRANSFER,
-    Schedule,
-    Style,
-)
+from netsim.collectives import plans
+from netsim.collectives.collective import Collective, CollectiveError
+from netsim.collectives.plans import OPERATIONS, STEPS, Block, BlockPlan, Operation, Place, Ref, Way
+from netsim.schedule import schedule as work
+from netsim.yamlio.models import Count, Index, ListOf
+from netsim.yamlio.read import parse_source
+from netsim.yamlio.validate import validate
 
 NAMES = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter",
          "reduce_scatter": "reduce_scatter", "broadcast": "broadcast", "reduce": "reduce",
          "alltoall": "alltoall"}  # fmt: skip
-WRITTEN = {ours: theirs for theirs, ours in NAMES.items()}
-BUFFERS = {"i": IN, "o": OUT, "s": SCRATCH}
-WIRE = {"Simple": 1.0, "LL": 2.0, "LL128": 16 / 15}  # bytes on the wire for a byte of data
-RECEIVES, SENDS = ("r", "rcs", "rrs", "rrc", "rrcs"), ("s", "rcs", "rrs", "rrcs")
-TYPES = (*dict.fromkeys(RECEIVES + SENDS), "cpy", "re", "nop")
-SLOTS = 8  # messages that a connection's FIFO holds (NCCL_STEPS)
+KINDS = {**NAMES, "sendrecv": "sendrecv"}  # of MSCCL++
+BUFFERS = {"i": work.IN, "o": work.OUT, "s": work.SCRATCH}
+LETTERS = {number: letter for letter, number in BUFFERS.items()}
 MOST_CHUNKS = 1024
+MOST_OPERATIONS = 64  # of a thread block, in MSCCL++'s executor
 
-Place = tuple[int, int]  # a buffer, and a chunk of it
-Way = tuple[int, int, int]  # sender, receiver and channel
 Key = tuple[int, str, int, int]  # of a block that is written: GPU, what it does, peer and channel
-Rows = NDArray[np.int32]
-NOTHING: Rows = np.zeros(0, np.int32)
+Json = dict[str, Any]
+Tables = dict[str, list[Any]]
+Letter = Literal["i", "o", "s"]
+Kind = Literal["memory", "port", "switch"]
 
 
-@dataclass(frozen=True, slots=True)
-class BlockStep:
-    """What a thread block does at a time; `after` is a block of its GPU and a step of that."""
-
-    kind: str
-    source: Place
-    target: Place
-    count: int
-    after: tuple[int, int] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A thread block: its GPU, its peers (-1: none), its channel, its steps."""
-
-    gpu: int
-    number: int
-    send: int
-    receive: int
-    channel: int
-    steps: tuple[BlockStep, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    """What a file says."""
-
-    name: str
-    collective: str
-    ranks: int
-    chunks: int
-    protocol: str
-    in_place: bool
-    out_of_place: bool
-    scratch: tuple[int, ...]
-    blocks: tuple[Block, ...]
-
-
-def read(name: str, text: str) -> File:
-    """A file's algorithm; a mistake is told with the GPU, block and step where it is."""
+def algorithm(name: str, text: str) -> BlockPlan:
+    """A file's algorithm; a mistake is told with its line, or with the GPU, block and step."""
     try:
-        root = fromstring(text)
-        if root.tag != "algo" or root.get("coll") not in NAMES:
-            got = f"<{root.tag} coll={root.get('coll')!r}>"
-            raise ValueError(f"expected <algo coll=…> of one of {', '.join(NAMES)}, got {got}")
-        gpus = root.findall("gpu")
-        if sorted(_number(gpu, "id") for gpu in gpus) != list(range(_number(root, "ngpus"))):
-            raise ValueError(f"expected a gpu for each of 0..{_number(root, 'ngpus') - 1}")
-        gpus.sort(key=lambda gpu: _number(gpu, "id"))
-        file = File(
-            name,
-            NAMES[root.get("coll", "")],
-            len(gpus),
-            _number(root, "nchunksperloop"),
-            root.get("proto", "Simple"),
-            root.get("inplace") == "1",
-            root.get("outofplace", "1") == "1",
-            tuple(int(gpu.get("s_chunks", "0")) for gpu in gpus),
-            tuple(_block(gpu, tb) for gpu in gpus for tb in gpu.findall("tb")),
-        )
-        for wrong in _mistakes(file):
-            raise ValueError(wrong)
+        return (_plan if name.endswith(".json") else _algo)(name, text)
     except (ElementTree.ParseError, DefusedXmlException, ValueError) as error:
         raise CollectiveError("algorithm", f"{name}: {error}") from None
-    return file
 
 
-def _mistakes(file: File) -> Iterator[str]:
-    """What cannot be in a file."""
-    if file.protocol not in WIRE or file.chunks < 1:
-        yield (
-            f"expected a proto of {', '.join(WIRE)} and nchunksperloop from 1 up, "
-            f"got {file.protocol!r} and {file.chunks}"
+# **** MSCCL's files, read ****
+# A block there has at most one peer to send to and one to receive from. MSCCL cuts chunks into
+# slices, and runs a file again for what its FIFOs do not hold: here a chunk moves as a whole.
+
+
+def _algo(name: str, text: str) -> BlockPlan:
+    root = fromstring(text)
+    if root.tag != "algo" or root.get("coll") not in NAMES:
+        got = f"<{root.tag} coll={root.get('coll')!r}>"
+        raise ValueError(f"expected <algo coll=…> of one of {', '.join(NAMES)}, got {got}")
+    gpus = sorted(root.findall("gpu"), key=lambda gpu: _number(gpu, "id"))
+    if [_number(gpu, "id") for gpu in gpus] != list(range(_number(root, "ngpus"))):
+        raise ValueError(f"expected a gpu for each of 0..{_number(root, 'ngpus') - 1}")
+    protocol, chunks = root.get("proto", "Simple"), _number(root, "nchunksperloop")
+    if protocol not in plans.WIRE or chunks < 1:
+        raise ValueError(
+            f"expected a proto of {', '.join(plans.WIRE)} and nchunksperloop from 1 up, "
+            f"got {protocol!r} and {chunks}"
         )
-    ways: set[tuple[str, Way]] = set()
-    for block in file.blocks:
-        where = f"gpu {block.gpu}, tb {block.number}"
-        for name, peer, kinds in (("send", block.send, SENDS), ("recv", block.receive, RECEIVES)):
-            used = any(step.kind in kinds for step in block.steps)
-            if not -1 <= peer < file.ranks or peer == block.gpu or (used and peer < 0):
-                yield f"{where}: {name}: expected another GPU, got {peer}"
-            way = name, (block.gpu, peer, block.channel)
-            if used and way in ways:
-                yield f"{where}: another block has {name} {peer} on channel {block.channel}"
-            ways |= {way} if used else set()
-        for number, step in enumerate(block.steps):
-            if step.kind != "nop" and min(step.source[1], step.target[1], step.count - 1) < 0:
-                yield f"{where}, step {number}: expected chunks from 0 up, at least one"
+    ways = set[tuple[str, int, int, int]]()
+    return BlockPlan(
+        name,
+        NAMES[root.get("coll", "")],
+        len(gpus),
+        chunks,
+        protocol,
+        root.get("inplace") == "1",
+        root.get("outofplace", "1") == "1",
+        tuple(int(gpu.get("s_chunks", "0")) for gpu in gpus),
+        tuple(_block(gpu, tb, len(gpus), ways) for gpu in gpus for tb in gpu.findall("tb")),
+        ("tb", "step"),
+    )
 
 
 def _number(node: ElementTree.Element, key: str) -> int:
@@ -149,253 +89,251 @@ def _number(node: ElementTree.Element, key: str) -> int:
     return int(given)
 
 
-def _block(gpu: ElementTree.Element, tb: ElementTree.Element) -> Block:
-    rank, number = _number(gpu, "id"), _number(tb, "id")
-    steps = []
-    for step in tb.findall("step"):
-        where, kind = f"gpu {rank}, tb {number}, step {step.get('s')}", step.get("type", "")
-        ends = step.get("srcbuf", "i"), step.get("dstbuf", "o")
-        if kind not in TYPES or set(ends) - set(BUFFERS):
-            expected = f"a type of {', '.join(TYPES)} and buffers i, o, s"
-            raise ValueError(f"{where}: expected {expected}, got {kind!r}, {ends}")
-        source, target = (
-            (BUFFERS[end], _number(step, off))
-            for end, off in zip(ends, ("srcoff", "dstoff"), strict=True)
-        )
-        depends = _number(step, "depid"), _number(step, "deps")
-        after = None if depends[0] < 0 else depends
-        steps.append(BlockStep(kind, source, target, _number(step, "cnt"), after))
-    peers = _number(tb, "send"), _number(tb, "recv")
-    return Block(rank, number, *peers, _number(tb, "chan"), tuple(steps))
+def _block(
+    gpu: ElementTree.Element,
+    tb: ElementTree.Element,
+    ranks: int,
+    ways: set[tuple[str, int, int, int]],
+) -> Block:
+    rank, number, channel = _number(gpu, "id"), _number(tb, "id"), _number(tb, "chan")
+    where, send, receive = f"gpu {rank}, tb {number}", _number(tb, "send"), _number(tb, "recv")
+    ends = (rank, send), (receive, rank)
+    ops = tuple(_step(where, step, rank, ends, channel) for step in tb.findall("step"))
+    for name, peer, used in (
+        ("send", send, any("f" in op.does.writes for op in ops)),
+        ("recv", receive, any("f" in op.does.reads for op in ops)),
+    ):
+        if not -1 <= peer < ranks or peer == rank or (used and peer < 0):
+            raise ValueError(f"{where}: {name}: expected another GPU, got {peer}")
+        way = name, rank, peer, channel
+        if used and way in ways:
+            raise ValueError(f"{where}: another block has {name} {peer} on channel {channel}")
+        ways.update([way] * used)
+    return Block(rank, number, channel, ops)
 
 
-def algorithm(name: str, text: str) -> Callable[[Collective], Schedule]:
-    """A file's algorithm as a function."""
-    return partial(schedule_of, read(name, text))
+def _step(
+    where: str, step: ElementTree.Element, rank: int, ends: Sequence[tuple[int, int]], channel: int
+) -> Operation:
+    """A step: what it reads and writes, FIFOs among it."""
+    where, kind = f"{where}, step {step.get('s')}", step.get("type", "")
+    buffers = step.get("srcbuf", "i"), step.get("dstbuf", "o")
+    if kind not in STEPS or set(buffers) - set(BUFFERS):
+        expected = f"a type of {', '.join(STEPS)} and buffers i, o, s"
+        raise ValueError(f"{where}: expected {expected}, got {kind!r}, {buffers}")
+    count, does = _number(step, "cnt"), STEPS[kind]
+    chunks = _number(step, "srcoff"), _number(step, "dstoff")
+    if kind != "nop" and min(*chunks, count - 1) < 0:
+        raise ValueError(f"{where}: expected chunks from 0 up, at least one")
+    source, target = ((BUFFERS[b], chunk) for b, chunk in zip(buffers, chunks, strict=True))
+    places = {"s": source, "d": target, "n": (plans.ANEW, 0)}
+    memory = {letter: Ref((rank,), place, count) for letter, place in places.items()}
+    out, into = ({**memory, "f": Ref(ways, (plans.FIFO, channel), count)} for ways in ends)
+    sources, targets = (into[one] for one in does.reads), (out[one] for one in does.writes)
+    after = _number(step, "depid"), _number(step, "deps")
+    return Operation(kind, does, tuple(sources), tuple(targets), (after,) * (after[0] >= 0))
 
 
-def schedule_of(file: File, collective: Collective) -> Schedule:
-    """The schedule of a file for a collective."""
-    if (file.collective, file.ranks) != (collective.name, collective.ranks):
-        got = f"{collective.name} on {collective.ranks}"
-        message = f"{file.name} is {file.collective} on {file.ranks} GPUs, this is {got}"
-        raise CollectiveError("algorithm", message)
-    return _Writer(file, collective).all()
+# **** Plans of MSCCL++, read ****
+# What a file has, key by key; what is not known here is left aside.
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """Parts of a rank's buffer, in elements."""
-
-    buffer: int
-    offset: NDArray[np.int64]
-    count: NDArray[np.int64]
+class _Keys(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="ignore", strict=True, frozen=True)
 
 
-def _in_scratch(start: int, count: NDArray[np.int64]) -> _Span:
-    """Parts one behind the other in scratch memory."""
-    return _Span(SCRATCH, start + np.cumsum(count) - count, count)
+class _Chunks(_Keys):
+    """Chunks of an operation's end: here, elsewhere, or wherever a switch reaches."""
+
+    type: Letter | None = None
+    buffer_id: Index | None = None
+    switch_channel_id: Index | None = None
+    index: Index
+    size: Count
 
 
-@dataclass
-class _Turn:
-    """How far a block is: the step, the rows before it, and what of it is received already."""
+class _Op(_Keys):
+    name: Literal[tuple(OPERATIONS)]  # type: ignore[valid-type]
+    src_buff: ListOf[_Chunks] = ()
+    dst_buff: ListOf[_Chunks] = ()
+    channel_ids: ListOf[Index] = ()
+    channel_type: Literal["memory", "port", "switch", "none"] = "none"
+    tbg_info: dict[str, Index] = {}
+    barrier_id: Index = 0
+    num_threadblocks: Count = 1
+    semaphore_ids: ListOf[Index] = ()
+    iter_context: dict[str, Count] = {}
+    ops: ListOf["_Op"] = ()
 
-    block: Block
-    before: list[Rows]
-    at: int = 0
-    received: tuple[Rows, _Span] | None = None
+
+class _Members(_Keys):
+    ranks: ListOf[Index]
 
 
-class _Writer:
-    """A file while its rows are written: blocks go on in turn until none can."""
+class _Channel(_Keys):
+    channel_type: Kind
+    connected_to: ListOf[Index] = ()
+    buffer_type: Letter = Field("s", validation_alias=AliasChoices("buffer_type", "buff"))
+    rank_groups: ListOf[_Members] = ()
 
-    def __init__(self, file: File, collective: Collective) -> None:
-        self.file, self.collective = file, collective
-        self.builder = Builder(collective.ranks, collective.element_bytes, (collective.name,))
-        blocks = collective.ranks if collective.name in DIVIDED else 1
-        self.each = file.chunks // blocks  # chunks of a block
-        if self.each * blocks != file.chunks:
-            raise self._error(f"expected a multiple of {blocks} chunks a loop, got {file.chunks}")
-        self.edges = edges(collective.count, self.each)  # of the chunks of a block, in elements
-        self.unit = int(np.diff(self.edges).max())  # elements of the largest chunk
-        # A file for calls in place has one buffer, one for others may not find its input changed.
-        self.joined = not file.out_of_place and not collective.in_place
-        self.copied = not file.in_place and collective.in_place
-        if self.joined and collective.name not in ("all_reduce", "all_gather"):
-            raise self._error(f"is for {collective.name} in place only")
-        self.used = [n * self.unit for n in file.scratch]  # of each rank's scratch memory
-        self.copy_at = list(self.used)
-        self.fifos: dict[Way, tuple[int, int]] = {}  # where they are, and what a slot of them takes
-        self.sent: dict[Way, list[tuple[Rows, _Span]]] = {}
-        self.taken: dict[Way, list[Rows]] = {}
-        self.done: dict[tuple[int, int, int], list[Rows]] = {}  # by GPU, block and step
-        self.held: dict[tuple[int, int], int] = {}  # elements in chunks of scratch memory
 
-    def _error(self, message: str) -> CollectiveError:
-        return CollectiveError("algorithm", f"{self.file.name}: {message}")
+class _Own(_Keys):
+    """Channels of a GPU, or memory of others, that a thread block uses."""
 
-    def all(self) -> Schedule:
-        """Write everything; ranks are done when their blocks are."""
-        first = [self._own(rank) for rank in range(self.collective.ranks)]
-        turns = [_Turn(block, first[block.gpu]) for block in self.file.blocks]
-        waiting = [turn for turn in turns if turn.block.steps]
-        while waiting:
-            if not sum(self._goes(turn) for turn in waiting):
-                block, at = waiting[0].block, waiting[0].at
-                where = f"gpu {block.gpu}, tb {block.number}, step {at}"
-                raise self._error(f"{where} waits for what never comes")
-            waiting = [turn for turn in waiting if turn.at < len(turn.block.steps)]
-        for rank, own in enumerate(first):
-            last = [rows for turn in turns if turn.block.gpu == rank for rows in turn.before]
-            waits = np.concatenate([NOTHING, *own, *last])
-            self.builder.marks(rank, joins=([0, len(waits)], waits, IN_ORDER))
-        return self.builder.finish()
+    kind: Kind = Field(validation_alias=AliasChoices("channel_type", "access_channel_type"))
+    ids: ListOf[Index] = Field(validation_alias=AliasChoices("channel_ids", "remote_buffer_ids"))
 
-    def _goes(self, turn: _Turn) -> bool:
-        """Write the rows of a block's next step; whether that goes already."""
-        block, step = turn.block, turn.block.steps[turn.at]
-        there = () if step.after is None else self.done.get((block.gpu, *step.after))
-        if there is None:
-            return False
-        waits = [*turn.before, *there]
-        made: list[Rows] = []
-        span = None
-        if step.kind in RECEIVES:
-            turn.received = turn.received or self._take(block, step, waits)
-            if turn.received is None:
-                return False
-            made, span = [turn.received[0]], turn.received[1]
-        elif step.kind in ("cpy", "re"):
-            made = [self._local(block.gpu, step, waits)]
-        if step.kind in SENDS:
-            sent = self._send(block, step, span, [*waits, *made])
-            if sent is None:
-                return False
-            made.append(sent)
-        turn.before = self.done[block.gpu, block.number, turn.at] = made or waits
-        turn.at, turn.received = turn.at + 1, None
-        return True
 
-    def _own(self, rank: int) -> list[Rows]:
-        """The copy of a rank's input, where the file has no input of its own."""
-        c = self.collective
-        count = c.input_count(rank) if self.joined or self.copied else 0
-        if not count:
-            return []
-        to, at = (OUT, self._home(rank)) if self.joined else (SCRATCH, self.copy_at[rank])
-        self.used[rank] += count * self.copied
-        piece = self.builder.pieces(count, 0, at)
-        return [self.builder.rows(Style(LOCAL_COPY, COPY, IN, to), rank, rank, piece)]
+class _Threads(_Keys):
+    id: Index
+    ops: ListOf[_Op]
+    channels: ListOf[_Own] = ()
+    remote_buffer_refs: ListOf[_Own] = ()
 
-    def _home(self, rank: int) -> int:
-        """Where in its output a rank's input lies in place."""
-        return rank * self.collective.count if self.collective.name == "all_gather" else 0
 
-    def _send(
-        self, block: Block, step: BlockStep, span: _Span | None, waits: Sequence[Rows]
-    ) -> Rows | None:
-        """Send what was just received, or what lies in a buffer, into the FIFO of the peer."""
-        way = (block.gpu, block.send, block.channel)
-        sent, taken = self.sent.setdefault(way, []), self.taken.setdefault(way, [])
-        if len(taken) <= len(sent) - SLOTS:
-            return None
-        if way not in self.fifos:
-            largest = max(one.count for one in block.steps) * self.unit
-            self.fifos[way] = self._scratch(block.send, SLOTS * largest), largest
-        source = span or self._span(block.gpu, step.source, step.count)
-        start, room = self.fifos[way]
-        target = _in_scratch(start + len(sent) % SLOTS * room, source.count)
-        free = taken[len(sent) - SLOTS : len(sent) - SLOTS + 1] if len(sent) >= SLOTS else []
-        tags = {"channel": block.channel, "wire": WIRE[self.file.protocol]}
-        style = Style(TRANSFER, COPY, source.buffer, SCRATCH, **tags)  # type: ignore[arg-type]
-        rows = self._rows(style, *way[:2], (source, target, None), [*waits, *free])
-        sent.append((rows, target))
-        return rows
+class _Memory(_Keys):
+    rank: Index
+    type: Letter
 
-    def _take(
-        self, block: Block, step: BlockStep, waits: Sequence[Rows]
-    ) -> tuple[Rows, _Span] | None:
-        """Take a message out of a FIFO, adding to it what a reduction adds; where it then lies."""
-        way = (block.receive, block.gpu, block.channel)
-        sent, taken = self.sent.get(way, ()), self.taken.setdefault(way, [])
-        if len(sent) <= len(taken):
-            return None
-        rows, message = sent[len(taken)]
-        if len(message.count) != step.count:
-            where = f"gpu {block.gpu}, tb {block.number} receives {step.count} chunks"
-            raise self._error(f"{where}, but gpu {block.receive} sends {len(message.count)}")
-        if step.kind == "rrs":
-            at = self._scratch(block.gpu, int(message.count.sum()))
-            target = _in_scratch(at, message.count)
-        else:
-            target = self._span(block.gpu, step.target, step.count, message.count)
-        op, own, before = COPY, None, list(waits)
-        if step.kind in ("rrs", "rrc", "rrcs"):
-            own = self._span(block.gpu, step.source, step.count, message.count)
-            op = REDUCE_INPUT if own.buffer == IN else REDUCE
-            if op == REDUCE and (step.kind == "rrs" or step.source != step.target):
-                style = Style(LOCAL_COPY, COPY, own.buffer, target.buffer)
-                before.append(self._rows(style, block.gpu, block.gpu, (own, target, None), waits))
-        style = Style(LOCAL_COPY, op, SCRATCH, target.buffer)
-        spans = (message, target, own if op == REDUCE_INPUT else None)
-        taken.append(self._rows(style, block.gpu, block.gpu, spans, before, arrived=rows))
-        return taken[-1], target
 
-    def _local(self, rank: int, step: BlockStep, waits: Sequence[Rows]) -> Rows:
-        source = self._span(rank, step.source, step.count)
-        target = self._span(rank, step.target, step.count, source.count)
-        style = Style(
-            LOCAL_COPY, REDUCE if step.kind == "re" else COPY, source.buffer, target.buffer
-        )
-        return self._rows(style, rank, rank, (source, target, None), waits)
+class _Gpu(_Keys):
+    id: Index
+    input_chunks: Index
+    output_chunks: Index
+    scratch_chunks: Index
+    threadblocks: ListOf[_Threads]
+    channels: ListOf[_Channel] = ()
+    remote_buffers: ListOf[_Memory] = ()
+    semaphores: ListOf[dict[str, Index]] = ()
 
-    def _scratch(self, rank: int, count: int) -> int:
-        """So many elements of scratch memory of a rank that nobody has yet."""
-        self.used[rank] += count
-        return self.used[rank] - count
 
-    def _span(
-        self, rank: int, place: Place, count: int, holds: NDArray[np.int64] | None = None
-    ) -> _Span:
-        """Chunks of a buffer; `holds` says how much comes into chunks of scratch memory."""
-        buffer, first = place
-        chunks = np.arange(first, first + count)
-        if buffer == SCRATCH:
-            if holds is None:
-                holds = np.array([self.held.get((rank, c), self.unit) for c in chunks.tolist()])
-            self.held.update(zip([(rank, c) for c in chunks.tolist()], holds.tolist(), strict=True))
-            return _Span(SCRATCH, chunks * self.unit, holds)
-        block, within = np.divmod(chunks, self.each)
-        sizes = np.diff(self.edges)[within]
-        offset = block * self.collective.count + self.edges[within]
-        if buffer == IN and self.joined:
-            buffer, offset = OUT, offset + self._home(rank)
-        elif buffer == IN and self.copied:
-            buffer, offset = SCRATCH, offset + self.copy_at[rank]
-        return _Span(buffer, offset, sizes)
+class _Plan(_Keys):
+    collective: Literal[tuple(KINDS)]  # type: ignore[valid-type]
+    protocol: Literal["Simple", "LL"]
+    inplace: bool
+    gpus: Annotated[ListOf[_Gpu], Field(min_length=1)]
 
-    def _rows(
-        self,
-        style: Style,
-        src: int,
-        dst: int,
-        spans: tuple[_Span, _Span, _Span | None],
-        after: Sequence[Rows],
-        arrived: Rows | None = None,
-    ) -> Rows:
-        """Rows of a step, which all wait for the same."""
-        waits = np.concatenate([NOTHING, *after])
-        lags = np.full(len(waits), self.builder.lag(IN_ORDER), np.int16)
-        if arrived is not None:
-            there = np.full(len(arrived), self.builder.lag(ARRIVED), np.int16)
-            waits, lags = np.concatenate([waits, arrived]), np.concatenate([lags, there])
-        source, target, own = spans
-        offset = None if own is None else own.offset
-        piece = self.builder.pieces(source.count, source.offset, target.offset, offset)
-        n = len(piece)
-        joins = np.arange(n + 1) * len(waits), np.tile(waits, n), np.tile(lags, n)
-        return self.builder.rows(style, src, dst, piece, joins=joins)
+
+def _plan(name: str, text: str) -> BlockPlan:
+    try:
+        plan = _Plan.model_validate_json(text)
+    except pydantic.ValidationError:
+        plan = validate(_Plan, parse_source(text, name))  # which tells lines, but takes long
+    if [gpu.id for gpu in plan.gpus] != list(range(len(plan.gpus))):
+        raise ValueError(f"gpus: expected ids 0..{len(plan.gpus) - 1} in order")
+    return BlockPlan(
+        name,
+        KINDS[plan.collective],
+        len(plan.gpus),
+        max(max(gpu.input_chunks, gpu.output_chunks) for gpu in plan.gpus) or 1,
+        plan.protocol,
+        plan.inplace,
+        not plan.inplace,
+        tuple(gpu.scratch_chunks for gpu in plan.gpus),
+        tuple(block for gpu in plan.gpus for block in _Reader(gpu, len(plan.gpus)).blocks()),
+        ("threadblock", "op"),
+    )
+
+
+class _Reader:
+    """What a GPU's thread blocks refer to: its channels, the memory of others, its semaphores."""
+
+    def __init__(self, gpu: _Gpu, ranks: int) -> None:
+        self.gpu, self.ranks, self.where = gpu, range(ranks), f"gpu {gpu.id}"
+        # By kind: peers, and which of the channels to them; buffers that switches join.
+        self.channels: Tables = {kind: [] for kind in (plans.MEMORY, plans.PORT, "switch")}
+        for channel in gpu.channels:
+            table = self.channels[channel.channel_type]
+            for peer in channel.connected_to:
+                met = [other for other, _ in table].count(self._entry(peer, self.ranks))
+                table.append((peer, met))
+            for group in channel.rank_groups:
+                members = tuple(self._entry(one, self.ranks) for one in group.ranks)
+                if len(members) < 2 or len(set(members)) < len(members):
+                    raise ValueError(f"{self.where}: expected two ranks or more behind a switch")
+                table.append((BUFFERS[channel.buffer_type], members))
+
+    def _entry(self, number: int, table: Sequence[Any]) -> Any:
+        """An entry of a table."""
+        if number >= len(table):
+            raise ValueError(f"{self.where}: expected one of {len(table)} entries, got {number}")
+        return table[number]
+
+    def blocks(self) -> Iterator[Block]:
+        """The thread blocks."""
+        gpu = self.gpu
+        memory = [(self._entry(m.rank, self.ranks), BUFFERS[m.type]) for m in gpu.remote_buffers]
+        starts = tuple(one.get("init_value", 0) for one in gpu.semaphores)
+        for block in gpu.threadblocks:
+            self.where = f"gpu {gpu.id}, threadblock {block.id}"
+            mine: Tables = {kind: [] for kind in self.channels}
+            theirs: Tables = {kind: [] for kind in (*self.channels, "none")}
+            for own in block.channels:
+                mine[own.kind] += [self._entry(k, self.channels[own.kind]) for k in own.ids]
+            for own in block.remote_buffer_refs:
+                theirs[own.kind] += [self._entry(k, memory) for k in own.ids]
+            where, ops = self.where, list[Operation]()
+            for number, op in enumerate(block.ops):
+                self.where = f"{where}, op {number}"
+                ops.append(self._operation(op, mine, theirs))
+            yield Block(gpu.id, block.id, block.id, tuple(ops), starts)
+
+    def _operation(self, op: _Op, mine: Tables, theirs: Tables) -> Operation:
+        does = OPERATIONS[op.name]
+        if op.name == plans.PIPELINE:
+            inner = tuple(self._operation(one, mine, theirs) for one in op.ops)
+            sizes = op.iter_context.get("unit_size", 1), op.iter_context.get("num_chunks", 1)
+            return Operation(op.name, does, inner=inner, sizes=sizes)
+        here, there = mine["switch"], theirs[op.channel_type]
+        sources = tuple(self._ref(one, here, there) for one in op.src_buff)
+        targets = tuple(self._ref(one, here, there) for one in op.dst_buff)
+        ways = list[Way]()
+        for one in op.channel_ids if op.channel_type in (plans.MEMORY, plans.PORT) else ():
+            peer, number = self._entry(one, mine[op.channel_type])
+            ends = (peer, self.gpu.id) if op.name.endswith("wait") else (self.gpu.id, peer)
+            ways.append((op.channel_type, *ends, number))
+        me = self.gpu.id
+        if does.how == "barrier":
+            ways = [(plans.BARRIER, me, me, op.barrier_id)]
+        for one in op.semaphore_ids:
+            self._entry(one, self.gpu.semaphores)
+            ways.append((plans.SEMAPHORE, me, me, one))
+        parts = op.tbg_info.get("tbg_size", 1)
+        part = self._entry(op.tbg_info.get("tb_id", 0), range(parts)), parts
+        blocks = op.num_threadblocks
+        made = Operation(op.name, does, sources, targets, (), tuple(ways), blocks, part)
+        wrong = _wrong(made, op.channel_type == plans.PORT)
+        if wrong:
+            raise ValueError(f"{self.where}: {op.name}: expected {wrong}")
+        return made
+
+    def _ref(self, one: _Chunks, switches: Sequence[Any], memory: Sequence[Any]) -> Ref:
+        if one.switch_channel_id is not None:
+            buffer, ranks = self._entry(one.switch_channel_id, switches)
+            return Ref(ranks, (buffer, one.index), one.size)
+        if one.buffer_id is not None:
+            rank, buffer = self._entry(one.buffer_id, memory)
+            return Ref((rank,), (buffer, one.index), one.size)
+        if one.type is None:
+            raise ValueError(f"{self.where}: expected a type of i, o, s in a chunk")
+        return Ref((self.gpu.id,), (BUFFERS[one.type], one.index), one.size)
+
+
+def _wrong(op: Operation, ports: bool) -> str:
+    """What is expected of the ends of an operation on data that has others."""
+    ends, does, moves = (op.sources, op.targets), op.does, op.does.how == "copy"
+    if not does.reads:
+        return ""
+    if not all(ends) or (moves and len(ends[0]) not in (1, len(ends[1]))):
+        return "as many src_buff as dst_buff, or one"
+    counts = [[one.count for one in end] for end in ends]
+    paired = moves and len(ends[0]) > 1
+    if counts[0] != counts[1] if paired else len({*counts[0], *counts[1]}) > 1:
+        return "equal sizes"
+    switched = [letters[0] in "wP" for letters in (does.reads, does.writes)]
+    if [end[0].switched for end in ends] != switched:
+        return "switch_channel_id in the operations of a switch, and there only"
+    return "a channel for each target" * (ports and moves and len(op.ways) != len(ends[1]))
 
 
 # **** Written ****
@@ -403,24 +341,35 @@ class _Writer:
 # for what it copies. A step waits for one other; more of them stand before it, each with a `nop`.
 
 
-def written(name: str, schedule: Schedule, collective: Collective) -> str:
-    """A schedule as a file, in chunks of the largest size of which all its pieces are made."""
-    if collective.name not in WRITTEN:
-        raise CollectiveError("collective", f"MSCCL has no {collective.name}")
-    return _Sheet(name, schedule, collective).text()
+@dataclass(frozen=True, slots=True)
+class SheetStep:
+    """A step that is written: the row that it belongs to, and one of another block before it."""
+
+    row: int
+    kind: str
+    source: Place
+    target: Place
+    count: int
+    after: tuple[Key, int] | None
 
 
-class _Sheet:
-    """The file of a schedule, while it is written."""
+class Sheet:
+    """The blocks and steps of a schedule, while they are written: in chunks of the largest size
+    of which all its pieces are made."""
 
-    def __init__(self, name: str, schedule: Schedule, collective: Collective) -> None:
+    tool: str
+    names: Mapping[str, str]  # of collectives, by ours
+
+    def __init__(self, name: str, schedule: work.Schedule, collective: Collective) -> None:
         self.name, self.schedule, self.collective = name, schedule, collective
+        if collective.name not in self.names:
+            raise CollectiveError("collective", f"{self.tool} has no {collective.name}")
         kinds = set(schedule.kind.tolist())
-        if schedule.fold is not None or kinds - {TRANSFER, LOCAL_COPY, MARK}:
-            message = "MSCCL has sends and copies only, no multicast and no sums in switches"
+        if schedule.fold is not None or kinds - {work.TRANSFER, work.LOCAL_COPY, work.MARK}:
+            message = f"{self.tool} has sends and copies only, no multicast and no sums in switches"
             raise CollectiveError("algorithm", message)
         pieces = schedule.pieces
-        self.moves = (schedule.kind != MARK) & (schedule.count > 0)  # by row
+        self.moves = (schedule.kind != work.MARK) & (schedule.count > 0)  # by row
         used = np.unique(schedule.piece[self.moves])
         table = pieces.src_offset, pieces.dst_offset, pieces.own_offset, pieces.count
         parts = np.gcd.reduce(np.concatenate([column[used] for column in table] + [[0]]))
@@ -430,45 +379,13 @@ class _Sheet:
             raise CollectiveError(
                 "algorithm", f"{message}: a size that more ranks divide has fewer"
             )
-        self.blocks: dict[Key, list[dict[str, object]]] = {}
+        self.blocks: dict[Key, list[SheetStep]] = {}
         self.steps: dict[tuple[int, int], tuple[Key, int]] = {}  # by row and GPU
-        self.numbers: dict[Key, int] = {}
         self.scratch = [0] * schedule.ranks
         channels = sorted({style.channel for style in schedule.styles})
         self.channel = {number: place for place, number in enumerate(channels)}
-
-    def text(self) -> str:
-        """The whole file."""
         for row in np.flatnonzero(self.moves).tolist():
             self._add(row)
-        c = self.collective
-        total = max(max(c.input_count(r), c.output_count(r)) for r in range(c.ranks))
-        root = ElementTree.Element("algo", {
-            "name": self.name, "proto": "Simple", "nchannels": str(len(self.channel)),
-            "nchunksperloop": str(total // self.chunk or 1), "ngpus": str(c.ranks),
-            "coll": WRITTEN[c.name],
-            "inplace": str(int(c.in_place)), "outofplace": str(int(not c.in_place)),
-            "minBytes": "0", "maxBytes": str(2**40),
-        })  # fmt: skip
-        for rank in range(c.ranks):
-            sizes = c.input_count(rank) // self.chunk, c.output_count(rank) // self.chunk
-            gpu = ElementTree.SubElement(root, "gpu", {
-                "id": str(rank), "i_chunks": str(sizes[0]), "o_chunks": str(sizes[1]),
-                "s_chunks": str(self.scratch[rank]),
-            })  # fmt: skip
-            for key in (key for key in self.blocks if key[0] == rank):
-                self._write(gpu, key)
-        ElementTree.indent(root)
-        return ElementTree.tostring(root, encoding="unicode") + "\n"
-
-    def _write(self, gpu: ElementTree.Element, key: Key) -> None:
-        _, way, peer, channel = key
-        ends = {"send": str(peer if way == "s" else -1), "recv": str(peer if way == "r" else -1)}
-        about = {"id": str(self.numbers[key]), **ends, "chan": str(channel)}
-        block = ElementTree.SubElement(gpu, "tb", about)
-        for number, step in enumerate(self.blocks[key]):
-            found = {name: str(value) for name, value in step.items()}
-            ElementTree.SubElement(block, "step", {"s": str(number), **found})
 
     def _add(self, row: int) -> None:
         """The steps of a row: one on each side of a transfer, one or two of a copy."""
@@ -476,23 +393,23 @@ class _Sheet:
         style, src, dst = s.styles[int(s.style[row])], int(s.src[row]), int(s.dst[row])
         source = self._place(src, style.src_buffer, int(s.pieces.src_offset[piece]), piece)
         target = self._place(dst, style.dst_buffer, int(s.pieces.dst_offset[piece]), piece)
-        own = self._place(dst, IN, int(s.pieces.own_offset[piece]), piece)
+        own = self._place(dst, work.IN, int(s.pieces.own_offset[piece]), piece)
         count, channel = int(s.pieces.count[piece]) // self.chunk, self.channel[style.channel]
-        if style.kind == TRANSFER:
-            self._step((src, "s", dst, channel), row, "s", source, source, count)
-            kind = "r" if style.op == COPY else "rrc"
-            first = own if style.op == REDUCE_INPUT else target
+        if style.kind == work.TRANSFER:
+            self._step((src, "s", dst, channel), row, "s", source, target, count)
+            kind = "r" if style.op == work.COPY else "rrc"
+            first = own if style.op == work.REDUCE_INPUT else target
             self._step((dst, "r", src, channel), row, kind, first, target, count)
             return
         block = (src, "l", -1, 0)
-        if style.op == REDUCE_INPUT and own != target:
+        if style.op == work.REDUCE_INPUT and own != target:
             self._step(block, row, "cpy", own, target, count)
-        kind = "cpy" if style.op == COPY else "re"
+        kind = "cpy" if style.op == work.COPY else "re"
         self._step(block, row, kind, source, target, count)
 
     def _place(self, rank: int, buffer: int, offset: int, piece: int) -> Place:
         chunk = offset // self.chunk
-        if buffer == SCRATCH:
+        if buffer == work.SCRATCH:
             last = chunk + int(self.schedule.pieces.count[piece]) // self.chunk
             self.scratch[rank] = max(self.scratch[rank], last)
         return buffer, chunk
@@ -502,24 +419,183 @@ class _Sheet:
     ) -> None:
         """Add a step to a block, behind those of other blocks that its row waits for here."""
         rank, block = key[0], self.blocks.setdefault(key, [])
-        self.numbers.setdefault(key, sum(other[0] == rank for other in self.numbers))
-        waits = {self.steps[one, rank] for one in self._waits(row) if (one, rank) in self.steps}
+        waits = {self.steps[one, rank] for one, _ in self.waits(row) if (one, rank) in self.steps}
         others = sorted(one for one in waits if one[0] != key)
-        names = {number: name for name, number in BUFFERS.items()}
-        for other, number in others:
-            self.blocks[other][number]["hasdep"] = 1
-        depends = [(self.numbers[other], number) for other, number in others] or [(-1, -1)]
-        for last, (tb, at) in zip([*[False] * len(others[1:]), True], depends, strict=True):
-            block.append({
-                "type": kind if last else "nop", "srcbuf": names[source[0]], "srcoff": source[1],
-                "dstbuf": names[target[0]], "dstoff": target[1], "cnt": count if last else 0,
-                "depid": tb, "deps": at, "hasdep": 0,
-            })  # fmt: skip
+        block += [SheetStep(row, "nop", source, target, 0, one) for one in others[:-1]]
+        after = others[-1] if others else None
+        block.append(SheetStep(row, kind, source, target, count, after))
         self.steps[row, rank] = key, len(block) - 1
 
-    def _waits(self, row: int) -> list[int]:
-        """The rows that move data which one waits for; marks hand on what they wait for."""
-        found: list[int] = []
-        for one, _ in self.schedule.dependencies(row):
-            found += [one] if self.moves[one] else self._waits(one)
+    def waits(self, row: int) -> list[tuple[int, bool]]:
+        """The rows that move data which one waits for, and whether until they arrive; marks hand
+        on what they wait for."""
+        found: list[tuple[int, bool]] = []
+        for one, lag in self.schedule.dependencies(row):
+            found += [(one, bool(lag.arrival))] if self.moves[one] else self.waits(one)
         return found
+
+    def sizes(self, rank: int) -> dict[str, int]:
+        """The chunks of input, output and scratch memory of a rank, by letter."""
+        c = self.collective
+        counts = c.input_count(rank), c.output_count(rank), self.scratch[rank] * self.chunk
+        return {letter: count // self.chunk for letter, count in zip("ios", counts, strict=True)}
+
+    def of(self, rank: int) -> list[Key]:
+        """The blocks of a GPU, in the order of their numbers."""
+        return [key for key in self.blocks if key[0] == rank]
+
+
+class AlgoSheet(Sheet):
+    """The same in MSCCL's XML."""
+
+    tool, names = "MSCCL", {ours: theirs for theirs, ours in NAMES.items()}
+
+    def text(self) -> str:
+        """The whole file."""
+        c, sizes = self.collective, [self.sizes(rank) for rank in range(self.collective.ranks)]
+        root = ElementTree.Element("algo", {
+            "name": self.name, "proto": "Simple", "nchannels": str(len(self.channel)),
+            "nchunksperloop": str(max(max(one["i"], one["o"]) for one in sizes) or 1),
+            "ngpus": str(c.ranks), "coll": self.names[c.name],
+            "inplace": str(int(c.in_place)), "outofplace": str(int(not c.in_place)),
+            "minBytes": "0", "maxBytes": str(2**40),
+        })  # fmt: skip
+        needed = {step.after for steps in self.blocks.values() for step in steps}
+        for rank in range(c.ranks):
+            about = {f"{letter}_chunks": str(size) for letter, size in sizes[rank].items()}
+            gpu = ElementTree.SubElement(root, "gpu", {"id": str(rank), **about})
+            for key in self.of(rank):
+                self._block(gpu, key, needed)
+        ElementTree.indent(root)
+        return ElementTree.tostring(root, encoding="unicode") + "\n"
+
+    def _block(self, gpu: ElementTree.Element, key: Key, needed: Container[object]) -> None:
+        rank, way, peer, channel = key
+        keys, ends = self.of(rank), [str(peer if way == one else -1) for one in "sr"]
+        about = {"id": str(keys.index(key)), "send": ends[0], "recv": ends[1], "chan": str(channel)}
+        block = ElementTree.SubElement(gpu, "tb", about)
+        for number, step in enumerate(self.blocks[key]):
+            tb, at = (keys.index(step.after[0]), step.after[1]) if step.after else (-1, -1)
+            target = step.source if way == "s" else step.target
+            found = {
+                "s": number, "type": step.kind, "srcbuf": LETTERS[step.source[0]],
+                "srcoff": step.source[1], "dstbuf": LETTERS[target[0]], "dstoff": target[1],
+                "cnt": step.count, "depid": tb, "deps": at, "hasdep": int((key, number) in needed),
+            }  # fmt: skip
+            ElementTree.SubElement(block, "step", {k: str(v) for k, v in found.items()})
+
+
+# What is sent is put where it belongs, or, where it is added up or must wait for something there,
+# into scratch memory of the receiver, who takes it from there. Blocks of a GPU wait for each other
+# by semaphores, one for each pair: the k-th acquire takes the k-th release.
+
+SIGNAL = {"channel_ids": [0], "channel_type": plans.MEMORY}
+
+
+class PlanSheet(Sheet):
+    """A plan while it is written, and the operations of its longest thread block."""
+
+    tool, names = "MSCCL++", {ours: ours.replace("_", "") for ours in KINDS.values()}
+    longest = 0
+
+    def text(self) -> str:
+        """The whole file."""
+        c = self.collective
+        self.needed: dict[tuple[Key, Key], list[int]] = {}  # by two blocks: steps waited for
+        self.staged: dict[int, int] = {}  # by row the chunk of scratch memory that it goes through
+        for key, steps in self.blocks.items():
+            for other, at in sorted({step.after for step in steps if step.after}):
+                self.needed.setdefault((other, key), []).append(at)
+            for step in steps:
+                if step.kind == "rrc" or (step.kind == "r" and not self._is_direct(step.row)):
+                    self.staged[step.row] = self.scratch[key[0]]
+                    self.scratch[key[0]] += step.count
+        gpus = [self._gpu(rank) for rank in range(c.ranks)]
+        plan = {
+            "name": self.name, "collective": self.names[c.name], "protocol": "Simple",
+            "inplace": c.in_place, "reuse_resources": False, "gpus": gpus,
+            "num_threads_per_block": 1024, "use_double_scratch_buffer": False,
+            "buffer_alignment": 16, "min_message_size": 0, "max_message_size": 2**64 - 1,
+        }  # fmt: skip
+        return json.dumps(plan, indent=1) + "\n"
+
+    def _is_direct(self, row: int) -> bool:
+        """Whether all that a row waits for is known where it comes from."""
+        src, ends = int(self.schedule.src[row]), (self.schedule.src, self.schedule.dst)
+        return all(
+            src == int(ends[1][one]) or (src == int(ends[0][one]) and not arrived)
+            for one, arrived in self.waits(row)
+        )
+
+    def _gpu(self, rank: int) -> Json:
+        mine, sizes = self.of(rank), self.sizes(rank)
+        pairs = [pair for pair in self.needed if pair[0][0] == rank]
+        peers = sorted({key[2:] for key in mine if key[1] != "l"})
+        places = {key: sorted({self._landing(one)[0] for one in self.blocks[key]}) for key in mine}
+        remote = sorted({(key[2], at) for key in mine if key[1] == "s" for at in places[key]})
+        blocks = []
+        for key in mine:
+            ids = [peers.index(key[2:])] if key[1] != "l" else []
+            refs = [remote.index((key[2], at)) for at in places[key] if key[1] == "s"]
+            theirs = {"access_channel_type": plans.MEMORY, "remote_buffer_ids": refs}
+            blocks.append({
+                "id": mine.index(key), "ops": self._ops(key, pairs, places[key]),
+                "channels": [{"channel_type": plans.MEMORY, "channel_ids": ids}] * len(ids),
+                "remote_buffer_refs": [theirs] * bool(refs),
+            })  # fmt: skip
+        memory = [{"rank": one, "type": LETTERS[at]} for one, at in remote]
+        return {
+            "id": rank, "input_chunks": sizes["i"], "output_chunks": sizes["o"],
+            "scratch_chunks": sizes["s"], "threadblocks": blocks,
+            "channels": [{"channel_type": plans.MEMORY, "connected_to": [one for one, _ in peers]}],
+            "remote_buffers": [{**one, "access_channel_types": [plans.MEMORY]} for one in memory],
+            "semaphores": [{"init_value": 0}] * len(pairs),
+        }  # fmt: skip
+
+    def _landing(self, step: SheetStep) -> Place:
+        """Where at the receiver a row's data comes."""
+        return (work.SCRATCH, self.staged[step.row]) if step.row in self.staged else step.target
+
+    def _ops(self, key: Key, pairs: list[tuple[Key, Key]], places: list[int]) -> list[Json]:
+        """The operations of a block, with what synchronises its threads (`nop`) around signals."""
+        ops, had, nop = list[Json](), Counter[Key](), {"name": "nop"}
+        told = {k: self.needed[pair] for k, pair in enumerate(pairs) if pair[0] == key}
+        for number, step in enumerate(self.blocks[key]):
+            if step.after:
+                other, at = step.after
+                acquire = {"name": "sem_acquire", "semaphore_ids": [pairs.index((other, key))]}
+                wanted = bisect_right(self.needed[other, key], at)
+                ops += [acquire] * (wanted - had[other])
+                had[other] = max(wanted, had[other])
+            if step.kind == "nop":
+                continue
+            ops += [{"name": "wait", **SIGNAL}] * (key[1] == "r")
+            ops += [nop, *self._work(step, places), nop]
+            ops += [{"name": "signal", **SIGNAL}] * (key[1] == "s")
+            ids = [k for k, steps in told.items() if number in steps]
+            ops += [{"name": "sem_release", "semaphore_ids": ids}] * bool(ids)
+        shown = [op for last, op in zip([{}, *ops], ops, strict=False) if op != nop or last != nop]
+        self.longest = max(self.longest, len(shown))
+        return shown
+
+    def _work(self, step: SheetStep, places: list[int]) -> list[Json]:
+        """What a GPU does with what it has, or with what has come."""
+        landing, into = self._landing(step), _chunk(step.target, step.count)
+        if step.kind == "s":
+            there = {"buffer_id": places.index(landing[0]), "index": landing[1]}
+            put = _op("put", step, [step.source], {**there, "size": step.count})
+            return [{**put, "channel_type": plans.MEMORY}]
+        source = landing if step.kind in ("r", "rrc") else step.source
+        if step.kind in ("r", "cpy"):
+            return [_op("copy", step, [source], into)] * (source != step.target)
+        first = step.source if step.kind == "rrc" else step.target
+        return [{**_op("re", step, [first, source], into), "reduce_op": "sum"}]
+
+
+def _op(name: str, step: SheetStep, sources: list[Place], into: Json) -> Json:
+    given = [_chunk(place, step.count) for place in sources]
+    return {"name": name, "src_buff": given, "dst_buff": [into]}
+
+
+def _chunk(place: Place, count: int) -> Json:
+    return {"type": LETTERS[place[0]], "index": place[1], "size": count}

@@ -149,14 +149,14 @@ def _unknown_algorithm(collective: str, algorithm: str) -> str:
 _OWN: dict[str, "Own"] = {}
 _DEFINED: dict[tuple[str, str], str] = {}
 _SOUND: set[tuple[str, Collective, str]] = set()
-FROM_XML = "netsim.collectives.msccl.algorithm"  # reading XML takes imports
+OTHERS = (".xml", ".json")  # files of MSCCL and MSCCL++; reading them takes imports
 MOST_CHECKED = 5_000_000  # rows times ranks of a schedule that is verified: some seconds
 RANKS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)
 
 
 def is_own(algorithm: str) -> bool:
     """Whether the name of an algorithm is that of a Python file, or of one of MSCCL's."""
-    return algorithm.partition(":")[0].endswith((".py", ".xml"))
+    return algorithm.partition(":")[0].endswith((".py", *OTHERS))
 
 
 def shown_name(algorithm: str) -> str:
@@ -191,8 +191,11 @@ class Own:
         line = self.function.__code__.co_firstlineno
         raise AlgorithmError("algorithm", f"{self.file}:{line}: expected {expected}, got {got}")
 
-    def line_of(self, row: int, collective: Collective, parameters: Mapping[str, Any]) -> int:
-        """The line of the file that wrote a row; that of the function where none did."""
+    def place_of(self, row: int, collective: Collective, parameters: Mapping[str, Any]) -> str:
+        """The file, with the step of it or the line that wrote a row; that of the function where
+        none did."""
+        if not isinstance(self.function, FunctionType):
+            return ", ".join(filter(None, (self.file, self.function.place_of(row, collective))))
         lines: list[tuple[int, int]] = [(-1, self.function.__code__.co_firstlineno)]
 
         def note(frame: FrameType, event: str, _: object) -> None:
@@ -208,16 +211,17 @@ class Own:
             self.function(collective, **parameters)
         finally:
             sys.setprofile(before)
-        return next(line for first, line in reversed(lines) if first <= row)
+        line = next(line for first, line in reversed(lines) if first <= row)
+        return f"{self.file}:{line}"
 
 
 def own(name: str, text: str) -> str:
-    """The name by which `build` knows the algorithm `file.py:function` (or `file.xml`) of a file
-    with that text, which is run for it (or read)."""
+    """The name by which `build` knows the algorithm `file.py:function` (or `file.xml`, `file.json`)
+    of a file with that text, which is run for it (or read)."""
     file, _, wanted = name.partition(":")
     key = f"{name}#{sha256(text.encode()).hexdigest()[:8]}"
-    if key not in _OWN and file.endswith(".xml"):
-        _OWN[key] = Own(file, late(FROM_XML)(file, text))
+    if key not in _OWN and file.endswith(OTHERS):
+        _OWN[key] = Own(file, late("netsim.collectives.msccl.algorithm")(file, text))
     elif key not in _OWN:
         names = _run(file, text)
         known = [one for one, value in names.items() if getattr(value, "__module__", "") == file]
@@ -241,9 +245,7 @@ def refuse_wrong(collective: Collective, algorithm: str, parameters: Mapping[str
         check_races(made, collective)
     except (VerificationError, RaceError) as error:
         mine, row = _OWN[algorithm], re.search(r"\brow (\d+) \(", str(error))
-        at = mine.file
-        if not at.endswith(".xml"):
-            at += f":{mine.line_of(int(row[1]) if row else -1, collective, parameters)}"
+        at = mine.place_of(int(row[1]) if row else -1, collective, parameters)
         where = f"{collective.name} of {collective.count} elements on {collective.ranks} ranks"
         where += ", in place" if collective.in_place else ""
         raise AlgorithmError("algorithm", f"{at}: {where}: {error}") from None

@@ -36,7 +36,7 @@ OUTPUTS = (
     "step_time*.[ps]*g", "timeline*.[ps]*g", "links*.[ps]*g", "comparison.csv", "bands.csv",
     "costs.csv", "explain*.*", "report.html", "breakdown*.[ps]*g", "collectives.csv", "memory.csv",
     "distribution.*", "interference.*", "chakra/*.et", "chakra/groups.json", "connections.cm",
-    "flows.txt", "application.goal", "algorithm.xml",
+    "flows.txt", "application.goal", "algorithm.xml", "plan.json",
 )  # fmt: skip
 
 SYNC_EVERY = 0.2  # seconds; a process that is killed loses nothing even between

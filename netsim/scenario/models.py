@@ -422,7 +422,9 @@ class Scenario(Model, json_schema_extra=lambda schema: schema["required"].remove
     launch: LaunchCosts | LaunchStyle = "process_per_gpu"
     sweep: dict[str, Any] = Field(default_factory=dict)  # read by `read_sweep`
     outputs: ListOf[
-        Literal["csv", "plots", "trace", "chakra", "connections", "goal", "msccl", "report"]
+        Literal[
+            "csv", "plots", "trace", "chakra", "connections", "goal", "msccl", "mscclpp", "report"
+        ]
     ] = ("csv", "plots", "trace")
     measured: str | None = None  # a log, JSON or CSV of the same runs on hardware
     seed: Index = 0
@@ -454,7 +456,8 @@ class Scenario(Model, json_schema_extra=lambda schema: schema["required"].remove
         if "chakra" in self.outputs and isinstance(self.workload, Workload):
             raise FieldError("chakra is for training steps, not for a collective", "outputs")
         step = not isinstance(self.workload, Workload)
-        for output in [one for one in ("connections", "msccl") if one in self.outputs and step]:
+        ours = ("connections", "msccl", "mscclpp")
+        for output in [one for one in ours if one in self.outputs and step]:
             raise FieldError(f"{output}: only a collective has it, no step", "outputs")
         forced = [number for number, one in enumerate(self.cluster.faults) if one.loss]
         if forced and self.retries is None:

@@ -193,7 +193,7 @@ TYPOS = {
         "name: x",
         "outputs: [csv, plot]",
         "1:16: outputs.1: expected one of csv, plots, trace, chakra, connections, goal, msccl, "
-        "report, got 'plot' (did you mean plots?)",
+        "mscclpp, report, got 'plot' (did you mean plots?)",
     ),
 }  # fmt: skip
 

@@ -9,7 +9,7 @@ import pytest
 from netsim.base.errors import ScenarioError
 from netsim.cell.answer import run
 from netsim.collectives.collective import HAS_IN_PLACE, CollectiveError, collective_of
-from netsim.collectives.msccl import algorithm, read, schedule_of, written
+from netsim.collectives.msccl import AlgoSheet, algorithm
 from netsim.collectives.table import ALGORITHMS, build
 from netsim.collectives.verify import check_races, verify
 from netsim.engines.engine import simulate
@@ -82,9 +82,9 @@ def pairs(n: int, **more: object) -> str:
 @pytest.mark.parametrize(("count", "in_place"), list(product((1, 7, 640), (False, True))))
 @pytest.mark.parametrize("text", [ring(2), ring(3), ring(5), pairs(2), pairs(4)])
 def test_files_do_what_they_are_for(text: str, count: int, in_place: bool) -> None:
-    file = read("x.xml", text)
-    collective = collective_of("all_reduce", file.ranks, 4 * count, in_place=in_place)
-    made = schedule_of(file, collective)
+    ranks = text.count("<gpu ")
+    collective = collective_of("all_reduce", ranks, 4 * count, in_place=in_place)
+    made = algorithm("x.xml", text)(collective)
     verify(made, collective)
     check_races(made, collective)
 
@@ -102,7 +102,7 @@ def test_what_is_written_is_read_again(name: str, algorithm_name: str) -> None:
             made = build(collective, algorithm_name)
         except CollectiveError:
             continue  # other numbers of ranks, or a graph
-        again = algorithm("x.xml", written("x", made, collective))(collective)
+        again = algorithm("x.xml", AlgoSheet("x", made, collective).text())(collective)
         verify(again, collective)
         check_races(again, collective)
         one, other = (
@@ -117,7 +117,7 @@ def test_what_is_read_again_takes_as_long() -> None:
     for name in ("ring", "halving-doubling", "direct"):
         collective = collective_of("all_reduce", 8, 2**20)
         made = build(collective, name)
-        again = algorithm("x.xml", written("x", made, collective))(collective)
+        again = algorithm("x.xml", AlgoSheet("x", made, collective).text())(collective)
         one, other = (
             simulate(place(s, switch(8, bandwidth=100e9, latency=1e-6))) for s in (made, again)
         )
@@ -127,7 +127,7 @@ def test_what_is_read_again_takes_as_long() -> None:
 def test_protocols_have_their_bytes_on_the_wire() -> None:
     collective = collective_of("all_reduce", 2, 2**20)
     for proto, wire in (("Simple", 1.0), ("LL", 2.0), ("LL128", 16 / 15)):
-        made = schedule_of(read("x.xml", pairs(2, proto=proto)), collective)
+        made = algorithm("x.xml", pairs(2, proto=proto))(collective)
         found = simulate(place(made, switch(2, bandwidth=1e9, latency=0.0)))
         assert found.makespan == pytest.approx(2**20 * wire / 1e9)
 
@@ -137,7 +137,7 @@ def test_a_fifo_holds_eight_messages() -> None:
     takes = [step(k, "r", "i0", "o0") for k in range(9)]
     gpus = [block(0, 1, -1, *sends), block(0, -1, 0, *takes)]
     text = algo("broadcast", gpus, 1, inplace=0, outofplace=1)
-    made = schedule_of(read("x.xml", text), collective_of("broadcast", 2, 64))
+    made = algorithm("x.xml", text)(collective_of("broadcast", 2, 64))
     moves = np.flatnonzero(made.kind == TRANSFER)
     assert [len(made.dependencies(row)) for row in moves.tolist()] == [0, *[1] * 7, 2]
 
