@@ -79,8 +79,7 @@ def key_of(prepared: Prepared, size: int, engine: str) -> bytes | None:
 def told_apart(plan: Plan) -> list[object]:
     """All of a plan of a job, with what other sizes have in common written out once."""
     parts = plan.memo.of(
-        ("told apart", plan.algorithm),
-        lambda: digest([getattr(plan, name) for name in STANDING]),
+        ("told apart", plan.algorithm), lambda: digest([getattr(plan, name) for name in STANDING])
     )
     return [parts, *(getattr(plan, name) for name in VARYING)]
 

@@ -48,10 +48,7 @@ class AccuracyOptions:
 
 
 @with_options(AccuracyOptions)
-def command(
-    index: Path,
-    given: AccuracyOptions,
-) -> None:
+def command(index: Path, given: AccuracyOptions) -> None:
     """Simulate every run of INDEX and print the error by run, machine, collective and size."""
     before = accuracy.read_accuracy(given.against) if given.against else ()
     outputs = {"--json": given.json_file, "--page": given.page, "--predict": given.predict}

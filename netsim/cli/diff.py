@@ -251,13 +251,7 @@ def _topology(name: str, collective: str, given: Given) -> Side:
 
 
 @with_options(Given, "sizes", *ONLY_EXPECT)
-def command(
-    a: str,
-    b: str,
-    given: Given,
-    collective: Text = None,
-    sizes: Text = None,
-) -> None:
+def command(a: str, b: str, given: Given, collective: Text = None, sizes: Text = None) -> None:
     """Print by size which of A and B is faster, where that changes, and what differs there.
 
     Options of questions are for topologies."""

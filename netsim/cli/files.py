@@ -64,11 +64,7 @@ def _described(subject: Subject) -> str:
     return f"a cluster of {plural(subject.hosts, 'host')} with {gpus}"
 
 
-def check(
-    files: list[Path],
-    settings: list[str] | None = None,
-    allow_oom: bool = False,
-) -> None:
+def check(files: list[Path], settings: list[str] | None = None, allow_oom: bool = False) -> None:
     """Check every file; print what is wrong with each, or that it is fine."""
     failed = False
     changes = [*(settings or []), *["workload.allow_oom=true"] * allow_oom]
@@ -85,19 +81,14 @@ def check(
 SCHEMAS: dict[str, type[Model]] = {"scenario": Scenario, "machine": Machine}
 
 
-def schema(
-    kind: Literal["scenario", "machine"] = "scenario",
-) -> None:
+def schema(kind: Literal["scenario", "machine"] = "scenario") -> None:
     """Print the JSON Schema of KIND files."""
     schema = SCHEMAS[kind].model_json_schema(by_alias=True)
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     typer.echo(json.dumps(schema, indent=2))
 
 
-def merge(
-    parts: list[Path],
-    output: Path | None = None,
-) -> None:
+def merge(parts: list[Path], output: Path | None = None) -> None:
     """Put together the results of the parts of a sweep."""
     manifest = {**read_manifest(parts[0]), "shard": None}
     scenario = str(manifest.pop("scenario"))
@@ -128,10 +119,7 @@ EXTRAS = {
 }
 
 
-def doctor(
-    constants: bool = False,
-    invariants: bool = False,
-) -> None:
+def doctor(constants: bool = False, invariants: bool = False) -> None:
     """Print what netsim runs on, and what it finds; or its constants, or its invariants."""
     if constants or invariants:
         for line in constant_lines() if constants else ():

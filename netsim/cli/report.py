@@ -51,10 +51,7 @@ COSTS = "costs.csv"
 
 
 def report(
-    folder: Path,
-    explain: bool = True,
-    jobs: int | None = None,
-    memory: str | None = None,
+    folder: Path, explain: bool = True, jobs: int | None = None, memory: str | None = None
 ) -> None:
     """Write DIR/report.html: the answer, plots, explanations and all cells."""
     with workers(jobs, explained, memory) as helpers:
@@ -216,10 +213,7 @@ def _cell(manifest: Mapping[str, Any], wanted: str) -> Cell:
     raise InputError("its machine or topology files have changed since the run")
 
 
-def plot(
-    files: list[Path],
-    output: Path | None = None,
-) -> None:
+def plot(files: list[Path], output: Path | None = None) -> None:
     """Redraw plots from RESULTS."""
     found = _sorted(files)
     folder = output or (files[0] if files[0].is_dir() else files[0].parent)

@@ -33,10 +33,7 @@ MOST_CLASSES = 4  # kinds of hosts that are shown from inside
 
 @with_options(topo_subject.TopologyOptions)
 def show(
-    name: str,
-    given: topo_subject.TopologyOptions,
-    routes: bool = False,
-    sources: bool = False,
+    name: str, given: topo_subject.TopologyOptions, routes: bool = False, sources: bool = False
 ) -> None:
     """Show NAME: figures, tiers of switches, and path types as NCCL and nvidia-smi name them."""
     subject = _found(name, given, routes=routes)

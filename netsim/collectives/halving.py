@@ -137,12 +137,7 @@ def _double(
 
 
 def _summands(
-    lanes: Lanes,
-    receiver: Ints,
-    low: Ints,
-    high: Ints,
-    source: Ints,
-    op: Ints,
+    lanes: Lanes, receiver: Ints, low: Ints, high: Ints, source: Ints, op: Ints
 ) -> list[Part]:
     """Blocks low … high-1: the receiver's own is summed up in OUT, the rest in SCRATCH."""
     block = lanes.collective.count

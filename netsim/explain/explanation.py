@@ -6,15 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
-from netsim.explain.path import (
-    OWN_RATE,
-    Sharer,
-    Split,
-    hop_label,
-    sharers,
-    slacks,
-    split_path,
-)
+from netsim.explain.path import OWN_RATE, Sharer, Split, hop_label, sharers, slacks, split_path
 from netsim.explain.what_if import MOST_ROWS, Answer, Case, confirmed, link_kinds, what_if
 from netsim.metrics.bound import bound_by, link_label
 from netsim.metrics.links import GpuTime, Loads, gpu_time, link_use, load_over_time, senders

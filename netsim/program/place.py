@@ -143,9 +143,7 @@ def _refuse_unbounded(schedule: Schedule, found: routes.Distinct, ptr: NDArray[n
 
 
 def _link_table(
-    ways: routes.Ways,
-    capacity: NDArray[np.float64],
-    changes: tuple[tuple[float, int, float], ...],
+    ways: routes.Ways, capacity: NDArray[np.float64], changes: tuple[tuple[float, int, float], ...]
 ) -> LinkTable:
     topology, resources, fold = ways.topology, ways.resources, ways.schedule.fold
     wires = len(topology.links)

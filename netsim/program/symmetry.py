@@ -209,10 +209,7 @@ def _number(found: Classes) -> int:
 
 
 def symmetry_of(
-    skeleton: Skeleton,
-    where: Where,
-    checks: Sequence[Skeleton] = (),
-    rounds: int = MOST_ROUNDS,
+    skeleton: Skeleton, where: Where, checks: Sequence[Skeleton] = (), rounds: int = MOST_ROUNDS
 ) -> Symmetry | None:
     """What of a skeleton is alike on a topology; None if that is not found, or if further hops
     (`checks`) are not alike where it is, or not in so many rounds."""

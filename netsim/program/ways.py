@@ -314,9 +314,7 @@ def _merged(ptr: NDArray[np.int64], link: Ints, weight: NDArray[np.float64]) -> 
 
 
 def active_entries(
-    link: Ints,
-    capacity: NDArray[np.float64],
-    changes: Sequence[tuple[float, int, float]] = (),
+    link: Ints, capacity: NDArray[np.float64], changes: Sequence[tuple[float, int, float]] = ()
 ) -> NDArray[np.bool_]:
     """True for every path entry that can limit a row: a resource of infinite capacity never does.
     Which others are never full, the compiled engine finds out."""

@@ -96,8 +96,7 @@ Seconds = Annotated[float, Quantity(units.parse_time, "600ns", "2.5us")]
 _OR_LIST = ["string", "array"]
 
 Bandwidths = Annotated[
-    tuple[float, ...],
-    Quantity(_rate, "50GB/s", ["50GB/s", "25GB/s"], kind=_OR_LIST, several=True),
+    tuple[float, ...], Quantity(_rate, "50GB/s", ["50GB/s", "25GB/s"], kind=_OR_LIST, several=True)
 ]
 """Bytes per second, one or several."""
 

@@ -88,8 +88,7 @@ def test_mistakes_get_one_clear_message(capsys, arguments: list[str], message: s
 
 
 @pytest.mark.parametrize(
-    ("best", "said"),
-    [(None, "8 us; what"), (8.0, "8 us; what"), (9.0, "8 us (9 us is known to")],
+    ("best", "said"), [(None, "8 us; what"), (8.0, "8 us; what"), (9.0, "8 us (9 us is known to")]
 )
 def test_limits_are_told_whether_or_not_it_is_known_what_reaches_them(
     best: float | None, said: str

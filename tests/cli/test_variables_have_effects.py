@@ -79,7 +79,7 @@ CHOICES: dict[tuple[str, str], tuple[object, ...]] = {
 }  # fmt: skip
 # Files and the ports of a GPU (test_nccl_ports) have tests of their own; refusals are below.
 ELSEWHERE = {
-    *("NCCL_TUNER_CONFIG_FILE", "NCCL_GRAPH_FILE", "NCCL_NETDEVS_POLICY", "NCCL_SHM_DISABLE"),
+    *("NCCL_TUNER_CONFIG_FILE", "NCCL_GRAPH_FILE", "NCCL_NETDEVS_POLICY", "NCCL_SHM_DISABLE")
 }
 
 

@@ -90,8 +90,7 @@ def test_files_do_what_they_are_for(text: str, count: int, in_place: bool) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "algorithm_name"),
-    [(name, one) for name in COLLECTIVES for one in ALGORITHMS[name]],
+    ("name", "algorithm_name"), [(name, one) for name in COLLECTIVES for one in ALGORITHMS[name]]
 )
 def test_what_is_written_is_read_again(name: str, algorithm_name: str) -> None:
     for ranks, in_place in product((2, 4, 6), (False, True)):

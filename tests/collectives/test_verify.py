@@ -219,12 +219,7 @@ CASES = [
     ]
     for n in (3, 4, 6)
 ]
-STRICT = (
-    "before they are written",
-    "different places",
-    "there are only",
-    "overwrites the input",
-)
+STRICT = ("before they are written", "different places", "there are only", "overwrites the input")
 
 
 @settings(max_examples=200)

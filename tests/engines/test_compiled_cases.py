@@ -43,11 +43,7 @@ def program(
 
 
 def flows(
-    paths: Ends,
-    amounts: list[float],
-    capacity: list[float],
-    style: Style = PLAIN,
-    **given: object,
+    paths: Ends, amounts: list[float], capacity: list[float], style: Style = PLAIN, **given: object
 ) -> Timeline:
     """All flows at once, one on each path."""
     builder = Builder(2)

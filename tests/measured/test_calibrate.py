@@ -10,15 +10,7 @@ import pytest
 from netsim.base.errors import InputError, NetsimError
 from netsim.cli.log_questions import Question, question_of
 from netsim.cli.questions import Given
-from netsim.measured.calibrate import (
-    VAGUE,
-    Parameter,
-    Ratios,
-    Set,
-    calibrate,
-    fit,
-    parameters_of,
-)
+from netsim.measured.calibrate import VAGUE, Parameter, Ratios, Set, calibrate, fit, parameters_of
 from netsim.measured.compare import ALL, Compared, prepared_for, rows_of
 from netsim.measured.index import with_figures
 from netsim.measured.logs import read_log

@@ -16,14 +16,7 @@ import numpy as np
 
 from netsim.base.memo import Memo
 from netsim.collectives.collective import Collective
-from netsim.collectives.verify import (
-    Access,
-    RaceError,
-    VerificationError,
-    _Past,
-    _Watch,
-    rows_of,
-)
+from netsim.collectives.verify import Access, RaceError, VerificationError, _Past, _Watch, rows_of
 from netsim.nccl.choice import schedule_of
 from netsim.nccl.constants import Mechanism
 from netsim.nccl.schedules.plan import SEND_RECV, Plan

@@ -82,10 +82,7 @@ def test_tables_are_written_as_they_are_read():
             "allreduce,zero,1,ring,ll,-1,-1,-1",
             "t.csv:1: min_bytes: expected a whole number, got 'zero'",
         ),
-        (
-            "allreduce,0,1,ring,ll,-2,-1,-1",
-            "t.csv:1: channels: expected a whole number, got '-2'",
-        ),
+        ("allreduce,0,1,ring,ll,-2,-1,-1", "t.csv:1: channels: expected a whole number, got '-2'"),
     ],
 )
 def test_mistakes_are_named(line, message):

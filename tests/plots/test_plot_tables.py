@@ -120,19 +120,10 @@ TRACE = "row,kind,channel,step,stream,src,dst,start_us,end_us,path"
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (
-            "0,mark,0,0,,0,0,0.0,1.0,p\n1,mark,0,0,,0,0,1.0",
-            ":3: expected 10 fields as",
-        ),
+        ("0,mark,0,0,,0,0,0.0,1.0,p\n1,mark,0,0,,0,0,1.0", ":3: expected 10 fields as"),
         ("0,mark,0,0,,0,0,0.0,1.0,p\n\n1,mark,0,0,,0,0,1.0,2.0,p", ":3: expected 10 fields as"),
-        (
-            "0,mark,0,0,,0,0,0.0,1.0,p\n1,mark,0,0,,0,0,soon,2.0,p",
-            ":3: start_us: expected a num",
-        ),
-        (
-            "0,mark,0,0,,0,0,0.0,1.0,p\n1,mark,0,,,0,0,1.0,2.0,p",
-            ":3: step: expected a number",
-        ),
+        ("0,mark,0,0,,0,0,0.0,1.0,p\n1,mark,0,0,,0,0,soon,2.0,p", ":3: start_us: expected a num"),
+        ("0,mark,0,0,,0,0,0.0,1.0,p\n1,mark,0,,,0,0,1.0,2.0,p", ":3: step: expected a number"),
         ("0,mark,0,0,,0,0,0.0,1.0,p,more", ":2: expected 10 fields as in the header, got 11"),
     ],
 )

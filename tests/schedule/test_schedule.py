@@ -7,16 +7,7 @@ from hypothesis import strategies as st
 
 from netsim.collectives.writing import edges
 from netsim.schedule.builder import Builder, compute_style
-from netsim.schedule.schedule import (
-    ARRIVED,
-    IN,
-    IN_ORDER,
-    MULTICAST,
-    Lag,
-    Style,
-    Use,
-    combine,
-)
+from netsim.schedule.schedule import ARRIVED, IN, IN_ORDER, MULTICAST, Lag, Style, Use, combine
 
 
 def test_rows_come_back_as_they_were_written() -> None:

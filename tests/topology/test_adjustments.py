@@ -153,11 +153,7 @@ faults:
 def test_a_job_on_some_hosts_of_a_larger_fabric(placement):
     fabric = "fabric: {kind: rail-optimized, nodes: 16, nodes_per_unit: 4}\n"
     made = cluster(f"{FOUR}{fabric}placement: {placement}\n")
-    leaves = {
-        "contiguous": [0, 0, 0, 0],
-        "spread": [0, 8, 16, 24],
-        "[5, 0, 9, 2]": [8, 0, 16, 0],
-    }
+    leaves = {"contiguous": [0, 0, 0, 0], "spread": [0, 8, 16, 24], "[5, 0, 9, 2]": [8, 0, 16, 0]}
     found = (made.fabric.head[: 2 * len(made.ports) : 2] - made.fabric.ports)[
         made.ports.rail == 0
     ].tolist()

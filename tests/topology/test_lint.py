@@ -107,8 +107,7 @@ def findings(more: str) -> dict[tuple[str, str], str]:
 
 
 @pytest.mark.parametrize(
-    ("sm", "generation"),
-    [(80, 4), (86, 4), (89, 4), (90, 5), (100, 5), (120, 5)],
+    ("sm", "generation"), [(80, 4), (86, 4), (89, 4), (90, 5), (100, 5), (120, 5)]
 )
 def test_gpus_are_held_to_the_generation_of_their_data_sheets(sm: int, generation: int) -> None:
     """A100, A40 and L40S; H100, B200 and RTX PRO 6000."""

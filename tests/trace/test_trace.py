@@ -47,11 +47,7 @@ def test_a_process_a_rank_and_threads_by_what_it_does_in_order(tmp_path: Path) -
     trace = load(write_trace(tmp_path / "t.json", program, timeline).path)
     names = [(e["pid"], e["args"]["name"]) for e in of_phase(trace, "M") if "name" in e["args"]]
     assert names[:4] == [(rank, f"rank {rank} (gpu{rank})") for rank in range(4)]
-    assert [name for pid, name in names[4:] if pid == 2] == [
-        "collectives",
-        "send",
-        "recv",
-    ]
+    assert [name for pid, name in names[4:] if pid == 2] == ["collectives", "send", "recv"]
 
 
 def test_equal_channels_are_one_slice_that_says_all_of_them(tmp_path: Path) -> None:

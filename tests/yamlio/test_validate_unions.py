@@ -107,10 +107,7 @@ def refusal(model: type[Model], text: str) -> str:
             "workload: {collective: all_reduce, sizes: big}",
             "1:43: workload.sizes: expected a mapping of keys and values or a list, got 'big'",
         ),
-        (
-            "workload: {p2p: [0, -1]}",
-            "1:21: workload.p2p.1: expected at least 0, got -1",
-        ),
+        ("workload: {p2p: [0, -1]}", "1:21: workload.p2p.1: expected at least 0, got -1"),
         (
             "size: 64M",
             "1:7: size: expected a size such as 64MiB, 64MB or 8B or auto, got '64M' "
@@ -126,10 +123,7 @@ def refusal(model: type[Model], text: str) -> str:
             "1:10: machine: expected one of dgx-a100, dgx-h100 or "
             "a mapping of keys and values, got 'dgx-h10' (did you mean dgx-h100?)",
         ),
-        (
-            "machine: {gpus: 0}",
-            "1:17: machine.gpus: expected at least 1, got 0",
-        ),
+        ("machine: {gpus: 0}", "1:17: machine.gpus: expected at least 1, got 0"),
     ],
 )
 def test_unions_give_one_clear_message(lines, message):

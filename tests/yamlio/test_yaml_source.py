@@ -96,10 +96,7 @@ def test_aliases_repeat_values():
         ("!!map {a: 1}", "1:1: YAML tags ('!') are refused"),
         ("a: ! x", "1:4: YAML tags ('!') are refused"),
         ("a: !e!x y", "1:4: YAML tags ('!') are refused"),
-        (
-            "a: &x {b: 1}\nc:\n  <<: *x",
-            "3:3: merge keys ('<<') are refused; write the keys out",
-        ),
+        ("a: &x {b: 1}\nc:\n  <<: *x", "3:3: merge keys ('<<') are refused; write the keys out"),
         ("a: &x [*x]", "1:4: an alias '*' inside its own anchor '&'"),
         ("a: *x", "1:4: an alias '*' to an anchor '&' that is not defined above it"),
         ("a: &x 1\nb: &x 2", "2:4: the same anchor '&' twice"),
@@ -132,10 +129,7 @@ def test_refused_although_it_may_be_yaml(text, rest):
         ),
         ("  a: 1\nb: 2", "2:1: this line does not fit the indentation of those above it"),
         ("a:\n- b\nc\n", "3:1: this line is no 'key: value' (a ':' is missing)"),
-        (
-            "a: 'it's'",
-            "1:8: something follows the end of a value; put the whole value in quotes",
-        ),
+        ("a: 'it's'", "1:8: something follows the end of a value; put the whole value in quotes"),
         ("a: - b", "1:4: a list entry '- ' cannot stand here"),
         ("a: [1,, 2]", "1:7: a value is missing here"),
         ("a: @x", "1:4: a value cannot start with '@'; put it in quotes"),

@@ -15,14 +15,7 @@ from netsim.collectives.collective import Collective
 from netsim.nccl.connect import NodePlace, double_binary_tree
 from netsim.nccl.schedules.plan import Plan, Work, written
 from netsim.nccl.schedules.primitives import Members, Pass, PlannedChannel, RowKind, members_of
-from netsim.nccl.schedules.writing import (
-    Lines,
-    Output,
-    Segments,
-    Turn,
-    chunk_table,
-    remembered,
-)
+from netsim.nccl.schedules.writing import Lines, Output, Segments, Turn, chunk_table, remembered
 from netsim.nccl.split import ALIGNMENT
 from netsim.schedule.schedule import (
     ARRIVED,

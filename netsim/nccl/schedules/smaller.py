@@ -328,11 +328,7 @@ class _Sketch:
 
 
 def _stands(
-    transfers: Transfers,
-    fold: Fold,
-    found: symmetries.Classes,
-    sketch: _Sketch,
-    where: Where,
+    transfers: Transfers, fold: Fold, found: symmetries.Classes, sketch: _Sketch, where: Where
 ) -> bool:
     """Whether what ranks receive is like what stands for it; of very much, some is asked."""
     src, dst, _ = transfers.into(fold.leaders.astype(np.int64))

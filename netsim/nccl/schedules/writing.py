@@ -517,11 +517,7 @@ class Sheet:
     _size: int = 0
 
     def rows(
-        self,
-        kind: ArrayLike,
-        ends: tuple[Ints, Ints],
-        segment: ArrayLike,
-        place: Ints,
+        self, kind: ArrayLike, ends: tuple[Ints, Ints], segment: ArrayLike, place: Ints
     ) -> Ints:
         """A row of each pair of ends (second axis) for each segment (first axis)."""
         columns = np.broadcast_arrays(kind, *ends, np.asarray(segment)[..., None], place)
