@@ -226,7 +226,7 @@ class Costs:
         if group not in self.patterns:  # nor those of its task, as a rule
             groups = [tuple(one) for one in np.asarray(task.groups).tolist()]
             self._look_up(groups if group in groups else [group])
-        key = (self._alike(group)[0], task.collective, task.nbytes, task.dtype)
+        key = (self.patterns[group][0], task.collective, task.nbytes, task.dtype)
         if key not in self.known:
             self.known[key], self.crossed[key] = self._made(task, group)
         return self.known[key]
@@ -237,15 +237,9 @@ class Costs:
         crossed = {key: self.crossed[key] for key in kept}
         return replace(self, topology=topology, known=kept, crossed=crossed, times={})
 
-    def _alike(self, group: Group) -> tuple[Key, Key]:
-        """Places of a group; and what groups have in common that take as long: with one GPU a host,
-        not which it is."""
-        if group not in self.patterns:
-            self._look_up([group])
-        return self.patterns[group]
-
     def _look_up(self, groups: Sequence[Group]) -> None:
-        """What `_alike` tells of groups of one size, whose routes are asked for at once."""
+        """Places of groups of one size, whose routes are asked for at once; and what groups have in
+        common that take as long: with one GPU a host, not which it is."""
         cluster, gpus = self.cluster, np.array(groups, np.int32)
         hosts = cluster.gpu_host[gpus]
         places = gpus - np.searchsorted(cluster.gpu_host, hosts)
@@ -268,7 +262,8 @@ class Costs:
 
     def _job(self, group: Group) -> Job:
         gpus = np.array(group, np.int32)
-        return self.jobs.of(self._alike(group)[0], lambda: job_of(self.cluster, gpus, self.wishes))
+        key = self.patterns[group][0]
+        return self.jobs.of(key, lambda: job_of(self.cluster, gpus, self.wishes))
 
     def _made(self, task: Task, group: Group) -> tuple[Coarse, frozenset[str]]:
         collective = _collective(task, len(group))
@@ -285,7 +280,7 @@ class Costs:
         else:  # on a graph, of which NCCL knows nothing
             told, late, sms = {"algorithm": next(iter(ALGORITHMS[collective.name]))}, 0.0, 0.0
             call = replace(call, algorithm=told["algorithm"])
-        key = (self._alike(group)[1], task.collective, task.nbytes, task.dtype)
+        key = (self.patterns[group][1], task.collective, task.nbytes, task.dtype)
         if key not in self.times:
             self.times[key] = _timed(call, self.limits)
         timed = self.times[key]
