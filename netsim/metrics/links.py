@@ -185,7 +185,6 @@ def _of_kinds(schedule: Schedule, rows: Longs, *kinds: int) -> NDArray[np.bool_]
 
 BINS = 200
 _INSTANT = 1e-9  # of a run: changes closer than that are one
-_CHUNK = 1 << 20  # rows treated at a time, to bound temporary memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +225,7 @@ class Loads:
 
     def between(self, link: int, begin: Floats, end: Floats) -> Floats:
         """What passes over a link from begin to end."""
-        when, passed = self._known.of(link, lambda: self._passed(link))
+        when, passed, *_ = self._known.of(link, lambda: self._passed(link))
         if not len(when):
             return np.zeros(len(begin))
         found: Floats = np.interp(end, when, passed) - np.interp(begin, when, passed)
@@ -234,9 +233,8 @@ class Loads:
 
     def in_bins(self, link: int, edges: Floats) -> Floats:
         """What passes over a link from edge to edge, with rows that take no time."""
-        rows, drawn = self.users(link)
-        begin, end = self.flow(rows)
-        at_once: Floats = np.histogram(begin, edges, weights=drawn * (begin >= end))[0]
+        *_, when, drawn = self._known.of(link, lambda: self._passed(link))
+        at_once: Floats = np.histogram(when, edges, weights=drawn)[0]
         return at_once + self.between(link, edges[:-1], edges[1:])
 
     def users(self, link: int) -> tuple[Longs, Floats]:
@@ -266,10 +264,12 @@ class Loads:
         """When the bytes of rows begin and end to move."""
         return moving_times(self.program, self.timeline, rows)
 
-    def _passed(self, link: int) -> tuple[Floats, Floats]:
+    def _passed(self, link: int) -> tuple[Floats, Floats, Floats, Floats]:
+        """How much had passed at which times; and when rows that take no time draw, how much."""
         rows, drawn = self.users(link)
         begin, end = self.flow(rows)
         lasting = end > begin
+        at_once = begin[~lasting], drawn[~lasting]
         begin, end, drawn = begin[lasting], end[lasting], drawn[lasting]
         rate = drawn / (end - begin)
         when = np.concatenate([begin, end])
@@ -278,7 +278,7 @@ class Loads:
         rates = np.cumsum(np.concatenate([rate, -rate])[order])
         rates[np.cumsum(np.repeat([1, -1], len(begin))[order]) == 0] = 0.0  # not what rounding left
         passed = np.concatenate([[0.0], np.cumsum(rates[:-1] * np.diff(when))])
-        return when, passed[: len(when)]
+        return when, passed[: len(when)], *at_once
 
 
 def load_over_time(
