@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from types import FrameType
@@ -103,6 +104,13 @@ def csv_cell(value: object) -> str:
     if _FORMULA.match(text) and not _NUMBER.fullmatch(text):
         return "'" + text
     return text
+
+
+@cache
+def table_beside(module: str, name: str) -> tuple[dict[str, str], ...]:
+    """The rows of a table of data that lies beside a module, whose `__file__` that is."""
+    with Path(module).with_name(name).open(encoding="utf-8", newline="") as file:
+        return tuple(csv.DictReader(file))
 
 
 def csv_value(text: str) -> str:

@@ -3,7 +3,6 @@
 A verb's module is imported when the verb is used, so that `--help` answers at once. Results go to
 standard output, diagnostics to standard error."""
 
-import csv
 import gc
 import os
 import sys
@@ -18,19 +17,15 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from netsim.base.errors import InputError, NetsimError, suggest
+from netsim.base.files import table_beside
 from netsim.base.startup import __version__, watched
 from netsim.base.units import UnitError
 
 T = TypeVar("T")
 
 
-def _table(name: str) -> list[dict[str, str]]:
-    text = Path(__file__).with_name(name).read_text(encoding="utf-8")
-    return list(csv.DictReader(text.splitlines()))
-
-
 # Verb: its function, or those of its own verbs; what it does.
-VERBS = {row["verb"]: (row["home"], row["help"]) for row in _table("verbs.csv")}
+VERBS = {row["verb"]: (row["home"], row["help"]) for row in table_beside(__file__, "verbs.csv")}
 
 INTERRUPTED = 130
 GARBAGE = 50_000  # objects from which it is looked for: what a small run makes is not worth it
@@ -123,7 +118,8 @@ def _options_of(verb: str) -> dict[str, Any]:
     """The options and arguments that a verb may have, by parameter: of `options.csv`, whose rows of
     a verb, or of a group of them, count before those of all."""
     found: dict[str, Any] = {}
-    rows = [row for row in _table("options.csv") if verb.startswith(row["verb"])]
+    table = table_beside(__file__, "options.csv")
+    rows = [row for row in table if verb.startswith(row["verb"])]
     for row in sorted(rows, key=lambda row: len(row["verb"])):
         told: dict[str, Any] = {"help": row["help"], "metavar": row["metavar"] or None}
         if row["least"]:

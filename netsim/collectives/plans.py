@@ -4,17 +4,16 @@ Each block has operations in order, on memory of its own and of others. MSCCL's 
 the receiver; those of MSCCL++ put and get, signal over channels what is there, or send packets,
 whose flags tell that they have come. A chunk moves as a whole, but in pipelines."""
 
-import csv
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from itertools import product
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.files import table_beside
 from netsim.base.values import dataclass
 from netsim.collectives.collective import DIVIDED, Collective, CollectiveError
 from netsim.collectives.verify import Segments
@@ -62,11 +61,10 @@ class Does(NamedTuple):
 
 
 def _operations(tool: str) -> dict[str, Does]:
-    text = Path(__file__).with_name("operations.csv").read_text(encoding="utf-8")
-    rows = [row for row in csv.DictReader(text.splitlines()) if row["tool"] == tool]
     return {
         row["name"]: Does(row["does"], row["reads"], row["writes"], tuple(row["then"].split()))
-        for row in rows
+        for row in table_beside(__file__, "operations.csv")
+        if row["tool"] == tool
     }
 
 

@@ -1,13 +1,12 @@
 """NCCL variables: every name, what values mean, and which of them have an effect here."""
 
-import csv
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
-from pathlib import Path
 from typing import Any
 
 from netsim.base.errors import InputError, shown, suggest
+from netsim.base.files import table_beside
 from netsim.base.values import dataclass
 from netsim.nccl import facts as rules
 from netsim.nccl.facts import (
@@ -31,14 +30,9 @@ class VariableError(InputError):
         self.variable = variable
 
 
-def _table(name: str) -> tuple[dict[str, str], ...]:
-    with Path(__file__).with_name(name).open(encoding="utf-8", newline="") as file:
-        return tuple(csv.DictReader(file))
-
-
 # Every name, what a variable that is read changes here, or why a known one changes nothing, where
 # that is worth telling. Users see the second; the table in the documentation is made of both.
-_ROWS = _table("variables.csv")
+_ROWS = table_beside(__file__, "variables.csv")
 KNOWN_VARIABLES = frozenset(row["variable"] for row in _ROWS)
 EFFECTS = {row["variable"]: row["effect"] for row in _ROWS if row["effect"]}
 WITHOUT_EFFECT = {row["variable"]: row["why_none"] for row in _ROWS if row["why_none"]}
@@ -110,7 +104,7 @@ def reason(name: str) -> str:
 # that came out with that of the plugin, and where it is known from.
 # EFA delivers out of order. Only where the GPU's writes of 128 bytes arrive whole (from Hopper on)
 # does aws-ofi-nccl leave LL and LL128 in; else it sets NCCL_PROTO, since 2023.
-PLUGINS = _table("plugins.csv")
+PLUGINS = table_beside(__file__, "plugins.csv")
 
 
 def plugin_variables(transport: str, min_cc: int, version: Version = NEWEST) -> Mapping[str, str]:

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from netsim.base.errors import InputError, shown, suggest
-from netsim.base.files import csv_value, made_folder, replacing
+from netsim.base.files import csv_value, made_folder, replacing, table_beside
 from netsim.base.units import format_size
 
 # Okabe and Ito (2008): told apart by people with any common colour blindness.
@@ -38,7 +38,6 @@ TIMES = (("s", 1e6), ("ms", 1e3), ("µs", 1.0), ("ns", 1e-3))  # units and their
 Colour = str | tuple[float, float, float]
 
 _DPI = 150  # of pictures; text is not as wide at all, so room for it is found at the same
-_LOOKS = Path(__file__).with_name("looks.csv")
 _SETTINGS = Path(__file__).with_name("netsim.mplstyle")
 
 
@@ -151,12 +150,11 @@ class Shade(NamedTuple):
 
 def looks(of: str) -> dict[str, Shade]:
     """The looks of causes, links, phases, …, as `looks.csv` has them and in its order."""
-    rows = csv.DictReader(_LOOKS.read_text(encoding="utf-8").splitlines())
     return {
         row["name"]: Shade(
             row["words"], HUES.get(row["colour"], row["colour"]), float(row["strength"])
         )
-        for row in rows
+        for row in table_beside(__file__, "looks.csv")
         if row["of"] == of
     }
 
