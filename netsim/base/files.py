@@ -108,8 +108,8 @@ def csv_cell(value: object) -> str:
 
 @cache
 def table_beside(module: str, name: str) -> tuple[dict[str, str], ...]:
-    """The rows of a table of data that lies beside a module, whose `__file__` that is."""
-    with Path(module).with_name(name).open(encoding="utf-8", newline="") as file:
+    """The rows of a table of data that lies beside a module, or below, whose `__file__` that is."""
+    with (Path(module).parent / name).open(encoding="utf-8", newline="") as file:
         return tuple(csv.DictReader(file))
 
 

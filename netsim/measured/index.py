@@ -2,7 +2,6 @@
 
 Prose of an entry is for people; what it means for a simulation is decided by `mapped`."""
 
-import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
@@ -13,7 +12,7 @@ from typing import Any
 import yaml
 
 from netsim.base.errors import InputError, NetsimError, shown, suggest
-from netsim.base.files import is_path, preset_names, text_of
+from netsim.base.files import is_path, preset_names, table_beside, text_of
 from netsim.base.values import dataclass
 from netsim.measured import logs
 from netsim.nccl.environment import is_known, settings_from
@@ -152,13 +151,11 @@ def _entry(number: int, values: Any, source: Source, folder: Path, needed: Seque
     return Entry(str(values["id"]), folder, values, source, number, problem)
 
 
-def _table(name: str) -> list[list[str]]:
-    text = Path(__file__).with_name(name).read_text(encoding="utf-8")
-    return list(csv.reader(text.splitlines()[1:]))
-
-
 # Month of each release, from the release dates of NCCL's repository.
-RELEASED = tuple((int(y) * 12 + int(m), name) for y, m, name in _table("releases.csv"))
+RELEASED = tuple(
+    (int(row["year"]) * 12 + int(row["month"]), row["release"])
+    for row in table_beside(__file__, "releases.csv")
+)
 BEHIND = 6  # months that installed versions are usually behind the newest
 NUMBER = re.compile(r"\b2\.\d{1,2}(?:\.\d{1,2})?\b")
 IN_PROSE = re.compile(r"\bNCCL\b[^.;]{0,24}?\b(2\.\d{1,2}(?:\.\d{1,2})?)\b", re.IGNORECASE)
@@ -465,8 +462,8 @@ class Cloud:
 
 
 # By the name that nccl-tests prints: machine with up to four GPUs on a host, and with more.
-MACHINES = tuple(_table("machines.csv"))
-CLOUDS = tuple(Cloud(*row) for row in _table("clouds.csv"))
+MACHINES = tuple(tuple(row.values()) for row in table_beside(__file__, "machines.csv"))
+CLOUDS = tuple(Cloud(**row) for row in table_beside(__file__, "clouds.csv"))
 
 
 def cloud_of(run: logs.LogRun) -> tuple[Cloud, str] | None:

@@ -1,7 +1,6 @@
 """From a folder of results to report.html: the table, the pictures, and the page around them."""
 
 import base64
-import csv
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ import pandas as pd
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from netsim.base.files import write_text
+from netsim.base.files import table_beside, write_text
 from netsim.base.startup import at as at_stage
 from netsim.base.values import dataclass
 from netsim.plots.explanation import breakdown_figure, timeline_figure, tornado_figure
@@ -46,7 +45,7 @@ def sheet_of(table: pd.DataFrame, axes: Sequence[str]) -> dict[str, Any]:
         if AXIS + axis in table.columns:
             title = short(axis)
             columns.append(_column(table[AXIS + axis].tolist(), title, "text"))
-    for name, title, kind in csv.reader(_part("columns.csv").splitlines()):
+    for name, title, kind in (row.values() for row in table_beside(__file__, "page/columns.csv")):
         if name in table.columns and not _told(table, name, axes):
             values = table[name].tolist()
             known = {value for value in values if not blank(value)}

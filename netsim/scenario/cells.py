@@ -4,7 +4,6 @@ A cell is a Scenario without a sweep. Its id is a hash of what is asked (the con
 fabric files, parameters, seed, model version), not of names, sizes or outputs: equal questions have
 equal ids, whoever asks."""
 
-import csv
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from netsim.base.errors import InputError, ScenarioError, joined, suggest
+from netsim.base.files import table_beside
 from netsim.base.startup import MODEL_VERSION
 from netsim.base.units import format_bandwidth
 from netsim.base.values import dataclass
@@ -384,7 +384,6 @@ def _by_value(where: str, values: str) -> Callable[[Scenario], bool]:
     return idle
 
 
-_TABLE = Path(__file__).with_name("idle.csv").read_text(encoding="utf-8").splitlines()[1:]
 # A key, when it is idle, and why.
 RULES: tuple[tuple[KeyPath, Callable[[Scenario], bool], str], ...] = (
     (("workload", "parameters"), lambda s: not is_textbook(s),
@@ -395,8 +394,8 @@ RULES: tuple[tuple[KeyPath, Callable[[Scenario], bool], str], ...] = (
     (("cluster", "fabric", "sharp"),
      lambda s: not is_textbook(s) and s.nccl.env.get("NCCL_COLLNET_ENABLE") != "1",
      "NCCL has switches reduce only with NCCL_COLLNET_ENABLE=1 in nccl.env"),
-    *((tuple(key.split(".")), _by_value(where, values), why)
-      for key, where, values, why in csv.reader(_TABLE)),
+    *((tuple(row["key"].split(".")), _by_value(row["where"], row["values"]), row["reason"])
+      for row in table_beside(__file__, "idle.csv")),
 )  # fmt: skip
 
 

@@ -1,6 +1,5 @@
 """YAML files with a position for every value: read strictly (1.2), and written back the same."""
 
-import csv
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,7 @@ from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
 from netsim.base.errors import InputError, ScenarioError, shown
-from netsim.base.files import SUFFIXES, content_of
+from netsim.base.files import SUFFIXES, content_of, table_beside
 from netsim.base.values import dataclass
 
 MOST_DIGITS = 40
@@ -93,9 +92,6 @@ SECOND_COLON = "a second ':' in one line; put the value in quotes"
 NO_COLON_ABOVE = "this line does not fit the one above it: a wrong indentation, or no ':' there"
 AFTER_THE_END = "something follows the end of a value; put the whole value in quotes"
 
-# Part of PyYAML's text, our words, and whether the place is where the construct was opened.
-PLAIN_WORDS = Path(__file__).with_name("plain_words.csv")
-
 
 class Refused(yaml.MarkedYAMLError):
     """YAML that is well formed, but that netsim does not take; `problem` is the text to print."""
@@ -112,9 +108,11 @@ def in_plain_words(error: yaml.YAMLError, name: str, text: str) -> ScenarioError
     problem, mark = error.problem or "", error.problem_mark
     if isinstance(error, Refused):
         return error_at(problem, name, mark)
-    for part, words, at_start in csv.reader(PLAIN_WORDS.read_text(encoding="utf-8").splitlines()):
-        if part in problem:
-            return error_at(words, name, (error.context_mark if at_start else None) or mark)
+    # Part of PyYAML's text, our words, and whether the place is where the construct was opened.
+    for row in table_beside(__file__, "plain_words.csv"):
+        if row["pyyaml"] in problem:
+            at_start = error.context_mark if row["at_start"] else None
+            return error_at(row["words"], name, at_start or mark)
     before_mark = "" if mark is None else text[: mark.index].rpartition("\n")[2].strip()
     if "mapping values are not allowed" in problem:
         return error_at(SECOND_COLON if ":" in before_mark else NO_COLON_ABOVE, name, mark)
