@@ -145,7 +145,7 @@ def parse_cli_size(text: str) -> int:
 
 def parse_cli_sizes(text: str) -> list[int]:
     """Sizes as `--sizes` takes them: `8:8G:2` (from, to, factor), or a list such as `8,1M,1G`."""
-    if ":" not in text:
+    if ":" not in text and ".." not in text:
         return [parse_cli_size(part) for part in text.split(",")]
     parts = text.split(":")
     if len(parts) != 3:

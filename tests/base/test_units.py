@@ -226,6 +226,11 @@ def test_ranges_of_sizes():
             "expected sizes as FROM:TO:FACTOR such as 8:8G:2, "
             "or a list such as 8,1M,1G, got '8:32'",
         ),
+        (
+            "1K..1G",
+            "expected sizes as FROM:TO:FACTOR such as 8:8G:2, "
+            "or a list such as 8,1M,1G, got '1K..1G'",
+        ),
         ("8:64:x", "expected a whole factor of at least 2, as in 8:8G:2, got 'x'"),
         ("8:64:1", "expected a whole factor of at least 2, got 1"),
         ("4:2:2", "expected a first size from 1 B to the last, 2 B, got 4"),
