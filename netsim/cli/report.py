@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ from netsim.yamlio.read import parse_source
 
 MOST_ROWS = 1_000_000  # rows simulated again to confirm sensitivities: a report should be quick
 LARGEST = 200_000  # rows of an operation that is explained
-COSTS = "costs.csv"
+COSTS, COLUMNS = "costs.csv", ("cell", "cost_usd", "power_w")  # of which the page tells
 
 
 def report(
@@ -86,8 +87,7 @@ def make_report(
     extra = _explained(folder, manifest, table, helpers, lost) if explain else Extra({})
     on(str(folder), "the page is written")
     if costs.is_file():
-        table_of_costs = read_values(costs, ("cell",), "the columns of costs.csv")
-        extra = Extra(extra.explanations, extra.topology, table_of_costs)
+        extra = replace(extra, costs=read_values(costs, COLUMNS, "the columns of costs.csv"))
     return write_report(folder, manifest, table, extra), lost
 
 

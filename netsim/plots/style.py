@@ -4,6 +4,7 @@ Pictures are made with the object interface of matplotlib, so that no global sta
 settings below hold only while one is drawn."""
 
 import csv
+import re
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -168,6 +169,9 @@ LINKS = ("link", "kind", "capacity_GBps", "utilisation")
 LOAD = ("link", "t_us", "GBps", "utilisation")
 
 
+_FIGURE = re.compile(r".*(_us|_pct|_GB|_usd|_w|_per_s|GBps|bytes|utilisation)|p[0-9.]+|by:.*")
+
+
 def read_table(path: Path, columns: Sequence[str], what: str) -> pd.DataFrame:
     """All cells of a CSV file as text, having the given columns; `what` names such files. The index
     holds the lines of the file."""
@@ -245,9 +249,11 @@ def _read(path: Path, what: str) -> tuple[list[str], list[list[str]], list[int]]
 
 
 def read_values(path: Path, columns: Sequence[str], what: str) -> pd.DataFrame:
-    """As `read_table`, with columns of nothing but numbers as such."""
-    table = read_table(path, columns, what).reset_index(drop=True)
-    for column in table.columns:
+    """As `read_table`, with figures and other columns of nothing but numbers as such."""
+    table = read_table(path, columns, what)
+    figures = [str(column) for column in table.columns if _FIGURE.fullmatch(str(column))]
+    table = with_numbers(path, table, figures).reset_index(drop=True)
+    for column in table.columns.difference(figures):
         values = pd.to_numeric(table[column].where(table[column] != "", None), errors="coerce")
         if not (values.isna() & (table[column] != "")).any():
             table[column] = values
@@ -255,15 +261,26 @@ def read_values(path: Path, columns: Sequence[str], what: str) -> pd.DataFrame:
 
 
 def numbers(path: Path, table: pd.DataFrame, column: str) -> pd.Series:
-    """A column as numbers, NaN where a cell is empty."""
+    """A column as numbers that a run may write, NaN where a cell is empty."""
     cells = pd.Categorical(table[column])  # a text that many cells have is read once
     text = pd.Series(cells.categories, dtype=str).str.strip()
     values = pd.to_numeric(text.where(text != "", None), errors="coerce").astype(float)
-    wrong = np.flatnonzero((values.isna() & (text != "")).to_numpy()[cells.codes])
-    if len(wrong):
-        line, got = int(table.index[wrong[0]]), shown(str(text[cells.codes[wrong[0]]]))
+    none = np.flatnonzero((values.isna() & (text != "")).to_numpy()[cells.codes])
+    if len(none):
+        line, got = int(table.index[none[0]]), shown(str(text[cells.codes[none[0]]]))
         raise InputError(f"{path}:{line}: {column}: expected a number, got {got}")
-    return pd.Series(values.to_numpy()[cells.codes], table.index)
+    found = pd.Series(values.to_numpy()[cells.codes], table.index)
+    wrong = found[(found < 0) | (found == np.inf)]
+    refuse(path, wrong, column, "expected a finite number from 0 on")
+    return found
+
+
+def refuse(path: Path, wrong: pd.Series, column: str, why: str) -> None:
+    """Refuse figures that no run writes: runs ask theirs for as much."""
+    if len(wrong):
+        told = f"{path}:{wrong.index[0]}: {column}: {why}, got {wrong.iloc[0]:.10g}"
+        hint = "no run writes this, so the file was changed; run it again, or undo the change"
+        raise InputError(told, hint=hint)
 
 
 def with_numbers(path: Path, table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:

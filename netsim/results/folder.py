@@ -18,7 +18,7 @@ from typing import IO, Any
 from zlib import crc32
 
 from netsim.base.errors import InputError, NetsimError, Tell, silent
-from netsim.base.files import half_written, made_folder, write_text
+from netsim.base.files import csv_of, half_written, made_folder, write_text
 from netsim.base.values import dataclass
 from netsim.results.row import Row, csv_text, details_text, row_from
 
@@ -202,10 +202,8 @@ class Folder:
     def _write_timings(self) -> None:
         """What differs from run to run, apart from the results: wall times and hosts."""
         columns = ("wall_s", "host", "worker")
-        lines = [",".join(("cell", "size_bytes", *columns))]
-        for (cell, size), timing in self.timings.items():
-            lines.append(",".join([cell, str(size), *(str(timing.get(c, "")) for c in columns)]))
-        write_text(self.path / TIMINGS, "\n".join(lines) + "\n")
+        rows = [(*key, *map(timing.get, columns)) for key, timing in self.timings.items()]
+        write_text(self.path / TIMINGS, csv_of([("cell", "size_bytes", *columns), *rows]))
 
 
 @contextmanager

@@ -58,7 +58,7 @@ def limited(most: int, folder: Path, *arguments: str) -> subprocess.CompletedPro
         "from netsim.cli import main; main()"
     )
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False,
+        [sys.executable, "-B", "-c", code, *arguments], capture_output=True, text=True, check=False,
         cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"},
     )  # fmt: skip
 

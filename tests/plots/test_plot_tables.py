@@ -9,6 +9,7 @@ import pytest
 from netsim.base.errors import InputError
 from netsim.plots.results import plot_results
 from netsim.plots.sizes import read_all, read_results
+from netsim.plots.style import read_values
 from netsim.plots.timeline import plot_links, plot_timeline, read_gantt
 from netsim.results.row import Row, csv_text
 from tests.plots.result_files import SIZES, sweep, write
@@ -86,6 +87,35 @@ def test_rows_that_no_run_writes_are_refused_by_every_reader(
         assert (
             refused(path, lambda path, read=read: read([path])) == f"x.csv:4: {message} {CHANGED}"
         )
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("breakdown.csv", "step_time_us", "-5"),
+        ("breakdown.csv", "exposed_tp_us", "nan"),
+        ("breakdown.csv", "mfu_pct", "inf"),
+        ("costs.csv", "cost_usd", "-1"),
+        ("costs.csv", "power_w", "much"),
+        ("distribution.csv", "p99", "-1"),
+        ("interference.csv", "by:other", "inf"),
+        ("memory_over_time.csv", "gpu_bytes", "-8"),
+    ],
+)
+def test_figures_that_no_run_writes_are_refused_in_every_table(
+    tmp_path: Path, table: str, column: str, value: str
+) -> None:
+    path = tmp_path / table
+    path.write_text(f"cell,axis:a,{column}\nc,-1,1.5\nd,x,{value}\n", encoding="utf-8")
+    told = f"{table}:3: {column}: expected a "
+    kind = "number, got '" if value in ("nan", "much") else "finite number from 0 on, got "
+    ending = "'" if value in ("nan", "much") else f" {CHANGED}"
+    message = refused(path, lambda path: read_values(path, ("cell",), table))
+    assert message == f"{told}{kind}{value}{ending}"
+    path.write_text(f"cell,axis:a,{column}\nc,-1,1.5\nd,x,\n", encoding="utf-8")
+    found = read_values(path, ("cell",), table)
+    assert found[column].sum() == 1.5  # an empty cell is none
+    assert [*found["axis:a"]] == ["-1", "x"]
 
 
 def test_rows_that_runs_write_are_read_also_where_a_program_rounded_them(tmp_path: Path) -> None:

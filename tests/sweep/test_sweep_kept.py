@@ -69,7 +69,7 @@ def test_a_full_disk_is_one_message_and_loses_nothing(capsys, whole, most: int) 
         "from netsim.cli import main; main()"
     )
     done = subprocess.run(
-        [sys.executable, "-c", limited, "run", "sweep.yaml", "-o", "out", "-q"],
+        [sys.executable, "-B", "-c", limited, "run", "sweep.yaml", "-o", "out", "-q"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 2
