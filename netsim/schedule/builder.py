@@ -276,7 +276,7 @@ class Builder:
 def _not_earlier(counts: Rows, rows: Rows, first: int) -> NDArray[np.int64]:
     each = len(rows) // len(counts)
     owner = np.arange(first, first + len(counts), dtype=np.int32)
-    if each * len(counts) == len(rows) and (counts == each).all():
+    if (counts == each).all():
         return np.flatnonzero(rows.reshape(-1, each) >= owner[:, None])
     return np.flatnonzero(rows >= np.repeat(owner, counts))
 

@@ -1,9 +1,12 @@
 """Bills of fabrics: switches and cables against the closed forms of each, prices by hand."""
 
+from pathlib import Path
+
 import pytest
 
 from netsim.costs.prices import Bill, bill_of, load_prices
 from netsim.scenario.cells import expand
+from netsim.sweep.summary import write_costs
 from netsim.topology.cluster import build_cluster
 from netsim.yamlio.read import parse_source
 
@@ -17,6 +20,20 @@ def bill(cluster: str) -> Bill:
 
 def of_fabric(nodes: int, fabric: str, nics: int = 8) -> Bill:
     return bill(f"{{machine: dgx-h100, nodes: {nodes}, nics_per_node: {nics}, fabric: {fabric}}}")
+
+
+def test_costs_are_written_where_prices_are_wanted_and_only_there(tmp_path: Path) -> None:
+    text = "cluster: {machine: dgx-h100}\nworkload: {collective: broadcast, algorithm: binomial}\n"
+    plain, priced = (
+        expand(parse_source(text + more, "x.yaml")) for more in ("", "prices: default\n")
+    )
+    assert write_costs(plain, tmp_path) == []
+    assert not [*tmp_path.iterdir()]
+    assert write_costs([*plain, *priced], tmp_path) == [str(tmp_path / "costs.csv")]
+    header, line = (tmp_path / "costs.csv").read_text().splitlines()
+    assert header == "cell,switches,cables,nics,gpus,cost_usd,power_w"
+    assert line.split(",")[0] == priced[0].id
+    assert line.split(",")[4] == "8"
 
 
 @pytest.mark.parametrize("k", [4, 8])

@@ -24,6 +24,24 @@ TRUE = "{launch.kernel: {value: 6us}, cpu.memory_bandwidth: {value: 12GB/s}}"
 SIZES = "8,1K,16K,256K,1M,4M,16M,64M,256M"
 
 
+class Workers:
+    """Processes, of which is told with what they were ended."""
+
+    ended: tuple[object, ...] = ()
+
+    def __exit__(self, *error: object) -> None:
+        self.ended = error
+
+
+def test_workers_end_with_what_asked_them() -> None:
+    with Ratios((), ()) as alone:
+        assert alone.pool is None
+    ratios = Ratios((), ())
+    ratios.pool = pool = Workers()  # type: ignore[assignment]
+    ratios.__exit__(ValueError, None, None)
+    assert pool.ended == (ValueError, None, None)
+
+
 def log_of_other_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     changed = f"cluster.overrides=[{{machine: {{calibration: {TRUE}}}}}]"
     options = ("--sizes", SIZES, "--format", "nccl-tests", "--set", changed)

@@ -21,7 +21,7 @@ from netsim.nccl.split import (
     split_over_channels,
     steps_of,
 )
-from netsim.nccl.tuning import launch
+from netsim.nccl.tuning import launch, most_threads
 from tests.nccl.nccl_nodes import searched_communicator
 from tests.nccl.nccl_plans import small_plan
 
@@ -226,6 +226,19 @@ def test_collnet_gives_up_channels_in_bands():
     assert counts == sorted(counts, reverse=True)
     assert counts[0] == comm.n_channels
     assert counts[-1] == 1
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "protocol", "least"),  # NCCL_*_THREAD_THRESHOLD; rings of LL: by rank
+    [("Ring", "LL", 8 * 16), ("Tree", "LL", 8), ("Ring", "LL128", 8), ("Tree", "Simple", 64)],
+)
+def test_a_channel_comes_with_the_bytes_that_its_threads_are_worth(algorithm, protocol, least):
+    comm = searched_communicator("h100_8nic", 2)
+    threads = most_threads(comm, algorithm, protocol)
+    for channels in (2, 3):
+        enough = channels * threads * least
+        assert launch(comm, enough, algorithm, protocol).n_channels == channels
+        assert launch(comm, enough - 1, algorithm, protocol).n_channels == channels - 1
 
 
 def test_slow_rings_run_half_the_threads():

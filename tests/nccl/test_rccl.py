@@ -1,14 +1,17 @@
 """RCCL's rings over full meshes."""
 
+from dataclasses import replace
 from itertools import permutations
+from types import SimpleNamespace
 
 import pytest
 
 from netsim.cell.prepare import prepare
 from netsim.cli.questions import Given, asked
-from netsim.nccl.node import rings_of_mesh
+from netsim.nccl.node import COPIES, over_all_links, rings_of_mesh
 from netsim.scenario.cells import expand
 from tests.cli.test_expect import netsim
+from tests.nccl.nccl_nodes import searched_communicator
 
 
 @pytest.mark.parametrize("gpus", [3, 5, 7, 8, 9])
@@ -22,6 +25,19 @@ def test_rings_use_every_link_of_a_mesh_once_in_each_direction(gpus: int) -> Non
 @pytest.mark.parametrize("gpus", [4, 6])
 def test_meshes_of_four_and_six_have_no_such_rings(gpus: int) -> None:
     assert rings_of_mesh(gpus) == ()
+
+
+@pytest.mark.parametrize("gpus", [2, 3, 5])
+def test_meshes_of_three_and_more_take_the_place_of_what_was_found(gpus: int) -> None:
+    links = [SimpleNamespace(target=other) for other in range(gpus - 1)]
+    mesh = [SimpleNamespace(gcn="gfx942", rank=rank, nvlinks=links) for rank in range(gpus)]
+    found = replace(searched_communicator("h100_8nic", 1).ring, n_channels=1)
+    used = over_all_links(SimpleNamespace(gpus=lambda: mesh), found)
+    if gpus < 3:
+        assert used is found
+    else:
+        assert used.n_channels == COPIES * (gpus - 1)
+        assert used.n_channels * used.bw_intra == (gpus - 1) * found.bw_intra
 
 
 @pytest.mark.parametrize(("gpus", "channels"), [(8, 56), (4, None)])

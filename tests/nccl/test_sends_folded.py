@@ -10,9 +10,9 @@ from netsim.base.memo import Memo
 from netsim.cell import cluster
 from netsim.cell.prepare import Prepared
 from netsim.nccl.facts import Version, facts_of
-from netsim.nccl.p2p import rounds_of
-from netsim.nccl.schedules import smaller
-from netsim.nccl.schedules.plan import Transfers
+from netsim.nccl.p2p import P2pWork, rounds_of
+from netsim.nccl.schedules import send_recv, smaller
+from netsim.nccl.schedules.plan import Columns, Transfers
 from netsim.nccl.schedules.smaller import equal_sends
 from netsim.program.symmetry import Classes, Where, classes
 from tests.nccl.test_folding import compare, prepared
@@ -161,6 +161,16 @@ def test_nothing_at_all_is_sent_by_nobody() -> None:
     ready = prepared("dgx-h100", "alltoall", 2)
     assert simulate_size(ready, 0)[0].rows == 16
     assert leaders(ready) == 1
+
+
+def test_batches_wait_for_the_last_that_holds_one_of_their_channels() -> None:
+    """Three batches of one send each: on channel 0, again on 0, then on 0 and 1 together."""
+    number, zero = np.arange(3) * send_recv.BATCH, np.zeros(3, np.int64)
+    works = tuple(P2pWork((64,) * len(some), some, 64, "Simple") for some in ((0,), (0,), (0, 1)))
+    sends = Columns(zero, zero + 1, zero, zero, number, np.arange(3), works)
+    pieces = send_recv._Pieces.of(sends, 4, fold=False)
+    assert pieces.wave.tolist() == [0, 1, 2]
+    assert pieces.size.tolist() == [1, 1, 2]
 
 
 def test_more_ranks_than_can_be_written_are_refused_at_once() -> None:

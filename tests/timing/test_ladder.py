@@ -10,16 +10,18 @@ import pytest
 from netsim.base.errors import InputError
 from netsim.cell.cluster import wishes_of
 from netsim.cell.prepare import Prepared, prepare
+from netsim.collectives.collective import Collective
 from netsim.nccl.choice import schedule_of
 from netsim.nccl.schedules.ring import round_again
 from netsim.scenario.cells import expand
 from netsim.timing import ladder
 from netsim.timing.ladder import Asked, Limits, Offer, Refusal
-from netsim.timing.steady import full_ring
+from netsim.timing.steady import full_ring, runs_of
 from netsim.training.costs import Costs
 from netsim.workloads.lower import Coarse
 from netsim.workloads.tape import Task
 from netsim.yamlio.read import parse_source
+from tests.nccl.nccl_plans import small_plan
 from tests.timing.cells import simulate_size
 
 MIB = 1 << 20
@@ -177,6 +179,29 @@ def test_hops_that_differ_too_much_tell_nothing() -> None:
     assert even is not None
     assert (even.seconds, even.hops, even.whole) == (271.0, 31, 135)
     assert even.uncertainty == pytest.approx(2 / 271)
+
+
+def test_what_few_hops_add_has_to_agree_better_than_what_many_do() -> None:
+    """Steps that differ by 2e-4: more than a steady state may, less than is tolerated later."""
+
+    def times(hops: int) -> float:
+        return hops + 1e-4 * hops * (-1) ** (hops // 8)
+
+    late, early = (full_ring(135, iter(range(7, 64, 8)), times, 0.02, x) for x in (0.125, 1.0))
+    assert early is None
+    assert late is not None
+    assert late.seconds == pytest.approx(135, rel=1e-3)
+
+
+@pytest.mark.parametrize(("nodes", "gpus"), [(17, 8), (20, 4), (65, 3)])
+def test_shorter_ways_end_where_the_whole_ring_does(nodes: int, gpus: int) -> None:
+    """At the same GPU of a host, and each is longer than the last one."""
+    plan = small_plan("Ring", "Simple", nodes, gpus, 40_000)
+    found = list(runs_of(Collective("all_gather", nodes * gpus, 40_000, 4), plan, 1))
+    assert len(found) > 3
+    assert {(nodes * gpus - 1 - hops) % gpus for hops in found} == {0}
+    assert found == sorted({*found})
+    assert found[-1] <= nodes * gpus / 2
 
 
 def test_rings_that_hops_do_not_tell_are_run_in_full_or_refused(

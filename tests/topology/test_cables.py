@@ -7,7 +7,7 @@ from netsim.topology.figures import fabric_figures, graph_figures, route_statist
 from netsim.topology.graph import TopologyError
 from netsim.topology.routing import torus
 from tests.topology.test_fabrics import hosts
-from tests.topology.topology_tools import cluster
+from tests.topology.topology_tools import cluster, routes
 
 SWITCH = 5
 FOUR = "{kind: leaf-spine}"  # 2 leaves, 4 spines, 4 cables between any two
@@ -47,6 +47,18 @@ def test_a_name_says_how_many_cables_it_takes():
     notes = cluster(hosts(4, FOUR, "dgx-h100", text)).notes
     assert "leaf0-spine0 takes 4 cables (leaf0-spine0#0 … #3 name one each)" in notes
     assert any(note.startswith("leaf1->spine* takes 16 cables") for note in notes)
+
+
+def test_what_goes_up_apart_comes_down_apart():
+    """Over one spine, with as many cables to each leaf as it has NICs: each has its own."""
+    made = cluster(hosts(4, "{kind: leaf-spine, nodes_per_leaf: 2, spines: 1}", "dgx-h100"))
+    used = [[], []]
+    for nic in range(16):
+        found = routes(made.topology, nic, 16 + nic)
+        names = [made.topology.link_name(int(link)) for link in found.link]
+        for way, name in zip(used, ("leaf0->spine0", "spine0->leaf1"), strict=True):
+            way += [one for one in names if one.startswith(name)]
+    assert [len({*way}) for way in used] == [16, 16]
 
 
 FAULT, OVERRIDE = "faults: [{link: '%s', bandwidth: 0%%}]", "overrides: [{link: %s, latency: 1us}]"
