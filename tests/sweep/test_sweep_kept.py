@@ -12,7 +12,7 @@ from netsim.cell.answer import answer
 from netsim.results.folder import MANIFEST, open_folder
 from netsim.results.row import Row
 from netsim.sweep import run
-from tests.bench.kills import rounds
+from tests.bench import kills
 from tests.cli.command import netsim
 
 SWEEP = """\
@@ -114,5 +114,8 @@ def test_what_a_killed_run_had_half_written_goes_away(capsys, whole) -> None:
     assert left() == whole
 
 
-def test_sweeps_killed_at_random_end_with_the_same_bytes(tmp_path: Path) -> None:
-    assert rounds(["jobs"], 1, 2, tmp_path) == 0
+def test_a_sweep_that_is_killed_halfway_ends_with_the_same_bytes(tmp_path, monkeypatch) -> None:
+    few = kills.SCENARIO.replace("8, 10, 12, 14, 16, 18, 20, 22", "8, 10, 12")
+    monkeypatch.setattr(kills, "SCENARIO", few)
+    seed = 314  # kills it, with workers, after half the time that it takes without them
+    assert kills.rounds(["jobs"], 1, seed, tmp_path) == 0
