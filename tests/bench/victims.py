@@ -156,8 +156,19 @@ def in_session(session: int) -> list[int]:
 
 def workers(pid: int) -> list[int]:
     """The workers of a sweep: children of the child that they are forked from."""
-    direct = [number for number, fields in _all() if int(fields[1]) == pid]
-    return [found for number in direct for found in below(number)]
+    return [found for number in _children(pid) for found in below(number)]
+
+
+def _children(pid: int) -> list[int]:
+    """The processes that one has started; as the kernel lists them, where it does."""
+    tasks = Path("/proc") / str(pid) / "task"
+    if not Path("/proc/self/task").joinpath(str(os.getpid()), "children").exists():
+        return [number for number, fields in _all() if int(fields[1]) == pid]
+    try:
+        return [int(one) for task in tasks.iterdir()
+                for one in (task / "children").read_text().split()]  # fmt: skip
+    except OSError:  # it has ended
+        return []
 
 
 def parent(pid: int) -> int:
@@ -167,12 +178,9 @@ def parent(pid: int) -> int:
 
 def below(pid: int) -> list[int]:
     """All processes below one, the youngest last."""
-    children: dict[int, list[int]] = {}
-    for number, fields in _all():
-        children.setdefault(int(fields[1]), []).append(number)
     found, left = [], [pid]
     while left:
-        mine = children.get(left.pop(), [])
+        mine = _children(left.pop())
         found += mine
         left += mine
     return sorted(found)

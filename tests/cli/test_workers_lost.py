@@ -19,13 +19,13 @@ from tests.measured.test_accuracy import index
 WAIT = 120
 SCENARIO = """\
 name: hurt
-cluster: {machine: dgx-h100, nodes: 2}
+cluster: {machine: a100-x4, nodes: 2}
 workload: {collective: all_reduce, sizes: [1KiB, 1MiB]}
 sweep: {cluster.nodes: [2, 3, 4]}
 outputs: [csv]
 """
 
-HOSTS = "{machine: dgx-h100, nodes: 2, gpus_per_node: 8}"
+HOSTS = "{machine: a100-x4, nodes: 2, gpus_per_node: 4}"
 ROWS = "8,2,float,sum,-1,30,,,29,,\n1048576,262144,float,sum,-1,60,,,59,,\n"
 
 
@@ -113,10 +113,10 @@ def test_report_is_written_without_what_was_lost(capsys) -> None:
 
 
 def test_calibrate_leaves_out_what_was_lost(capsys) -> None:
-    done = netsim(capsys, "expect", "dgx-h100", "all_reduce", "--nodes", 4, "--sizes", "1K:64M:8",
+    done = netsim(capsys, "expect", "a100-x4", "all_reduce", "--nodes", 4, "--sizes", "1K:64M:8",
                   "--format", "nccl-tests")  # fmt: skip
     Path("x.log").write_text(done.out)
-    options = ("--topology", "dgx-h100", "--nodes", 4, "--jobs", 2)
+    options = ("--topology", "a100-x4", "--nodes", 4, "--jobs", 2)
     code, out, err = hurt("calibrate", "x.log", *options, kill=1)
     assert "x.log at " in err
     assert code == 0, err
