@@ -161,7 +161,7 @@ def test_one_channel_for_all_is_taken_where_loops_are_too_few_to_be_left_out() -
 
 
 def test_engines_agree_on_one_channel_for_all() -> None:
-    one = trees(1, "single")
+    one = trees(2, "single")
     fast, other = (timed(one, size_of(one), BY_CHANNEL, engine) for engine in ("compiled", "simpy"))
     assert fast.approximation == other.approximation == ladder.BY_CHANNEL
     assert fast.seconds == pytest.approx(other.seconds, rel=1e-9)
