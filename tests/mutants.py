@@ -11,6 +11,8 @@ that run any line of its file, since what others have asked before is recalled w
 measured, and by those questions of `tests.figures` that do. Which these are is found once, by
 running the quick tests and the figures (`--all`: all tests; or `--tests`) under coverage, and kept
 in `.mutants/` until it is deleted; compiled code has the tests of its package.
+Seconds are of processor time, so that who else works decides neither which tests there is time for
+nor whether one hangs.
 `tests/data/mutants.yaml` names the survivors that are known, each with the argument why it changes
 nothing that anybody can see: they are not counted.
 """
@@ -20,7 +22,9 @@ import ast
 import json
 import os
 import random
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,6 +33,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, pairwise
+from math import ceil
 from pathlib import Path
 from queue import Queue
 from xml.etree import ElementTree
@@ -46,8 +51,10 @@ FIGURES = "tests/core/test_figures.py::"  # of which every case is a test of its
 QUICK = "NETSIM_MUTANTS_QUICK"  # in the environment: slow tests are not measured
 COMPILED = ("engines/compiled/", "tests/engines")
 MOST_SECONDS = 60.0  # of tests for a mutant
-SLOWER = 4  # times as long as usual, from which a test is taken for one that hangs,
+SLOWER = 4  # times as long as usual, from which a test is taken for one that hangs (`WAITED` times
+# as long by the clock, for those that only wait),
 LEAST, COMPILING = 60.0, 600.0  # but for so many seconds at least; compiled code is compiled first
+WAITED = 8
 COPIED = ("netsim", "tests", "topologies", "scenarios", "docs", "pyproject.toml", "README.md",
           "CHANGELOG.md", "LICENSE")  # fmt: skip
 OPERATORS: Mapping[type, tuple[str, str]] = {
@@ -244,6 +251,22 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         running.switch_context(unit_of(item.nodeid))
 
 
+SPENT = [0.0]  # processor time when the last part of a test ended
+
+
+def pytest_runtest_logstart() -> None:
+    """Note when a test begins."""
+    SPENT[0] = sum(os.times()[:4])
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport():  # type: ignore[no-untyped-def]  # pytest sends what it made
+    """Report processor time, of processes that have been started, too, in the place of seconds."""
+    made = yield
+    now = sum(os.times()[:4])
+    made.get_result().duration, SPENT[0] = now - SPENT[0], now
+
+
 def measure(tests: Sequence[str], jobs: int = 1, *, quick: bool = False) -> None:
     """Run tests under coverage, some at a time, and keep which lines each of them runs."""
     folders = {path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("tests/**/test_*.py")}
@@ -291,7 +314,7 @@ def _lines(data_file: Path) -> dict[str, dict[str, list[str]]]:
 
 
 def _seconds(junit: Path) -> dict[str, float]:
-    """What each test took, but for those that failed as it is."""
+    """What each test took of processor time, but for those that failed as it is."""
     found, failed = Counter[str](), set[str]()
     for case in ElementTree.parse(junit).getroot().iter("testcase"):
         name = unit_of(f"{case.get('file')}::{case.get('name')}")
@@ -348,14 +371,21 @@ def tried(mutant: Mutant, tests: Sequence[str], seconds: float, root: Path) -> T
     file.write_text(mutant.applied(text), encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", *_quiet(), *tests]
     try:
-        done = subprocess.run(command, cwd=root, env=_environment(root), capture_output=True,
-                              text=True, timeout=seconds, check=False)  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return Trial(mutant, len(tests), "time")
+        with subprocess.Popen(
+            command, cwd=root, env=_environment(root), text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        ) as done:  # fmt: skip
+            resource.prlimit(done.pid, resource.RLIMIT_CPU, (ceil(seconds), -1))
+            try:
+                said, _ = done.communicate(timeout=WAITED * seconds)
+            except subprocess.TimeoutExpired:
+                done.kill()
+                return Trial(mutant, len(tests), "time")
     finally:
         file.write_text(text, encoding="utf-8")
-    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    failed = [line for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))]
     by = failed[0].split()[1] if failed else f"exit code {done.returncode}"
+    by = "time" if done.returncode == -signal.SIGXCPU else by
     return Trial(mutant, len(tests), by if done.returncode else "")
 
 

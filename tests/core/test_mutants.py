@@ -3,6 +3,9 @@
 import ast
 import random
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 from tests import mutants
 from tests.mutants import Covered, Mutant, every_mutant, mutants_of, tried
@@ -92,6 +95,33 @@ def test_a_mutant_is_killed_by_a_test_that_fails_and_leaves_nothing(tmp_path: Pa
     assert tried(by_line[1, "32"], names, 60.0, tmp_path).killed_by == ""
     assert tried(by_line[5, "<"], [], 60.0, tmp_path).killed_by == ""
     assert file.read_text() == TEXT
+
+
+def test_a_mutant_that_never_ends_is_killed_by_time(tmp_path: Path) -> None:
+    (tmp_path / "netsim").mkdir()
+    (tmp_path / "netsim" / "__init__.py").touch()
+    text = "def low(n):\n    while n > 3:\n        n -= 1\n    return n\n"
+    (tmp_path / "netsim" / "made.py").write_text(text)
+    (tmp_path / "test_made.py").write_text(
+        "from netsim.made import low\n\n\ndef test_low():\n    assert low(9) == 3\n"
+    )
+    begin = text.index("-=")
+    never = Mutant("made.py", 3, begin, begin + 2, "-=", "+=")
+    assert tried(never, ["test_made.py"], 1.0, tmp_path).killed_by == "time"
+
+
+def test_seconds_of_tests_are_those_of_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of this process and of those that it has started, whoever else works."""
+    times = iter([(1.0, 0.5, 3.0, 0.0, 70.0), (2.0, 0.5, 3.0, 4.0, 500.0), (2.5, 0.5, 3.0, 4.0, 0)])
+    monkeypatch.setattr(mutants.os, "times", lambda: next(times))
+    parts = [SimpleNamespace(duration=430.0) for _ in range(2)]
+    mutants.pytest_runtest_logstart()
+    for part in parts:
+        running = mutants.pytest_runtest_makereport()
+        next(running)
+        with pytest.raises(StopIteration):
+            running.send(SimpleNamespace(get_result=lambda part=part: part))
+    assert [part.duration for part in parts] == [5.0, 0.5]
 
 
 def test_known_survivors_are_there_and_say_why() -> None:
