@@ -401,7 +401,7 @@ def _setting(
         loss=work.loss or ("eager" if work.elementwise == "eager" else "fused"),
         attention=work.attention, elementwise=work.elementwise, schedule=schedule,
         chunks=pipeline.chunks, stage_layers=tuple(pipeline.stages),
-        blocking_sends=schedule != "interleaved" if blocking is None else blocking,
+        blocking_sends=schedule != "interleaved" or None if blocking is None else blocking,
         imbalance=work.imbalance, expert_tensor=parallel.expert_tensor,
         expert_overlap=parallel.expert_overlap,
         deduplicated=parallel.dispatcher == "deduplicated", optimizer=work.optimizer,

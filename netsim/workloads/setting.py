@@ -242,7 +242,7 @@ class Setting:
     schedule: str = "1f1b"
     chunks: int = 1
     stage_layers: tuple[int, ...] = ()
-    blocking_sends: bool = True
+    blocking_sends: bool | None = True  # None: what goes on in the same direction waits for them
     imbalance: float = 1.0
     expert_tensor: bool = True
     expert_overlap: bool = False

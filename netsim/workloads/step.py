@@ -151,7 +151,7 @@ class _Stage:
     chunks: list[tuple[Layer, ...]]
     data: Alone
     actions: deque[Action]
-    sends: list[int] = field(default_factory=list)
+    sends: dict[str, Deps] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -255,10 +255,10 @@ class _Step:
         self.tape.layer = ""
 
     def _waits(self, stage: _Stage, key: tuple[str, int, int]) -> Deps:
-        """What the sender of this pass's input did, and this stage's own blocking sends."""
-        found = (*self.sent.get(key, ()), *stage.sends)
-        stage.sends.clear()
-        return found
+        """What the sender of this pass's input did, and this stage's own sends that hold it up."""
+        held = [key[0]] if self.setting.blocking_sends is None else [*stage.sends]
+        own = [send for kind in held for send in stage.sends.pop(kind, ())]
+        return (*self.sent.get(key, ()), *own)
 
     def _numbered(self, stage: _Stage, action: Action) -> list[tuple[int, Layer]]:
         before = sum(len(chunk) for chunk in stage.chunks[: action.chunk])
@@ -363,8 +363,8 @@ class _Step:
             stream=f"pp {link[0]}>{link[1]}", dtype=self.setting.stored, posted=True,
         )  # fmt: skip
         sent = self.sent[action.kind, action.micro_batch, place] = made or after
-        if self.setting.blocking_sends:
-            stage.sends += sent
+        if self.setting.blocking_sends is not False:
+            stage.sends[action.kind] = sent
 
     def _handed_on(self, stage: _Stage, action: Action) -> int:
         model = self.setting.model

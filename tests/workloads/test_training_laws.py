@@ -73,6 +73,32 @@ def test_interleaving_divides_the_bubble_by_its_chunks(p: int, m: int, v: int) -
     assert step_time(tape, lowered, end) / ideal - 1 == pytest.approx((p - 1) / (v * m), rel=1e-6)
 
 
+SENDING = 0.25  # seconds
+
+
+def first_stage(blocking: bool | None) -> tuple[list[float], list[float], float]:
+    """When forward and backward passes of the first of two stages begin, and when all is over."""
+    s = setting(
+        pp=2, chunks=2, model=layers(4), batch=8, schedule="interleaved", blocking_sends=blocking
+    )
+    tape, lowered, start, end = run(s, seconds=SENDING)
+    begun: dict[str, list[float]] = {"forward": [], "backward": []}
+    for number, task in enumerate(tape.tasks):
+        if not task.collective and task.phase in begun and task.groups[0, 0] == 0:
+            begun[task.phase].append(float(start[lowered.end[number]].min()))
+    return begun["forward"], begun["backward"], step_time(tape, lowered, end)
+
+
+def test_interleaved_sends_hold_up_passes_of_their_own_direction() -> None:
+    (free, _, least), (own, back, mine), (held, _, most) = map(first_stage, (False, None, True))
+    assert free[1] == pytest.approx(FORWARD)
+    assert own[1] == held[1] == pytest.approx(FORWARD + SENDING)  # as the pipeline fills
+    assert own[7] - own[6] == pytest.approx(FORWARD + BACKWARD)  # in turn: hidden by the other
+    assert held[7] - held[6] > FORWARD + BACKWARD + SENDING / 2
+    assert back[-1] - back[-2] == pytest.approx(BACKWARD + SENDING)  # as it empties
+    assert least <= mine < most
+
+
 @pytest.mark.parametrize(("p", "m"), [(2, 4), (4, 8), (4, 12)])
 def test_zero_bubble_takes_weight_gradients_out_of_the_bubble(p: int, m: int) -> None:
     s = setting(pp=p, model=layers(p), batch=m, schedule="zb-h1", blocking_sends=False)
