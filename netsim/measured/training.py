@@ -285,17 +285,22 @@ def _megatron(r: _Rules) -> Values:
 
 
 def _mlperf(r: _Rules) -> Values:
-    """NVIDIA's submissions: FP8 with delayed scaling; chunks of two layers if none are stated."""
-    work = _megatron(r)
+    """NVIDIA's submissions: FP8 with delayed scaling, weights gathered in FP8 since v4.0, twelve
+    chunks a stage if none are stated, FlashAttention 1.0.5 in v3.0, as their configurations say."""
+    work, source = _megatron(r), r.entry.text("source")
     pp = r.degree("pp")
-    if not r.text("parallelism", "vp") and pp > 1:
-        work["pipeline"]["chunks"] = max(1, 96 // pp // 2)
-        r.notes.append("chunks of two layers")
+    if not r.text("parallelism", "vp") and pp > 1 and "GPT-3" in r.entry.text("model"):
+        work["pipeline"]["chunks"] = min(12, 96 // pp)
+        r.notes.append("twelve chunks a stage")
     if not r.text("precision"):
-        work["dtype"] = (
-            "fp8" if "a100" not in r.entry.text("accelerator").casefold() else "bfloat16"
-        )
+        ampere = "a100" in r.entry.text("accelerator").casefold()
+        work["dtype"] = "bfloat16" if ampere else "fp8"
         r.notes.append(f"dtype {work['dtype']}")
+    if "results_v3.0" in source:
+        work["attention"] = "flash2"
+        r.notes.append("FlashAttention 1.0.5, told as 2")
+    elif "results_v3.1" not in source and work.get("dtype") == "fp8":
+        work["replicas"]["gather"] = "fp8"
     return work
 
 

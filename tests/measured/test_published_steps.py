@@ -66,6 +66,21 @@ def test_recipes_by_release(id_: str, beside: bool, again: list[str] | None) -> 
     assert work.get("experts", "separate") == ("fused" if id_ == "nemo_018" else "separate")
 
 
+@pytest.mark.parametrize(
+    ("id_", "chunks", "gather", "attention"),
+    [
+        ("mlperf_v30_NVIDIA_dgxh100_n64_nemo_gpt3", 12, "weights", "flash2"),
+        ("mlperf_v31_NVIDIA_eos_n64_ngc23_09_nemo_gpt3", 12, "weights", "fused"),
+        ("mlperf_v40_NVIDIA_eos_n64_ngc24_04_nemo_gpt3", 4, "fp8", "fused"),
+    ],
+)
+def test_rounds_of_mlperf(id_: str, chunks: int, gather: str, attention: str) -> None:
+    work = published(ENTRIES[id_]).data["workload"]
+    assert work["pipeline"] == {"chunks": chunks}
+    assert work["replicas"].get("gather", "weights") == gather
+    assert work.get("attention", "fused") == attention
+
+
 def test_what_recipes_send_tokens_with() -> None:
     sent = {
         id_: published(ENTRIES[id_]).data["workload"]["parallelism"]["dispatcher"]
