@@ -147,8 +147,8 @@ class Replicas(Model):
     gradients stay in one of the `islands`, which exchange weights each so many steps, beside the
     next steps with `overlap_sync`."""
 
-    bucket: Bytes = 25 * 2**20
-    first_bucket: Bytes = 2**20
+    bucket: Bytes | Literal[0] = 25 * 2**20  # 0: each tensor alone
+    first_bucket: Bytes | Literal[0] = 2**20
     overlap: bool | None = None
     no_sync: bool | None = None
     reshard: bool = True
