@@ -168,6 +168,13 @@ def cache(path: Path) -> None:
     known.close()
 
 
+def planned(path: Path) -> None:
+    """A schedule of MSCCL's or MSCCL++'s is read, verified and run."""
+    file = path.with_name("planned.yaml")
+    file.write_text(PLANNED.replace("ALGORITHM", path.name).replace(", OUTPUT", ""))
+    command("run", str(file), "-q", "-o", str(path.with_name("ran")))
+
+
 def accuracy_journal(path: Path) -> None:
     Journal(path).read()
 
@@ -213,10 +220,18 @@ KINDS: dict[str, tuple[Reader, tuple[str, ...], str]] = {
     "parts": (accuracy_journal, ("RUNS/parts.jsonl",), "x.jsonl"),
     "journal": (journal, ("RUNS/run/journal.jsonl",), JOURNAL),
     "manifest": (manifest, ("RUNS/run/run.json",), MANIFEST),
+    "msccl": (planned, ("RUNS/plan-msccl/*.xml",), "x.xml"),
+    "mscclpp": (planned, ("RUNS/plan-mscclpp/plan.json",), "x.json"),
     "cache": (cache, ("RUNS/row.json",), "row.json"),
 }  # fmt: skip
 RUNS: list[Path] = []  # where the files are that runs have written
 
+PLANNED = """\
+name: planned
+cluster: {graph: {kind: switch, gpus: 4, bandwidth: 50GB/s, latency: 1us}}
+workload: {collective: all_reduce, algorithm: ALGORITHM, sizes: [64KiB]}
+outputs: [csv, OUTPUT]
+"""
 RUN = """\
 name: fuzzed
 cluster: {machine: dgx-h100, nodes: 2}
@@ -261,6 +276,10 @@ def make_runs(folder: Path) -> None:
     at = folder.as_posix()
     command("run", f"{at}/run.yaml", "-q", "-o", f"{at}/run")
     command("run", f"{at}/step.yaml", "-q", "-o", f"{at}/step")
+    for form, made in (("msccl", "ring"), ("mscclpp", "direct")):
+        text = PLANNED.replace("ALGORITHM", made).replace("OUTPUT", form)
+        (folder / "plan.yaml").write_text(text)
+        command("run", f"{at}/plan.yaml", "-q", "-o", f"{at}/plan-{form}")
     command("accuracy", f"{at}/index.yaml", "-q", "--jobs", "1", "--json", f"{at}/accuracy.json")
     expect = ("expect", "dgx-h100", "all_reduce", "--nodes", "2", "--sizes", "1K,1M")
     command(*expect, "-J", f"{at}/log.json")

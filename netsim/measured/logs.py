@@ -638,7 +638,7 @@ def _json_row(
         int(result["count"]) if result.get("count") is not None else None,
         str(result.get("type", "float")),
         str(result.get("redop", "")),
-        int(root) if root.lstrip("-").isdecimal() else -1,
+        _rank(root, -1),
         times[0],
         times[1],
         number,
@@ -649,7 +649,7 @@ def _json_row(
 def _device(one: Mapping[str, Any]) -> Device:
     host = str(one.get("hostname", ""))
     name = str(one.get("device_info") or one.get("device_name") or "")
-    return Device(int(one.get("rank", 0)), f"{host}:{one.get('pid', '')}", host, name)
+    return Device(_rank(one.get("rank")), f"{host}:{one.get('pid', '')}", host, name)
 
 
 def _variables(given: Any) -> dict[str, str]:
@@ -733,7 +733,7 @@ def _csv_row(values: Mapping[str, str], place: str, line: int, bus_factor: float
         count=_whole(values["count"], "count", place) if values.get("count") else None,
         dtype=values.get("dtype") or "float",
         redop=values.get("redop", ""),
-        root=int(root) if root.lstrip("-").isdecimal() else -1,
+        root=_rank(root, -1),
         out_of_place=_timed(values, "oop", size, bus_factor, place),
         in_place=_timed(values, "ip", size, bus_factor, place),
         line=line,
@@ -762,6 +762,10 @@ def _whole(text: str, column: str, place: str) -> int:
     if not number >= 0 or number != int(number):
         raise InputError(f"{place}: {column}: expected a whole number, got {text!r}")
     return int(number)
+
+
+def _rank(given: object, unknown: int = 0) -> int:
+    return int(str(given)) if re.fullmatch(r"-?\d{1,9}", str(given)) else unknown
 
 
 def _positive(text: str, column: str, unit: str, place: str) -> float | None:

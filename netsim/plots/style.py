@@ -169,7 +169,7 @@ LINKS = ("link", "kind", "capacity_GBps", "utilisation")
 LOAD = ("link", "t_us", "GBps", "utilisation")
 
 
-_FIGURE = re.compile(r".*(_us|_pct|_GB|_usd|_w|_per_s|GBps|bytes|utilisation)|p[0-9.]+|by:.*")
+_FIGURE = re.compile(r"(?!error).*(_(us|pct|GB|usd|w|per_s)|GBps|bytes|utilisation)|p[0-9.]+|by:.*")
 
 
 def read_table(path: Path, columns: Sequence[str], what: str) -> pd.DataFrame:

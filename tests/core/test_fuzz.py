@@ -20,7 +20,13 @@ def test_no_damaged_file_ends_as_a_bug(runs: Path, kind: str) -> None:
     assert fuzz.bugs([kind], 8, 1, runs) == []
 
 
-FOUND = {"smi": b"GPU0 GPU1\nlegend\n", "values": b"a,a\n1,2\n"}
+FOUND = {
+    "smi": b"GPU0 GPU1\nlegend\n",
+    "values": b"a,a\n1,2\n",
+    "json log": b'{"config": {"devices": [{"rank": [1]}]}, "results": []}\n',
+    "trace": b'{"traceEvents": [{"ph": "X", "name": "a", "pid": {}, "dur": 1, "ts": 2}]}',
+    "table": b"size_bytes,root,oop_time_us\n8,--1,20\n",
+}
 
 
 @pytest.mark.parametrize("kind", FOUND)

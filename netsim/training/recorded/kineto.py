@@ -630,7 +630,7 @@ def _with_rank(job: Job, ours: Sequence[Event]) -> Job:
 
 
 def _of_one_device(events: list[Event], rank: int | None) -> list[Event]:
-    devices = {event.get("pid") for event in events}
+    devices = {repr(event.get("pid")) for event in events}
     if len(devices) < 2:
         return events
     ours = [event for event in events if is_nccl(event)]
