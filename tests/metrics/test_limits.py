@@ -16,7 +16,7 @@ from netsim.metrics.bound import Limit, limit_of
 from netsim.program.place import place
 from netsim.scenario.cells import expand
 from netsim.timing.invariants import IN_TESTS, Answer, broken
-from netsim.topology.graph import Topology, TopologyError
+from netsim.topology.graph import Topology, TopologyError, flow
 from netsim.topology.routing import StaticRouter, full_mesh, ring, switch, torus
 from netsim.yamlio.read import parse_source
 from tests.cli.command import netsim
@@ -64,6 +64,13 @@ def over_all_cuts(topology: Topology, bytes_over) -> float:
         if crossing:
             longest = max(longest, crossing / rate)
     return longest
+
+
+def test_a_cut_has_a_side_for_every_node_of_the_hops() -> None:
+    """0 to 1 to 2, the second hop the narrower one."""
+    found, side = flow([(np.array([0, 1]), np.array([1, 2]), np.array([5, 3]))], 0, 2)
+    assert found == 3
+    assert side.tolist() == [True, True, False]
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -36,6 +36,12 @@ def test_sound_machines_have_no_findings(name):
             "is in another NUMA domain: 2.75 GB/s of 50 GB/s when all 8 GPUs that cross there send "
             "(94% less)",
         ),
+        (
+            "gpus_per_node: 1\noverrides: [{machine: {nics: {at: [cpu1]}, gpu: {at: [cpu0]}}}]",
+            "far-nic",
+            "node0.gpu0",
+            "is in another NUMA domain: 22 GB/s of 50 GB/s at most (56% less)",
+        ),
         ("nics_per_node: 3", "asymmetric", "node0.gpu", "shares nic"),
         (
             "overrides: [{machine: {nics: {pcie: {generation: 4}}}}]",
