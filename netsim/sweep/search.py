@@ -19,7 +19,7 @@ from netsim.scenario.sweep import Condition, parse_condition
 from netsim.sweep.run import Task, Workers, engine_for, run_tasks
 from netsim.sweep.summary import COLUMNS, Place, bill, place_of, time_of, without_seed
 from netsim.training.prepare import prepare_step
-from netsim.training.run import NAMES, folded_step, told_row
+from netsim.training.run import NAMES, folded_step
 
 FIGURES = ("time_us", "busbw_GBps", "algbw_GBps", "step_time_us", "ranks", "nodes")
 PRICED = (*COLUMNS, "time_x_cost")
@@ -136,7 +136,6 @@ def _range(name: str, found: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]
 EXHAUSTIVE = 400  # choices up to which all are simulated
 LAYOUTS = 12  # training steps from which all are told first
 IN_FULL = 5  # of those, what is simulated
-MOST_TASKS = 20_000_000  # of a step on all GPUs, up to which it is; larger ones stay as told
 OBJECTIVES = ("time_us", "busbw_GBps", "step_time_us", "cost_usd", "power_w", "time_x_cost")
 LARGER_IS_BETTER = ("busbw_GBps",)
 
@@ -270,22 +269,9 @@ def _best_told(
     found = 0
     while able and found < IN_FULL:
         batch, able = able[: IN_FULL - found], able[IN_FULL - found :]
-        large = {one.cell.id: row for one in batch if (row := _too_large(one))}
-        small = search.look([one for one in batch if one.cell.id not in large], folder, workers)
-        for choice in batch:
-            row = large.get(choice.cell.id)
-            trial = search.trial(choice, (row,)) if row else next(small)
+        for trial in search.look(batch, folder, workers):
             found += trial.value(search.objective) < inf
             yield trial
-        small.close()
-
-
-def _too_large(choice: Choice) -> Row | None:
-    """The row of a layout as it is told, where the step in full has too many tasks."""
-    prepared = prepare_step(choice.cell)
-    if len(prepared.tape().tasks) * prepared.setting.grid.size <= MOST_TASKS:
-        return None
-    return told_row(folded_step(prepared))
 
 
 def _middle(values: Sequence[Any]) -> Any:

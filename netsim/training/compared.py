@@ -1,6 +1,6 @@
 """Collectives that a profile measured beside simulated ones: of its own step, or of a model's."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from statistics import median
 
 import numpy as np
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from netsim.base.values import dataclass, grouped
 from netsim.training.recorded.kineto import Call, Profile
-from netsim.training.run import Step
+from netsim.training.run import Step, alike_calls
 from netsim.workloads.tape import Task
 
 Times = NDArray[np.float64]
@@ -86,28 +86,23 @@ class TraceCompared:
 
 def compare_trace(trace: str, machine: str, profile: Profile, step: Step) -> TraceCompared:
     """Every kind of call beside its simulation, what takes longest first."""
-    measured, simulated = measured_calls(profile), simulated_calls(step)
-    lines = list(_matched(measured, simulated, replayed=step.prepared.recorded is not None))
+    calls = measured_calls(profile), simulated_calls(step)
+    lines = list(_matched(*calls, replayed=step.prepared.recorded is not None))
     lines.sort(key=lambda line: -line.any.total_us)
     steps = [profile.of_step(number).seconds for number in profile.steps] or [profile.seconds]
     return TraceCompared(trace, machine, tuple(lines), median(steps) * 1e6, step.seconds * 1e6)
 
 
-def measured_calls(profile: Profile) -> list[Measured]:
+def measured_calls(profile: Profile) -> Iterator[Measured]:
     """The calls of all of the profile's steps (of all of it, without steps), by what is alike."""
     calls = [one for one in profile.calls if one.step >= 0 or not profile.steps]
     steps, bare = max(1, len(profile.steps)), _Bare(profile)
-    found = []
     for key, some in grouped(calls, _said_alike).items():
         spent = [(one.end - one.begin) * 1e6 for one in some]
         exposed = sum(bare.within(one.begin, one.end) for one in some) * 1e6
-        found.append(
-            Measured(
-                *key, len(some) / steps, median(spent), min(spent), sum(spent) / steps,
-                exposed / steps,
-            )
-        )  # fmt: skip
-    return found
+        yield Measured(
+            *key, len(some) / steps, median(spent), min(spent), sum(spent) / steps, exposed / steps
+        )
 
 
 def _said_alike(call: Call) -> Key:
@@ -131,24 +126,15 @@ class _Bare:
         return max(0.0, end - begin - float(last - first))
 
 
-def simulated_calls(step: Step) -> list[Simulated]:
+def simulated_calls(step: Step) -> Iterator[Simulated]:
     """The calls of a simulated step by what is alike; figures are means over its ranks."""
-    tape, spans = step.spans.tape, step.spans
-    calls_of = [number for number, task in enumerate(tape.tasks) if task.collective]
-    found = []
-    for key, numbers in grouped(calls_of, lambda number: _alike(tape.tasks[number])).items():
-        members = len(np.unique(np.concatenate([tape.tasks[n].groups.ravel() for n in numbers])))
-        calls = sum(tape.tasks[n].groups.size for n in numbers) / members
-        times = np.concatenate([spans.end(n) - spans.begin(n) for n in numbers])
-        exposed = float(step.breakdown.exposed_by_task[numbers].sum()) / members
-        coarse, us = spans.lowered.coarse[numbers[0]][0], float(np.median(times)) * 1e6
-        found.append(
-            Simulated(
-                *key, calls, us, coarse.seconds * 1e6, float(times.mean()) * calls * 1e6,
-                exposed * 1e6, coarse.algorithm, coarse.protocol, coarse.channels,
-            )
+    for some, calls, times, exposed in alike_calls(step, _alike):
+        key, coarse = _alike(step.spans.tape.tasks[some[0]]), step.spans.lowered.coarse[some[0]][0]
+        us = float(np.median(times)) * 1e6
+        yield Simulated(
+            *key, calls, us, coarse.seconds * 1e6, float(times.mean()) * calls * 1e6,
+            exposed * 1e6, coarse.algorithm, coarse.protocol, coarse.channels,
         )  # fmt: skip
-    return found
 
 
 def _alike(task: Task) -> Key:
@@ -156,7 +142,7 @@ def _alike(task: Task) -> Key:
 
 
 def _matched(
-    measured: Sequence[Measured], simulated: Sequence[Simulated], *, replayed: bool
+    measured: Iterable[Measured], simulated: Iterable[Simulated], *, replayed: bool
 ) -> Iterable[Line]:
     """Pairs of a collective among as many ranks of the nearest size; then what is left."""
     left = list(simulated)

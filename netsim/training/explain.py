@@ -7,6 +7,7 @@ its links."""
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from itertools import groupby
 from math import inf
 from typing import Any
 
@@ -21,7 +22,7 @@ from netsim.explain.what_if import LABELS, ONE_FIGURE, Case
 from netsim.metrics.bound import critical_path
 from netsim.program.place import place
 from netsim.topology.graph import LINK_KINDS, Topology
-from netsim.training.run import Step, bound_of, family, pass_title
+from netsim.training.run import Step, bound_of, family, pass_title, told_seconds
 from netsim.workloads.lower import Coarse, Realise, lower
 from netsim.workloads.tape import COMPUTE, Tape, Task
 
@@ -114,14 +115,8 @@ class Hop:
 
 def hops_of(visits: Sequence[Visit]) -> Iterator[Hop]:
     """The path in passes: `F mb 0` on rank 0, then the send to the next stage, and so on."""
-    pending: list[Visit] = []
-    for visit in visits:
-        if pending and _hop(visit) != _hop(pending[-1]):
-            yield _together(pending)
-            pending = []
-        pending.append(visit)
-    if pending:
-        yield _together(pending)
+    for _, some in groupby(visits, key=_hop):
+        yield _together([*some])
 
 
 def _hop(visit: Visit) -> tuple[object, ...]:
@@ -180,13 +175,13 @@ def answers_of(step: Step, kinds: Sequence[str], *, engine: str = "auto") -> lis
                 times[number] = _time(step, names, factor, engine)
                 able -= 1
         answers.append(Answer(what, times[1], times[0]))
-    crossed: set[str] = set().union(*step.prepared.costs.crossed.values())
+    crossed: set[str] = set().union(*step.costs.crossed.values())
     for kind in [one for one in LINK_KINDS if one in crossed] if able > 0 else []:
         at(f"{LABELS[kind]} rate changed")
         able -= 2
         answers.append(_with_links(step, kind, engine))
     if step.prepared.work.stragglers:
-        run = partial(_run, step, step.spans.tape, step.prepared.costs, engine, slow=False)
+        run = partial(_run, step, step.spans.tape, step.costs, engine, slow=False)
         answers.append(Answer("stragglers", None, run() if able > 0 else None))
     return answers
 
@@ -197,7 +192,7 @@ def _time(step: Step, kinds: set[str], factor: float, engine: str) -> float:
         tape = Tape(
             [t if t.collective else replace(t, seconds=t.seconds * factor) for t in tape.tasks]
         )
-    return _run(step, tape, _scaling(step.prepared.costs, kinds, factor), engine, slow=True)
+    return _run(step, tape, _scaling(step.costs, kinds, factor), engine, slow=True)
 
 
 def _with_links(step: Step, kind: str, engine: str) -> Answer:
@@ -219,12 +214,14 @@ def _on(step: Step, kind: str, factor: float, engine: str) -> float:
     also = [name for name, whose in ONE_FIGURE.items() if whose == kind]
     room = {n: r * factor if n in also else r for n, r in topology.capacities.items()}
     other = replace(topology, description=layout, capacities=room)
-    return _run(step, step.spans.tape, prepared.costs.on(other, kind), engine, slow=True, on=other)
+    return _run(step, step.spans.tape, step.costs.on(other, kind), engine, slow=True, on=other)
 
 
 def _run(
     step: Step, tape: Tape, realise: Realise, engine: str, *, slow: bool, on: Topology | None = None
 ) -> float:
+    if not step.engine:
+        return told_seconds(step.prepared, tape, realise)
     stragglers = {one.rank: one.slowdown for one in step.prepared.work.stragglers if slow}
     lowered = lower(tape, step.spans.ranks, realise, stragglers)
     program = place(lowered.schedule, on or step.prepared.topology)

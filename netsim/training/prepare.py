@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 from netsim.base.constants import TABLE, value
 from netsim.base.errors import InputError, joined
 from netsim.base.files import GOAL, csv_value, text_of
+from netsim.base.memo import different
 from netsim.base.values import dataclass
 from netsim.nccl.facts import parse_version
 from netsim.nccl.job import Wishes
+from netsim.program.symmetry import Where, odd_one
 from netsim.scenario.cells import Cell
 from netsim.scenario.training import LayerConfig, Parallelism, Recorded, Training, TransformerConfig
 from netsim.timing.fits import BYTES_A_ROW, BYTES_A_TASK, needed
@@ -40,6 +42,8 @@ from netsim.workloads.step import AXES_OF, preset, training_step
 from netsim.workloads.tape import Tape
 
 Misfit = tuple[tuple[str | int, ...], str]
+MOST_TASKS = 20_000_000  # of a step on all GPUs, up to which each is run
+TOLD = 5_000  # bytes a task that one rank of a stage tells for all
 
 
 def check_fits(cell: Cell, work: Training, setting: settings.Setting) -> None:
@@ -570,7 +574,24 @@ class PreparedStep:
         gpus = len(self.topology)
         if self.lowered is not None:
             return needed(gpus, 0, len(self.lowered.schedule) * BYTES_A_ROW)
-        return needed(gpus, 0, len(self.tape().tasks) * gpus * BYTES_A_TASK)
+        told = self.large and not self.why_in_full
+        return needed(gpus, 0, len(self.tape().tasks) * (TOLD if told else gpus * BYTES_A_TASK))
+
+    @cached_property
+    def large(self) -> bool:
+        """Whether a step has more tasks on all GPUs than each is run of, if one may do."""
+        tasks = 0 if self.lowered is not None else len(self.tape().tasks)
+        return tasks * self.setting.grid.size > MOST_TASKS
+
+    @cached_property
+    def why_in_full(self) -> str:
+        """Why one rank of a stage cannot tell what all do; "" where it can."""
+        scenario = self.cell.scenario
+        if scenario.exact or self.recorded or scenario.timed or scenario.disturbances:
+            return "it is to be exact, recorded, or disturbed over time"
+        if self.work.stragglers or len(different(self.cluster.host_class)) > 1:
+            return "some GPUs or hosts are slower"
+        return odd_one(Where(self.topology, self.gpus))
 
     def tape(self) -> Tape:
         """The tasks of the step."""

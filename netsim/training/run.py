@@ -1,17 +1,18 @@
 """One training cell, from question to row: its tape and time, where the time and memory go."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field, replace
 from functools import cached_property, partial
 from heapq import heappop, heappush
+from itertools import chain
 from pathlib import Path
 from pickle import dumps
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.errors import InputError
 from netsim.base.files import csv_of, write_text
 from netsim.base.memo import Memo, Same
 from netsim.base.startup import MODEL_VERSION
@@ -22,12 +23,15 @@ from netsim.program.program import Program, Timeline
 from netsim.results.row import Row, of_samples
 from netsim.scenario.models import cluster_label, node_count
 from netsim.scenario.training import Training
+from netsim.schedule.builder import Builder
+from netsim.schedule.schedule import IN_ORDER
 from netsim.timing.bench import Noise, Progress, disturbed
+from netsim.timing.fits import available_memory
 from netsim.timing.invariants import sound_step
 from netsim.topology.faults import in_time
 from netsim.training.costs import Costs
 from netsim.training.prepare import PARTS, PreparedStep, memories, model_flops
-from netsim.workloads.lower import Lowered, lower
+from netsim.workloads.lower import Coarse, Lowered, Realise, lower
 from netsim.workloads.memory import FULL, activation_bytes, full_activation_bytes
 from netsim.workloads.passes import EXPERT, Part
 from netsim.workloads.setting import Setting
@@ -46,6 +50,7 @@ class Spans:
     lowered: Lowered
     timeline: Timeline
     ranks: int
+    first: Ints  # of the ranks that take as long, by rank
 
     @property
     def makespan(self) -> float:
@@ -68,19 +73,28 @@ class Spans:
 
     @cached_property
     def columns(self) -> tuple[Ints, Ints, Ints, Times, Times]:
-        """Rank, kind, task, begin and end of everything that every rank takes part in."""
+        """Rank, kind, task, begin and end of all that ranks who stand for others take part in."""
         parts = [self._parts(number, task) for number, task in enumerate(self.tape.tasks)]
         columns = zip(*parts, strict=True)
         rank, kind, task, begin, end = (np.concatenate(column) for column in columns)
         order = np.argsort(rank, kind="stable")
         return rank[order], kind[order], task[order], begin[order], end[order]
 
+    def of_rank(self, rank: int) -> tuple[Ints, Times, Times]:
+        """The tasks that a rank takes part in, in order, and when they begin and end for it."""
+        ranks, _, task, begin, end = self.columns
+        part = slice(*np.searchsorted(ranks, self.first[rank] + np.arange(2)))
+        return task[part], begin[part], end[part]
+
     def _parts(self, number: int, task: Task) -> tuple[Ints, Ints, Ints, Times, Times]:
-        members = task.groups.shape[1]
-        rank = task.groups.reshape(-1)
-        kind = np.full(len(rank), self.kinds.index(task.kind), np.int32)
-        begin, end = (np.repeat(times, members) for times in (self.begin(number), self.end(number)))
-        return rank, kind, np.full(len(rank), number, np.int32), begin, end
+        groups = task.groups
+        mine = self._known.of(Same(groups), lambda: np.argwhere(self.first[groups] == groups))
+        group, place = mine.T
+        kind = np.full(len(group), self.kinds.index(task.kind), np.int32)
+        begin, end = (times[group] for times in (self.begin(number), self.end(number)))
+        return groups[group, place], kind, np.full(len(group), number, np.int32), begin, end
+
+    _known: Memo = field(default_factory=Memo, repr=False)
 
 
 # Where the time of every GPU goes: computing, communication that nothing hides, waiting.
@@ -112,13 +126,14 @@ def breakdown_of(spans: Spans) -> Breakdown:
     kinds = tuple(kind for kind in spans.kinds if kind != COMPUTE)
     by_task, found = np.zeros(len(spans.tape.tasks)), []
     rank, kind, task, begin, end = spans.columns
-    edges = np.searchsorted(rank, np.arange(spans.ranks + 1))
-    for part in map(slice, edges[:-1], edges[1:]):
+    told, like, count = np.unique(spans.first, return_inverse=True, return_counts=True)
+    edges = (np.searchsorted(rank, told, side) for side in ("left", "right"))
+    for part, times in zip(map(slice, *edges), count.tolist(), strict=True):
         *one, bare = _of_rank(kind[part], begin[part], end[part], len(kinds) + 1, spans.makespan)
         found.append(one)
-        np.add.at(by_task, task[part], bare)
-    columns = zip(*found, strict=True)
-    computing, exposed, hidden, idle = (np.array(column).T.copy() for column in columns)
+        np.add.at(by_task, task[part], bare * times)
+    columns = (np.array(column)[like].T.copy() for column in zip(*found, strict=True))
+    computing, exposed, hidden, idle = columns
     return Breakdown(kinds, computing, exposed, hidden, idle, by_task)
 
 
@@ -158,62 +173,46 @@ ISLANDS = "dp sync"
 COARSE = "collectives as flows of the rate that each reaches alone"
 
 
+@dataclass(frozen=True)
 class Rates:
-    """What follows from the time of a prepared step."""
+    """The time of a prepared step, and what follows from it."""
 
     prepared: PreparedStep
     seconds: float
-
-    @property
-    def flops(self) -> float:
-        """What the model needs."""
-        setting = self.prepared.setting
-        return model_flops(setting.model, setting.batch, setting.sequence)
 
     @property
     def mfu(self) -> float:
         """Model FLOPs a second, as a part of the peak of all GPUs."""
         setting = self.prepared.setting
         peak = setting.roofline.peak(setting.dtype) * setting.grid.size
-        return self.flops / (self.seconds * peak) if self.seconds > 0 else 0.0
+        flops = model_flops(setting.model, setting.batch, setting.sequence)
+        return flops / (self.seconds * peak) if self.seconds > 0 else 0.0
 
     @property
     def tokens_per_second(self) -> float:
         """Tokens of the whole job; samples, where there are no sequences."""
         setting = self.prepared.setting
-        tokens = setting.batch * setting.sequence
-        return tokens / self.seconds if self.seconds > 0 else 0.0
+        return setting.batch * setting.sequence / self.seconds if self.seconds > 0 else 0.0
 
 
 @dataclass(frozen=True)
 class Step(Rates):
-    """A training step that was simulated."""
+    """A training step that was simulated; without an engine, told by one rank of each stage."""
 
-    prepared: PreparedStep
     program: Program
     spans: Spans
     engine: str
-    sync: float = 0.0
-
-    @cached_property
-    def seconds(self) -> float:  # type: ignore[override]
-        """The time of the step, with its part of the exchange of islands."""
-        return self.spans.makespan + self.bare_sync
-
-    @property
-    def bare_sync(self) -> float:
-        """What of the exchange of islands nothing hides."""
-        return _bare_sync(self.prepared.setting, self.sync, self.spans.makespan)
+    sync: float
+    costs: Costs
 
     @cached_property
     def breakdown(self) -> Breakdown:
         """Where the time goes."""
-        found = breakdown_of(self.spans)
+        found, bare = breakdown_of(self.spans), self.seconds - self.spans.makespan
         if not self.sync:
             return found
-        bare, beside = self.bare_sync, self.sync - self.bare_sync
         exposed = np.vstack([found.exposed, np.full(self.spans.ranks, bare)])
-        hidden = np.vstack([found.hidden, np.full(self.spans.ranks, beside)])
+        hidden = np.vstack([found.hidden, np.full(self.spans.ranks, self.sync - bare)])
         return replace(found, kinds=(*found.kinds, ISLANDS), exposed=exposed, hidden=hidden)
 
     @property
@@ -224,6 +223,7 @@ class Step(Rates):
         notes = () if recorded is None else recorded.notes
         every = self.prepared.setting.sync_every
         told = [COARSE] * (self.prepared.lowered is None)
+        told += [f"one rank of each stage stands for all {self.spans.ranks}"] * (not self.engine)
         told += [f"1/{every} of the exchange of islands after {every} steps"] * bool(self.sync)
         return "; ".join([*told, *notes, *sorted(found - {""})])
 
@@ -244,6 +244,13 @@ def simulate_step(
 
 def _simulated(prepared: PreparedStep, engine: str, progress: Progress | None) -> Step:
     tape, lowered = prepared.tape(), prepared.lowered
+    if prepared.large:
+        if not (why := prepared.why_in_full):
+            return _told(prepared, tape)
+        if (most := prepared.memory_needed(0)) > (room := available_memory()):
+            needs = f"{prepared.setting.grid.size} ranks may need {most / 1e9:.0f} GB"
+            told = f"{needs}, {room / 1e9:.0f} GB are free, and one does not stand for all: {why}"
+            raise InputError(told, hint="fewer GPUs, or GPUs that are alike")
     if lowered is None:
         slow = {one.rank: one.slowdown for one in prepared.work.stragglers}
         lowered = lower(tape, prepared.setting.grid.size, prepared.costs, slow)
@@ -255,8 +262,16 @@ def _simulated(prepared: PreparedStep, engine: str, progress: Progress | None) -
     timeline = simulate(program, chosen, progress=progress)
     program = program.as_run(timeline)
     sound_step(program, timeline, f"{cluster_label(prepared.cell.scenario.cluster)}: a step")
-    spans = Spans(tape, lowered, timeline, prepared.setting.grid.size)
-    return Step(prepared, program, spans, chosen, sync_seconds(prepared, engine))
+    size = prepared.setting.grid.size
+    spans = Spans(tape, lowered, timeline, size, np.arange(size, dtype=np.int32))
+    return _step(prepared, program, spans, chosen, prepared.costs)
+
+
+def _step(
+    prepared: PreparedStep, program: Program, spans: Spans, engine: str, costs: Costs
+) -> Step:
+    seconds, sync = _with_sync(prepared, spans.makespan, engine or "auto")
+    return Step(prepared, seconds, program, spans, engine, sync, costs)
 
 
 def sync_seconds(prepared: PreparedStep, engine: str = "auto") -> float:
@@ -269,9 +284,10 @@ def sync_seconds(prepared: PreparedStep, engine: str = "auto") -> float:
     return simulate(program, choose(program, engine)).makespan / setting.sync_every
 
 
-def _bare_sync(setting: Setting, sync: float, seconds: float) -> float:
-    """Of the exchange of islands, what a step of so many seconds has to wait for."""
-    return max(0.0, sync - seconds) if setting.overlap_sync else sync
+def _with_sync(prepared: PreparedStep, step: float, engine: str = "auto") -> tuple[float, float]:
+    """A step of so many seconds with what of the exchange of islands it waits for, and all that."""
+    sync = sync_seconds(prepared, engine)
+    return step + (max(0.0, sync - step) if prepared.setting.overlap_sync else sync), sync
 
 
 KINDS = ("tp", "cp", "ep", "dp", "pp", "extra")
@@ -300,8 +316,7 @@ def details_of(step: Step) -> dict[str, float]:
     for kind, seconds in zip(found.kinds, found.exposed.mean(axis=1), strict=True):
         exposed[axis_of(kind)] += float(seconds)
     computing, idle = float(found.computing.mean()), float(found.idle.mean())
-    known = {} if step.prepared.recorded else _of_model(step)
-    return {
+    told = {
         "step_time_us": step.seconds * 1e6,
         "computing_us": computing * 1e6,
         **{f"exposed_{kind}_us": seconds * 1e6 for kind, seconds in exposed.items()},
@@ -309,8 +324,13 @@ def details_of(step: Step) -> dict[str, float]:
         "hidden_us": float(found.hidden.sum(axis=0).mean()) * 1e6,
         "overlap_pct": found.overlap * 100,
         "bubble_pct": idle / computing * 100 if computing > 0 else 0.0,
-        **known,
     }
+    if step.prepared.recorded is not None:
+        return told
+    worst = max(memories(step.prepared.setting), key=lambda memory: memory.total)
+    memory = (worst.total / 1e9, worst.states / 1e9, worst.activations / 1e9)
+    known = (step.mfu * 100, step.tokens_per_second, *memory)
+    return told | dict(zip(OF_MODEL, known, strict=True))
 
 
 def row_of_step(
@@ -331,32 +351,12 @@ def axis_of(group: str) -> str:
     return "extra"
 
 
-def _of_model(step: Rates) -> dict[str, float]:
-    worst = max(memories(step.prepared.setting), key=lambda memory: memory.total)
-    memory = (worst.total / 1e9, worst.states / 1e9, worst.activations / 1e9)
-    return dict(zip(OF_MODEL, (step.mfu * 100, step.tokens_per_second, *memory), strict=True))
-
-
 def step_row(step: Step) -> Row:
     """The line of results.csv; what a step has beside its time is in its other files."""
-    given, samples = step.prepared.cell.scenario.disturbances, np.zeros(0)
+    given, samples, prepared = step.prepared.cell.scenario.disturbances, np.zeros(0), step.prepared
     if given is not None:
         longer = disturbed(step.program, Noise(*given), step.engine) - step.spans.makespan
         samples = 1e6 * (step.seconds + longer)
-    return _row(
-        step, bound_by=bound_of(step.breakdown), approximation=step.approximation,
-        rows=len(step.program), engine=step.engine, **of_samples(samples),
-    )  # fmt: skip
-
-
-def told_row(step: "FoldedStep") -> Row:
-    """The line of a step that one rank of each pipeline stage tells."""
-    details = {"step_time_us": step.seconds * 1e6, **_of_model(step)}
-    return _row(step, approximation=f"{COARSE}; one rank of each stage", details=details)
-
-
-def _row(step: Rates, **more: Any) -> Row:
-    prepared = step.prepared
     scenario, work = prepared.cell.scenario, prepared.work
     return Row(
         scenario=scenario.name or "", cell=prepared.cell.id,
@@ -365,7 +365,9 @@ def _row(step: Rates, **more: Any) -> Row:
         workload=f"training {work.label}", dtype=work.dtype if isinstance(work, Training) else "",
         launch=scenario.launch_costs().style, nccl_version=scenario.nccl.version,
         step_time_us=step.seconds * 1e6, validated="not validated", seed=scenario.seed,
-        model_version=MODEL_VERSION, axes=prepared.cell.axes, **more,
+        model_version=MODEL_VERSION, axes=prepared.cell.axes, bound_by=bound_of(step.breakdown),
+        approximation=step.approximation, rows=len(step.program), engine=step.engine,
+        **of_samples(samples),
     )  # fmt: skip
 
 
@@ -423,13 +425,11 @@ def _bytes_of_layers(setting: Setting) -> Layers:
 
 def _changes(step: Step, rank: int, layers: Layers) -> tuple[Times, Times]:
     spans: dict[tuple[str, int], dict[str, tuple[float, float]]] = {}
-    for number, task in enumerate(step.spans.tape.tasks):
+    columns = (column.tolist() for column in step.spans.of_rank(rank))
+    for number, begin, end in zip(*columns, strict=True):
+        task = step.spans.tape.tasks[number]
         if task.layer not in layers or task.collective:
             continue
-        place = np.flatnonzero(task.groups[:, 0] == rank)
-        if not len(place):
-            continue
-        begin, end = (float(of(number)[place[0]]) for of in (step.spans.begin, step.spans.end))
         phases = spans.setdefault((task.layer, task.micro_batch), {})
         first, last = phases.get(task.phase, (begin, end))
         phases[task.phase] = (min(first, begin), max(last, end))
@@ -526,35 +526,35 @@ def write_collectives(path: Path, step: Step) -> Path:
     """A line for all calls that are alike: where, how often, bytes, times a call. `time_us` is the
     mean beside everything else, `alone_us` that of NCCL alone; `total_us` and `exposed_us` are sums
     over the calls of one rank, the mean of ranks that take part."""
-    return _write(path / COLLECTIVES, COLLECTIVE_COLUMNS, _collective_lines(step))
-
-
-def _collective_lines(step: Step) -> Iterable[Sequence[object]]:
-    tasks = step.spans.tape.tasks
-    calls_of = (number for number, task in enumerate(tasks) if task.collective)
-    alike = grouped(calls_of, lambda number: _key(tasks[number]))
-    hosts = step.prepared.cluster.gpu_host
-    for numbers in alike.values():
-        task = step.spans.tape.tasks[numbers[0]]
-        ranks, groups = task.groups.shape[1], task.groups.shape[0]
-        times = [step.spans.end(n) - step.spans.begin(n) for n in numbers]
-        coarse = step.spans.lowered.coarse[numbers[0]][0]
-        per_rank = {rank: 0 for n in numbers for rank in step.spans.tape.tasks[n].groups.ravel()}
-        calls = sum(step.spans.tape.tasks[n].groups.size for n in numbers) / len(per_rank)
-        exposed = float(step.breakdown.exposed_by_task[numbers].sum()) / len(per_rank)
-        mean = float(np.mean(np.concatenate(times)))
-        wire = sent_bytes(task.collective, task.nbytes, ranks)
-        yield (
+    lines, hosts = list[Sequence[object]](), step.prepared.cluster.gpu_host
+    for numbers, calls, times, exposed in alike_calls(step, _key):
+        tasks = [step.spans.tape.tasks[number] for number in numbers]
+        task, coarse = tasks[0], step.spans.lowered.coarse[numbers[0]][0]
+        groups, ranks = task.groups.shape
+        mean, told = float(np.mean(times)), [one.measured for one in tasks]
+        line = (
             task.kind, family(task.name), task.phase, task.collective, ranks, groups,
             len(np.unique(hosts[task.groups[0]])), f"{calls:g}", task.nbytes, task.dtype,
             coarse.algorithm, coarse.protocol, coarse.channels, mean * 1e6, coarse.seconds * 1e6,
-            mean * calls * 1e6, exposed * 1e6, wire, _measured(step, numbers),
+            mean * calls * 1e6, exposed * 1e6, sent_bytes(task.collective, task.nbytes, ranks),
+            float(np.mean(told)) * 1e6 if any(told) else "",
         )  # fmt: skip
+        lines.append(line)
+    return _write(path / COLLECTIVES, COLLECTIVE_COLUMNS, lines)
 
 
-def _measured(step: Step, numbers: Sequence[int]) -> object:
-    found = [step.spans.tape.tasks[number].measured for number in numbers]
-    return float(np.mean(found)) * 1e6 if any(found) else ""
+def alike_calls(
+    step: Step, key: Callable[[Task], object]
+) -> Iterator[tuple[list[int], float, Times, float]]:
+    """Calls that are alike: tasks, how many a rank has, seconds of each, a rank's in the open."""
+    spans, tasks = step.spans, step.spans.tape.tasks
+    calls = (number for number, task in enumerate(tasks) if task.collective)
+    for some in grouped(calls, lambda number: key(tasks[number])).values():
+        where = {Same(tasks[n].groups): tasks[n].groups for n in some}
+        members = len(np.unique(np.concatenate([one.ravel() for one in where.values()])))
+        times = np.concatenate([spans.end(n) - spans.begin(n) for n in some])
+        exposed = float(step.breakdown.exposed_by_task[some].sum()) / members
+        yield some, sum(tasks[n].groups.size for n in some) / members, times, exposed
 
 
 def _key(task: Task) -> tuple[object, ...]:
@@ -592,20 +592,28 @@ SHARED_COSTS = Memo(8)  # by the clusters whose collectives are kept for other s
 Cost = tuple[float, float, tuple[tuple[str, float], ...]]
 
 
-@dataclass(frozen=True)
-class FoldedStep(Rates):
-    """The time of a step, and what follows from it."""
-
-    prepared: PreparedStep
-    seconds: float
-
-
-def folded_step(prepared: PreparedStep) -> FoldedStep:
+def folded_step(prepared: PreparedStep) -> Rates:
     """The step of a prepared cell; all ranks of a stage are taken to be alike."""
     fold = _Fold(prepared)
     seconds = fold.run(training_step(prepared.setting, fold.pass_seconds))
-    bare = _bare_sync(prepared.setting, sync_seconds(prepared), seconds)
-    return FoldedStep(prepared, seconds + bare)
+    return Rates(prepared, _with_sync(prepared, seconds)[0])
+
+
+def _told(prepared: PreparedStep, tape: Tape) -> Step:
+    """A step told by one rank of each stage, with the times of all its tasks."""
+    fold, grid = _Fold(prepared), prepared.setting.grid
+    run = _Run(fold, tape.tasks)
+    run.finished()
+    lowered, times = fold.listed(tape, run.before), Timeline(np.array(run.begin), np.array(run.end))
+    heads = np.array([grid.stage(k)[0] for k in range(grid.degrees["pp"])], np.int32)
+    program = place(lowered.schedule, prepared.topology)
+    spans = Spans(tape, lowered, times, grid.size, heads[grid.stages])
+    return _step(prepared, program, spans, "", fold.costs)
+
+
+def told_seconds(prepared: PreparedStep, tape: Tape, realise: Realise) -> float:
+    """How long it takes with collectives that are others."""
+    return _Run(_Fold(prepared, realise), tape.tasks).finished()
 
 
 @dataclass
@@ -613,6 +621,7 @@ class _Fold:
     """What tasks of a step cost in their columns, and the passes that are known."""
 
     prepared: PreparedStep
+    realise: Realise | None = None  # in the place of its costs
     known: dict[object, float] = field(default_factory=dict)
     loads: Memo = field(default_factory=Memo)
 
@@ -656,21 +665,34 @@ class _Fold:
         """Seconds alone, the part of the SMs that it holds, what it loads of kinds of links."""
         if not task.collective:
             return task.seconds, 0.0, ()
-        asked = (Same(task.groups), task.collective, task.nbytes, task.dtype)
+        coarse = self.coarse(task)
+        return coarse.seconds, coarse.channels / self.prepared.setting.roofline.sms, coarse.loads
+
+    def coarse(self, task: Task) -> Coarse:
+        """What a collective is made of in its first group."""
+        asked = (Same(task.groups), task.collective, task.nbytes, task.dtype, task.kind)
         return self.loads.of(asked, lambda: self._between(task))
 
-    def _between(self, task: Task) -> Cost:
+    def _between(self, task: Task) -> Coarse:
         if task.nbytes <= LARGE:
             return self._asked(task)
         low = 1 << (task.nbytes.bit_length() - 1)
         lower, upper = (self._asked(replace(task, nbytes=size)) for size in (low, 2 * low))
         part = task.nbytes / low - 1
-        return (lower[0] + part * (upper[0] - lower[0]), *lower[1:])
+        return replace(lower, seconds=lower.seconds + part * (upper.seconds - lower.seconds))
 
-    def _asked(self, task: Task) -> Cost:
-        coarse = self.costs(task, tuple(task.groups[0].tolist()))
-        sms = coarse.channels / self.prepared.setting.roofline.sms
-        return coarse.seconds, sms, coarse.loads
+    def _asked(self, task: Task) -> Coarse:
+        return (self.realise or self.costs)(task, tuple(task.groups[0].tolist()))
+
+    def listed(self, tape: Tape, before: Sequence[Sequence[int]]) -> Lowered:
+        """A row for each task, on the first of its ranks, which waits for all that it does."""
+        tasks, builder = tape.tasks, Builder(self.prepared.setting.grid.size)
+        joins = np.cumsum([0, *map(len, before)]), [*chain(*before)], IN_ORDER
+        rows = builder.marks([task.groups[0, 0] for task in tasks], joins=joins)
+        row = [np.broadcast_to(rows[n], len(task.groups)) for n, task in enumerate(tasks)]
+        coarse = [(self.coarse(task),) if task.collective else () for task in tasks]
+        classes = [np.broadcast_to(np.int32(0), len(task.groups)) for task in tasks]
+        return Lowered(builder.finish(), (*row,), (*row,), (*coarse,), (*classes,))
 
     def columns(self, task: Task) -> tuple[int, ...]:
         """The stages that a task runs in."""
@@ -682,9 +704,10 @@ class _Run:
     def __init__(self, fold: _Fold, tasks: Sequence[Task]) -> None:
         self.now, self.queue = 0.0, list[tuple[float, int, int]]()
         count = len(tasks)
-        self.columns, self.left, self.sms, self.loads = [], [], [], []
+        self.columns, self.left, self.sms, self.loads = [], [], [], list[dict[str, float]]()
         self.waits, self.then = [0] * count, [list[int]() for _ in tasks]
         self.rate, self.since, self.version = [1.0] * count, [0.0] * count, [0] * count
+        self.begin, self.end, self.before = [0.0] * count, [0.0] * count, list[list[int]]()
         self.active: dict[int, list[int]] = {}
         last: dict[tuple[int, str], int] = {}
         where = Memo()
@@ -694,12 +717,13 @@ class _Run:
             self.columns.append(columns)
             self.left.append(seconds)
             self.sms.append(sms)
-            self.loads.append(loads)
+            self.loads.append(dict(loads))
             before = set(task.after)
             for column in columns:
                 if (column, task.stream) in last:
                     before.add(last[column, task.stream])
                 last[column, task.stream] = number
+            self.before.append(sorted(before))
             for one in before:
                 self.then[one].append(number)
             self.waits[number] = len(before)
@@ -727,7 +751,7 @@ class _Run:
             heappush(self.queue, (self.launched[number], number, LAUNCH))
         numbers = [one for one in numbers if one not in late] if late else numbers
         for number in numbers:
-            self.since[number] = self.now
+            self.begin[number] = self.since[number] = self.now
             for column in self.columns[number]:
                 self.active.setdefault(column, []).append(number)
                 touched.add(column)
@@ -741,7 +765,7 @@ class _Run:
                 ready.append(one)
         for column in self.columns[number]:
             self.active[column].remove(number)
-        self.version[number] = -1
+        self.version[number], self.end[number] = -1, self.now
         self._start(ready, self.columns[number])
 
     def _shared(self, columns: set[int], fresh: Sequence[int]) -> None:
@@ -766,11 +790,8 @@ class _Run:
             return left / (1.0 - self.moving[number] * (1.0 - left))
         rate = 1.0
         for column in self.columns[number]:
-            for kind, load in self.loads[number]:
-                total = sum(
-                    more for one in self.active[column] for name, more in self.loads[one]
-                    if name == kind
-                )  # fmt: skip
+            for kind, load in self.loads[number].items():
+                total = sum(self.loads[one].get(kind, 0.0) for one in self.active[column])
                 if load and total > 1.0:
                     rate = min(rate, 1.0 / total)
         return rate

@@ -15,31 +15,25 @@ from netsim.scenario.names import DTYPES
 from netsim.trace.chrome import Event, busiest_load, counter_events, named
 from netsim.trace.names import Operation, Written, distributed_info, kineto_args
 from netsim.training.run import Spans, Step, pass_title, stream_title, task_title
-from netsim.workloads.lower import NONE, row_by_rank
+from netsim.workloads.lower import row_by_rank
 from netsim.workloads.tape import COMPUTE, Task
 
 
-class Ready:
-    """The tasks of one rank in order: the row of its groups, and when the rank had come."""
-
-    def __init__(self, spans: Spans) -> None:
-        self.spans, self._rows = spans, Memo()
-
-    def of(self, rank: int) -> Iterator[tuple[int, int, float]]:
-        """Task, row and seconds; a receive that was posted ahead has come when its data does."""
-        free: dict[str, float] = {}
-        ends: dict[int, float] = {}
-        for number, task in enumerate(self.spans.tape.tasks):
-            rows = partial(row_by_rank, task.groups, self.spans.ranks)
-            row = int(self._rows.of(Same(task.groups), rows)[rank])
-            if row == NONE:
-                continue
-            known = (ends[one] for one in task.after if one in ends)
-            come = max([free.get(task.stream, 0.0), task.launched, *known])
-            begin = float(self.spans.begin(number)[row])
-            receives = task.posted and int(task.groups[row, -1]) == rank
-            yield number, row, begin if receives or not task.collective else min(come, begin)
-            ends[number] = free[task.stream] = float(self.spans.end(number)[row])
+def ready(spans: Spans, rank: int) -> Iterator[tuple[int, int, tuple[float, float, float]]]:
+    """What a rank does, in order: the task, the row of its groups, and when the rank had come, it
+    began and ended; a receive that was posted ahead has come when its data does."""
+    free, ends, rows = dict[str, float](), dict[int, float](), Memo()
+    columns = (column.tolist() for column in spans.of_rank(rank))
+    for number, begin, end in zip(*columns, strict=True):
+        task = spans.tape.tasks[number]
+        asked = partial(row_by_rank, task.groups, spans.ranks)
+        row = int(rows.of(Same(task.groups), asked)[rank])
+        known = (ends[one] for one in task.after if one in ends)
+        come = max([free.get(task.stream, 0.0), task.launched, *known])
+        receives = task.posted and int(task.groups[row, -1]) == rank
+        first = begin if receives or not task.collective else min(come, begin)
+        yield number, row, (first, begin, end)
+        ends[number] = free[task.stream] = end
 
 
 # trace.json of a step: a process a GPU; threads for its passes, kernels, and streams of NCCL's.
@@ -101,11 +95,11 @@ class _Seen:
         self.several = len(batches - {-1}) > 1
 
     def _threads(self) -> dict[tuple[int, str], int]:
+        spans = self.step.spans
         streams = {
-            (rank, task.stream)
-            for task in self.step.spans.tape.tasks
-            for rank in set(self.ranks).intersection(task.groups.ravel().tolist())
-        }
+            (rank, spans.tape.tasks[number].stream)
+            for rank in self.ranks for number in spans.of_rank(rank)[0].tolist()
+        }  # fmt: skip
         keys = sorted(
             streams | {(rank, PASS) for rank in self.ranks},
             key=lambda key: (key[0], key[1] != PASS, key[1] != COMPUTE, key[1]),
@@ -114,20 +108,17 @@ class _Seen:
 
     def events(self) -> Iterator[Event]:
         """Slices of all ranks, and an arrow from every send to its receive."""
-        ready = Ready(self.step.spans)
         for rank in self.ranks:
             seq: dict[str, int] = {}
             kernels: list[tuple[str, float, float]] = []
-            for number, row, come in ready.of(rank):
-                task = self.step.spans.tape.tasks[number]
-                begin = float(self.step.spans.begin(number)[row])
-                end = float(self.step.spans.end(number)[row])
+            for number, row, when in ready(self.step.spans, rank):
+                task, (_, begin, end) = self.step.spans.tape.tasks[number], when
                 if not task.collective:
                     kernels.append((pass_title(task), begin, end))
                     yield self._slice(task, rank, (rank,), (begin, end))
                     continue
                 seq[task.stream] = seq.get(task.stream, -1) + 1
-                yield from self._call(number, row, rank, seq[task.stream], (come, begin, end))
+                yield from self._call(number, row, rank, seq[task.stream], when)
             yield from self._passes(rank, kernels)
 
     def _passes(self, rank: int, kernels: Sequence[tuple[str, float, float]]) -> Iterator[Event]:

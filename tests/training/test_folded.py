@@ -1,9 +1,19 @@
 """A step told by one rank of each stage takes as long as the step in full."""
 
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
 import pytest
 
+from netsim.base.errors import InputError
+from netsim.cli import traces
+from netsim.scenario.cells import Cell
+from netsim.training import prepare, run
+from netsim.training.explain import explained_step
 from netsim.training.prepare import prepare_step
-from netsim.training.run import folded_step, simulate_step
+from netsim.training.run import details_of, folded_step, simulate_step, step_row
 from tests.training.steps import cell
 
 DENSE = "{layers: 8, hidden: 4096, heads: 32, ffn: 16384, vocabulary: 50000}"
@@ -13,6 +23,7 @@ EXPERTS = (
     "expert_ffn: 1024}"
 )
 WITHIN, BESIDE = 0.01, 0.03  # beside: where exchanges of several axes share links
+PART = 0.03  # of a step, by which what it is made of may differ
 
 
 @pytest.mark.parametrize(
@@ -31,9 +42,23 @@ WITHIN, BESIDE = 0.01, 0.03  # beside: where exchanges of several axes share lin
 )
 def test_folded_and_in_full(model: str, rest: str) -> None:
     prepared = prepare_step(cell(f"  {rest}", model=model, batch=64, nodes=2))
-    whole = simulate_step(prepared).seconds
+    whole, told = simulate_step(prepared), run._told(prepared, prepared.tape())
     within = BESIDE if "cp: 2, data" in rest else WITHIN
-    assert folded_step(prepared).seconds == pytest.approx(whole, rel=within)
+    assert prepared.why_in_full == ""
+    assert folded_step(prepared).seconds == pytest.approx(whole.seconds, rel=within)
+    assert told.seconds == pytest.approx(whole.seconds, rel=within)
+    assert told.spans.kinds == whole.spans.kinds
+    for name in ("computing", "exposed", "hidden", "idle"):
+        one, other = (getattr(step.breakdown, name) for step in (told, whole))
+        assert one.shape == other.shape
+        off = np.abs(one.mean(axis=-1) - other.mean(axis=-1)).max()
+        assert off < PART * whole.seconds, name
+    assert set(details_of(told)) == set(details_of(whole))
+    assert step_row(told).approximation == (
+        f"{run.COARSE}; one rank of each stage stands for all 16"
+    )
+    spent = sum(told.breakdown.exposed) + told.breakdown.computing + told.breakdown.idle
+    assert spent == pytest.approx(np.full(16, told.seconds))
 
 
 @pytest.mark.parametrize("data", ["ddp", "fsdp"])
@@ -60,3 +85,60 @@ def test_what_collectives_hold_of_the_sms_kernels_lose() -> None:
     assert hidden.seconds < after.seconds
     assert 0 < after.mfu < hidden.mfu < 1
     assert hidden.tokens_per_second == pytest.approx(16 * 2048 / hidden.seconds)
+
+
+def large(rest: str = "", **given) -> Cell:
+    """A cell of which one rank of each stage tells the step, with nothing in the way of that."""
+    return cell(
+        f"  parallelism: {{tp: 4, pp: 2, data: zero1}}{rest}", model=SHORT, nodes=3, **given
+    )
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepare, "MOST_TASKS", 1000)
+
+
+@pytest.mark.usefixtures("told")
+def test_a_large_step_is_told_with_all_that_a_run_writes(tmp_path: Path) -> None:
+    step = simulate_step(prepare_step(large(batch=48)))
+    assert (step.engine, set(step.spans.first)) == ("", {0, 12})
+    assert step_row(step).rows == len(step.spans.tape.tasks)
+    notes = traces._write_step(large(batch=48), tmp_path, "auto")
+    assert "ranks 0, 12" in notes[0]
+    files = {path.name for path in tmp_path.iterdir()}
+    assert {"collectives.csv", "memory_over_time.csv", "links.csv", "trace.json.gz"} <= files
+    calls = list(csv.DictReader((tmp_path / "collectives.csv").read_text().splitlines()))
+    assert {(one["ranks"], one["groups"]) for one in calls if one["kind"] == "dp"} == {("3", "4")}
+    found = explained_step(step)
+    assert found["path"][-1]["end_us"] == pytest.approx(step.seconds * 1e6)
+    assert {one["what"] for one in found["answers"]} >= {"tp", "dp", "pp", "compute"}
+    free = {one["what"]: one["free_us"] for one in found["answers"]}
+    assert free["compute"] < free["tp"] < found["time_us"]
+    json.dumps(found)
+
+
+@pytest.mark.usefixtures("told")
+@pytest.mark.parametrize(
+    ("rest", "why"),
+    [
+        ("\n  stragglers: [{rank: 3, slowdown: 1.5}]", "slower"),
+        ("\nexact: true", "exact"),
+        ("\nnoise: {compute: {normal: {mean: 1%, sigma: 1%}}}", "disturbed"),
+    ],
+)
+def test_ranks_that_differ_are_run_each(rest: str, why: str) -> None:
+    prepared = prepare_step(large(rest, batch=24))
+    assert why in prepared.why_in_full
+    step = simulate_step(prepared)
+    assert (step.engine, len(set(step.spans.first))) == ("compiled", 24)
+
+
+@pytest.mark.usefixtures("told")
+def test_what_one_rank_of_a_stage_cannot_tell_says_what_it_would_need(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run, "available_memory", lambda: 1 << 20)
+    prepared = prepare_step(large("\n  stragglers: [{rank: 3, slowdown: 1.5}]", batch=24))
+    with pytest.raises(InputError, match=r"24 ranks may need .* GB, .*some GPUs or hosts are slow"):
+        simulate_step(prepared)

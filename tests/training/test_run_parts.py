@@ -7,14 +7,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from netsim.training import run
+from netsim.training.prepare import model_flops
 from netsim.training.run import (
     LARGE,
     LEAST,
     Breakdown,
     Rates,
-    _bare_sync,
     _Fold,
     _Run,
+    _with_sync,
     bound_of,
     breakdown_of,
     details_of,
@@ -24,6 +26,7 @@ from netsim.training.run import (
     stream_title,
     task_title,
 )
+from netsim.workloads.lower import Coarse
 from netsim.workloads.setting import Grid
 from netsim.workloads.tape import COMPUTE, Task
 from tests.training.steps import setting
@@ -43,8 +46,8 @@ def ran(spans: list[tuple[int, int, int, int, int]], kinds: tuple[str, ...], ran
     """What `breakdown_of` asks of spans of rank, kind, task, begin and end."""
     columns = tuple(np.array(column) for column in zip(*sorted(spans), strict=True))
     tasks = range(1 + max(span[2] for span in spans))
-    return SimpleNamespace(kinds=kinds, columns=columns, ranks=ranks, makespan=float(end),
-                           tape=SimpleNamespace(tasks=tasks))  # fmt: skip
+    return SimpleNamespace(kinds=kinds, columns=columns, first=np.arange(ranks),
+                           makespan=float(end), tape=SimpleNamespace(tasks=tasks))  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -113,18 +116,22 @@ def test_details_are_means_over_gpus_in_microseconds() -> None:
 
 def test_rates_follow_from_the_time_alone() -> None:
     asked = setting(tp=2, dp=4, batch=32, sequence=128)
-    rates = Rates()
-    rates.prepared, rates.seconds = SimpleNamespace(setting=asked), 2.0
+    rates = Rates(SimpleNamespace(setting=asked), 2.0)
     assert rates.tokens_per_second == 32 * 128 / 2
-    assert rates.mfu == pytest.approx(rates.flops / (2.0 * 989e12 * 8))
-    rates.seconds = 0.0
+    flops = model_flops(asked.model, 32, 128)
+    assert rates.mfu == pytest.approx(flops / (2.0 * 989e12 * 8))
+    rates = Rates(rates.prepared, 0.0)
     assert rates.mfu == rates.tokens_per_second == 0.0
 
 
-def test_an_exchange_of_islands_is_added_or_hidden() -> None:
-    apart, beside = setting(), replace(setting(), overlap_sync=True)
-    assert [_bare_sync(apart, sync, 10.0) for sync in (4.0, 14.0)] == [4.0, 14.0]
-    assert [_bare_sync(beside, sync, 10.0) for sync in (4.0, 14.0)] == [0.0, 4.0]
+def test_an_exchange_of_islands_is_added_or_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "sync_seconds", lambda prepared, engine: prepared.sync)
+    found = {}
+    for beside in (False, True):
+        asked = replace(setting(), overlap_sync=beside)
+        prepared = (SimpleNamespace(setting=asked, sync=sync) for sync in (4.0, 14.0))
+        found[beside] = [_with_sync(one, 10.0) for one in prepared]
+    assert found == {False: [(14.0, 4.0), (24.0, 14.0)], True: [(10.0, 4.0), (14.0, 14.0)]}
 
 
 # **** Tasks beside each other ****
@@ -187,14 +194,15 @@ def test_large_collectives_are_on_a_line_between_powers_of_two() -> None:
 
     def time_of(one: Task):
         asked.append(one.nbytes)
-        return float(one.nbytes) ** 2, 0.5, (("nic", 1.0),)
+        return Coarse(float(one.nbytes) ** 2, (), *[NOBODY] * 3, channels=4, loads=(("nic", 1.0),))
 
     fold = SimpleNamespace(_asked=time_of)
     small = task(kind="dp", nbytes=LARGE - 3)
-    assert _Fold._between(fold, small)[0] == (LARGE - 3) ** 2
+    assert _Fold._between(fold, small).seconds == (LARGE - 3) ** 2
     found = _Fold._between(fold, replace(small, nbytes=3 * LARGE))  # half way from 2 to 4
-    assert found == ((4 + 16) / 2 * LARGE**2, 0.5, (("nic", 1.0),))
-    assert _Fold._between(fold, replace(small, nbytes=2 * LARGE))[0] == 4 * LARGE**2
+    assert found.seconds == (4 + 16) / 2 * LARGE**2
+    assert (found.channels, found.loads) == (4, (("nic", 1.0),))
+    assert _Fold._between(fold, replace(small, nbytes=2 * LARGE)).seconds == 4 * LARGE**2
     assert set(asked) == {LARGE - 3, 2 * LARGE, 4 * LARGE}
 
 
