@@ -141,6 +141,13 @@ def test_what_is_no_time_is_refused(seconds: float) -> None:
     assert broken(Answer(1.0, seconds))
 
 
+def test_a_link_may_be_full_all_the_time() -> None:
+    answer = ring()
+    least, _ = invariants.needed(answer.use, answer.program.links)
+    assert broken(replace(answer, seconds=least)) == []
+    assert broken(replace(answer, seconds=least * (1 - 1e-8)))
+
+
 def test_capacities_that_change_count_at_their_best() -> None:
     answer = ring()
     links = answer.program.links
