@@ -112,9 +112,11 @@ def _visit(net: structures.Net, number: int, now: float) -> None:
         return
     level = now
     if link.exact == 0:
-        level = _water_level(net, number, now, slack)
+        rising = _rising(link)  # not full before that, even if nobody gives way
+        least = (link.capacity * (1 - EQUAL) - link.used) / rising if rising > 0.0 else 0.0
+        level = least if least > now else _water_level(net, number, now, slack)
         if level > now:
-            link.exact = 1
+            link.exact = int(level != least)
             structures.put_in(net.looks, number, level)
             return
     reached = net.core[0].level
