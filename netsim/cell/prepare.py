@@ -202,9 +202,7 @@ def prepare(cell: Cell) -> Prepared:
     return prepared
 
 
-APART = frozenset(
-    {"in_step", "max_plus", "folded", "fewer_hops"}
-)  # rungs for which ranks are alike
+APART = frozenset({"in_step", "max_plus", "folded", "fewer_hops"})  # for which ranks are alike
 
 
 def limits_with(scenario: Scenario) -> Limits:
@@ -263,7 +261,7 @@ def _check_rows(prepared: Prepared, algorithm: str = "") -> None:
     asked = work.collective, len(prepared.groups[0]), len(prepared.groups), algorithm
     too_large = misfit_of_nccl(*asked)
     if prepared.jobs:
-        if too_large or prepared.limits.exact:
+        if too_large or prepared.limits.exact or work.collective == "alltoall":
             _refuse(prepared)
         return
     # Of equal sends one rank may stand for all others: only the communicator tells.
@@ -271,14 +269,17 @@ def _check_rows(prepared: Prepared, algorithm: str = "") -> None:
     if too_large and not told_later:
         where = Where(prepared.topology, prepared.gpus)
         odd = odd_one(where) if prepared.may_fold else "fold is off"
-        why = f"; not folded: {odd}" if odd else ""
-        message = too_large + why
+        message = f"{too_large}; not folded: {odd}" if odd else too_large
         raise prepared.cell.source.error(("workload",), message, key=True, kind=NoRoomError)
 
 
 def _refuse(prepared: Prepared) -> None:
-    largest = prepared.call(max(prepared.cell.scenario.collective.size_list()))
-    too_large = ladder.why_not(largest, prepared.limits)
+    work = prepared.cell.scenario.collective
+    every = prepared.jobs and work.collective == "alltoall" and not prepared.limits.exact
+    for size in sorted(work.size_list(), reverse=True)[: None if every else 1]:  # loops differ
+        largest = prepared.call(size)
+        if too_large := ladder.why_not(largest, prepared.limits):
+            break
     if not (too_large or largest.plans or ladder.size_of(largest, prepared.limits)):
         # Of a textbook algorithm that is not sketched, from schedules of fewer ranks.
         too_large = misfit(*_size_from_fewer(prepared), len(prepared.gpus))

@@ -16,6 +16,7 @@ from netsim.schedule.schedule import Schedule
 BYTES_A_ROW = 100  # schedule, program, engine and timeline together, with some room
 BYTES_A_PATH = 220  # of a few links: where it goes and what is under way on it
 BYTES_A_ROW_OF_NCCL = 500  # what NCCL plans for each message included
+BYTES_A_LOOP = 200  # of further loops, in operations in a row, proxies' rows included
 EXACT_UP_TO = 256  # ranks up to which building is cheaper than estimating
 
 
@@ -40,8 +41,7 @@ def estimated_size(
 
 
 def _ways(schedule: Schedule) -> int:
-    ends = schedule.src.astype(np.int64) * schedule.ranks + schedule.dst
-    return len(different(ends))
+    return len(different(schedule.src.astype(np.int64) * schedule.ranks + schedule.dst))
 
 
 def least_rows_of_nccl(collective: str, ranks: int, algorithm: str = "") -> int:
@@ -53,11 +53,11 @@ def least_rows_of_nccl(collective: str, ranks: int, algorithm: str = "") -> int:
 
 
 def misfit_of_nccl(
-    collective: str, ranks: int, groups: int, algorithm: str, share: float = 1.0
+    collective: str, ranks: int, groups: int, algorithm: str, loops: int = 1, share: float = 1.0
 ) -> str:
-    """The same for NCCL's schedule, from its least rows and the share that is written down."""
+    """The same for NCCL's schedule: its least rows in every loop, and the share that is written."""
     rows = int(least_rows_of_nccl(collective, ranks, algorithm) * groups * share)
-    return misfit(rows, rows * BYTES_A_ROW_OF_NCCL, ranks)
+    return misfit(rows * loops, rows * (BYTES_A_ROW_OF_NCCL + (loops - 1) * BYTES_A_LOOP), ranks)
 
 
 def misfit(rows: int, memory: int, ranks: int) -> str:

@@ -762,13 +762,12 @@ def why_not(call: Call, limits: Limits = LIMITS) -> str:
     if not call.plans:
         found = size_of(call, limits)
         return "" if found is None else fits.misfit(*found, len(call.gpus))
-    c, groups = call.collective, len(call.groups)
-    algorithm = call.plans[0].algorithm
-    misfit = fits.misfit_of_nccl(c.name, c.ranks, groups, algorithm)
-    if not misfit or told_by_hops(call, limits):
+    c, plan = call.collective, call.plans[0]
+    loops = call.looped.least if c.name == "alltoall" else 1
+    asked = c.name, c.ranks, len(call.groups), plan.algorithm, loops
+    if not fits.misfit_of_nccl(*asked) or not c.count or told_by_hops(call, limits):
         return ""
-    share = 1.0 if call.folded is None else written_share(call.folded.plans[0])
-    return fits.misfit_of_nccl(c.name, c.ranks, groups, algorithm, share)
+    return fits.misfit_of_nccl(*asked, written_share((call.folded or call).plans[0]))
 
 
 def told_by_hops(call: Call, limits: Limits = LIMITS) -> bool:

@@ -21,8 +21,8 @@ NANOSECOND = 1e-9
 def prepared(
     machine: str, collective: str, nodes: int, algorithm: str = "", *settings: str, **flags: object
 ) -> Prepared:
-    given = {"nodes": nodes, **({"algo": algorithm} if algorithm else {}), **flags}
-    source = asked(machine, collective, Given(**given, sizes="64K", settings=settings)).source
+    given = {"nodes": nodes, "sizes": "64K", **({"algo": algorithm} if algorithm else {}), **flags}
+    source = asked(machine, collective, Given(**given, settings=settings)).source
     return prepare(expand(source)[0])
 
 

@@ -177,6 +177,23 @@ def test_sends_that_are_too_many_to_fold_are_refused_before_they_are_planned(mon
         prepared_of("dgx-h100", "alltoall", 8192, "auto", 8, "1G", ())
 
 
+HASHED = {"fabric": "leaf-spine", "transport": "roce"}
+
+
+def test_sends_that_hashes_keep_apart_are_refused_by_their_loops(monkeypatch) -> None:
+    monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 24 * 10**9)
+    message = r"about 2e\+08 rows would take 50 GB of memory.* not folded: paths are chosen by hash"
+    with pytest.raises(ScenarioError, match=message):
+        asked_for("dgx-h100", "alltoall", 512, "", sizes="64K:8G:2", **HASHED)
+
+
+@pytest.mark.parametrize("size", ["64K", "4M", "16M", "64M"])
+def test_sends_have_no_fewer_rows_than_they_are_refused_for(size: str) -> None:
+    prepared = asked_for("dgx-h100", "alltoall", 4, "", sizes=size, **HASHED)
+    call = prepared.call(prepared.cell.scenario.collective.size_list()[0]).looped
+    assert 2 * call.least * (32 * 31) <= len(call.shortest)
+
+
 # **** Over several nodes ****
 
 
