@@ -171,8 +171,9 @@ class NetworkCost:
     operation of switches that reduce takes beyond a message; `pool`: what the proxy spends beyond a
     post on a message of grouped sends, whose buffers all channels share, `pool_turn` the least time
     between chunks of a channel with `pool_each` for every channel to a peer, and `pool_start` what
-    such an operation begins later; `check`: what the proxy spends on a byte of LL, whose flags it
-    looks at. `path`: what the network's library makes of a message's size."""
+    such an operation begins later; `receive`: what the proxy of the receiver, the same thread that
+    posts its own sends, spends on a message. `path`: what the network's library makes of a
+    message's size."""
 
     notice: float
     post: ByProtocol
@@ -181,7 +182,7 @@ class NetworkCost:
     flush: float
     credit: float
     reduction: float
-    check: float = 0.0
+    receive: float = 0.0
     pool: float = 0.0
     pool_turn: float = 0.0
     pool_each: float = 0.0
@@ -280,8 +281,9 @@ NETWORK = NetworkCost(
     message=value("network.message"), delivery=_by_protocol("network.delivery"),
     flush=value("network.flush"), credit=value("network.credit"),
     reduction=value("network.reduction.all") - value("network.reduction.message"),
-    check=value("network.check"), pool=value("network.pool"), pool_turn=value("network.pool_turn"),
-    pool_each=value("network.pool_each"), pool_start=value("network.pool_start"),
+    receive=value("network.receive"), pool=value("network.pool"),
+    pool_turn=value("network.pool_turn"), pool_each=value("network.pool_each"),
+    pool_start=value("network.pool_start"),
 )  # fmt: skip
 
 
@@ -336,6 +338,7 @@ def mechanism_of(
         found.network,
         path=plugin.path,
         notice=found.network.notice + plugin.notice,
+        receive=max(0.0, found.network.receive + plugin.post),
         post=ByProtocol(*(one + plugin.post for one in (post.ll, post.ll128, post.simple))),
         delivery=ByProtocol(*(one + plugin.matched for one in (late.ll, late.ll128, late.simple))),
     )
@@ -344,7 +347,7 @@ def mechanism_of(
         network = replace(
             network, post=replace(network.post, simple=times * network.post.simple),
             path=replace(network.path, handling=replace(handling, simple=times * handling.simple)),
-            pool=times * network.pool,
+            pool=times * network.pool, receive=times * network.receive,
         )  # fmt: skip
     if rccl:
         found = replace(found, grain=replace(found.grain, ll=found.grain.ll * value("rccl.grain")))

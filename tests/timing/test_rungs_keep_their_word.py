@@ -16,7 +16,7 @@ from netsim.sweep.summary import best_row
 from netsim.timing import ladder
 from netsim.timing.bench import Bench
 from netsim.timing.call import Call
-from netsim.timing.ladder import LIMITS, Asked, Limits, Offer, Timing
+from netsim.timing.ladder import LIMITS, TIMED, Asked, Limits, Offer, Timing
 from netsim.topology.graph import LINK_KINDS
 from netsim.yamlio.read import parse_source
 from tests.timing.cells import IN_FULL, simulate_size, timed
@@ -83,7 +83,13 @@ def assert_within(told: Timing, full: Timing) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_rungs_of_nccl_are_off_by_no_more_than_they_state(rung: str, seed: int) -> None:
     one = drawn(seed)
-    assert_within(timed(one, size_of(one), FORCED[rung]), timed(one, size_of(one), WRITTEN_OUT))
+    told, full = (timed(one, size_of(one), limits) for limits in (FORCED[rung], WRITTEN_OUT))
+    if rung == "as_timed" and not full.approximation:
+        # The run in full found a period, which has no beginning of the first of 20 operations.
+        off = told.uncertainty + 1e-9
+        assert -off <= told.seconds / full.seconds - 1 <= off + 1 / TIMED
+    else:
+        assert_within(told, full)
 
 
 @pytest.mark.parametrize("rung", ["folded", "max_plus", "in_step"])
@@ -206,7 +212,8 @@ def test_exactly_is_in_full_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(InputError, match="rows would take"):
         ladder.timed(call, limits=exact)
     why = ladder.why_not(call, exact)
-    assert why.startswith("no exact rung tells it, for about")
+    assert why.startswith("no exact rung tells it, for ")
+    assert "rows would take" in why
     assert "in full it has about" in why
 
 

@@ -55,8 +55,7 @@ class RowKind:
     """A style; seconds that each message takes of resources whatever its size; and the least
     seconds of a row, which overlap with moving its bytes. `path` is what the network makes of a
     message of a `protocol`, of whose `pieces` this is the first; one that `follows` another of its
-    connection costs more there. `parts` are those of a pass through buffers of a switch, `check`
-    the seconds in which a proxy looks at a byte."""
+    connection costs more there. `parts` are those of a pass through buffers of a switch."""
 
     style: Style
     messages: tuple[tuple[str, str, float], ...] = ()
@@ -66,7 +65,6 @@ class RowKind:
     follows: bool = False
     pieces: int = 1
     parts: Parts = NO_PARTS
-    check: float = 0.0
 
     def of(self, nbytes: float) -> Style:
         """The style of a row of so many bytes; an empty one costs nothing."""
@@ -81,9 +79,8 @@ class RowKind:
             return self.style
         wire = nbytes * self.pieces * self.style.wire
         busy = self.path.busy(wire, self.protocol, follows=self.follows)
-        more = {"nic_msg": busy, "proxy": wire * self.check}
         uses = [
-            Use(what, end, (seconds + more.get(what, 0.0)) / nbytes)
+            Use(what, end, (seconds + (busy if what == "nic_msg" else 0.0)) / nbytes)
             for what, end, seconds in self.messages
         ]
         late = self.path.latency(wire, follows=self.follows)
@@ -249,14 +246,16 @@ class PlannedChannel:
         )
         pool = network.pool if self.plan.transfers is not None else 0.0
         post = network.post.of(self.plan.protocol) + pool
-        every = (("proxy", "src", post), ("nic_msg", "src", network.message))
+        every = (
+            ("proxy", "src", post), ("proxy", "dst", network.receive),
+            ("nic_msg", "src", network.message),
+        )  # fmt: skip
         costs = tuple(cost for cost in every if cost[2] > 0)
         return RowKind(
             *(style, costs),
             path=network.path,
             protocol=self.plan.protocol,
             pieces=1 if self.simple else self.pieces,
-            check=network.check if self.plan.protocol == "LL" else 0.0,
         )
 
     def further(self, kind: RowKind) -> RowKind:
