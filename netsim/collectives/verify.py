@@ -386,15 +386,12 @@ class _Past:
                 arrived |= known[1]
                 if self._lane[row] == self._lane[earlier]:
                     along |= known[2] | bit
-            self._forget(earlier)
+            self._waiting[earlier] -= 1
+            if not self._waiting[earlier]:
+                del self._known[earlier]
         self.ended, self.arrived = ended, arrived
         if self._waiting[row]:
             self._known[row] = ended, arrived, arrived | along
-
-    def _forget(self, row: int) -> None:
-        self._waiting[row] -= 1
-        if not self._waiting[row]:
-            del self._known[row]
 
     def has(self, touch: Touch) -> bool:
         """Whether an earlier access is over when the current row starts."""

@@ -316,7 +316,7 @@ def journal_of(index: Path, *, resume: bool, tell: Tell) -> Iterator[Journal]:
 def _parts(entry: Entry, figures: Mapping[str, float]) -> list[Part]:
     """A run as parts; that of many ranks in four, so that processes can share it."""
     rows = entry.rows()
-    if _ranks(entry) < LARGE:
+    if entry.ranks < LARGE:
         return [Part(entry, rows, figures)]
     return [Part(entry, rows[first::4], figures) for first in range(4) if rows[first::4]]
 
@@ -415,7 +415,7 @@ def _what_runs_show(
     if journal is not None:
         keys = {pair: key_of(Part(run, run.rows()), one) for pair, (one, run) in asked.items()}
         told = {pair: journal.shown[key] for pair, key in keys.items() if key in journal.shown}
-    order = sorted(set(asked) - set(told), key=lambda pair: -_ranks(asked[pair][1]))
+    order = sorted(set(asked) - set(told), key=lambda pair: -asked[pair][1].ranks)
     workers = Processes(jobs or os.cpu_count() or 1, _shown)
     tasks = ((asked[pair], " of ".join(pair), 0, 1) for pair in order)
     with workers, closing(workers.results(tasks)) as results:
@@ -434,15 +434,9 @@ def _shown(task: tuple[Constant, Entry]) -> Iterator[Floats]:
     yield shown_by(*task)
 
 
-def _ranks(entry: Entry) -> int:
-    counts = (entry.text("topology", key) for key in ("nodes", "gpus_per_node"))
-    nodes, gpus = (int(text) if text.isdecimal() else 1 for text in counts)
-    return nodes * gpus
-
-
 def _work(part: Part) -> float:
     sizes = sum(log2(row.size_bytes + 2) for row in part.rows)
-    return sizes * sqrt(_ranks(part.entry)) ** 3
+    return sizes * sqrt(part.entry.ranks) ** 3
 
 
 def _joined(answers: Sequence[Answer], failed: list[Failed]) -> Accuracy:

@@ -73,6 +73,12 @@ class Entry:
         """What joined its hosts; on one host, what joined its GPUs is the machine's."""
         return self.text("topology", "transport") or "intra"
 
+    @property
+    def ranks(self) -> int:
+        """Its GPUs; what is not told of hosts, or of GPUs on one, is taken to be 1."""
+        counts = [self.text("topology", key) for key in ("nodes", "gpus_per_node")]
+        return prod(int(text) if text.isdecimal() else 1 for text in counts)
+
     def text(self, *path: str) -> str:
         """A value as text; empty where there is none."""
         found: Any = self.values
@@ -86,9 +92,7 @@ class Entry:
 
     def _bus_factor(self) -> float:
         """What turns algorithm bandwidth into bus bandwidth; 0 where its ranks are not known."""
-        counts = [self.text("topology", key) for key in ("nodes", "gpus_per_node")]
-        ranks = prod(int(text) if text.isdecimal() else 0 for text in counts)
-        part = (ranks - 1) / ranks if ranks > 1 else 0.0
+        part = 1 - 1 / self.ranks if self.ranks else 0.0
         kind = logs.FACTOR.get(self.collective.casefold())
         return {logs.WHOLE: 1.0, logs.PART: part, logs.DOUBLE: 2 * part}.get(kind or "", 0.0)
 
