@@ -23,7 +23,7 @@ def time(algorithm: str, protocol: str, size: str, faults: str = "") -> float:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "protocol", "size"), [("Ring", "LL", "64KiB"), ("Tree", "LL128", "4MiB")]
+    ("algorithm", "protocol", "size"), [("Ring", "LL", "32KiB"), ("Tree", "LL128", "4MiB")]
 )
 def test_a_slow_gpu_slows_what_its_blocks_do(algorithm: str, protocol: str, size: str) -> None:
     usual, slow = time(algorithm, protocol, size), time(algorithm, protocol, size, SLOW)
