@@ -276,7 +276,8 @@ def _check_rows(prepared: Prepared, algorithm: str = "") -> None:
 def _refuse(prepared: Prepared) -> None:
     work = prepared.cell.scenario.collective
     every = prepared.jobs and work.collective == "alltoall" and not prepared.limits.exact
-    for size in sorted(work.size_list(), reverse=True)[: None if every else 1]:  # loops differ
+    # Sends of a middle size may be cut into more loops, and so have more rows, than the largest.
+    for size in sorted(work.size_list(), reverse=True)[: None if every else 1]:
         largest = prepared.call(size)
         if too_large := ladder.why_not(largest, prepared.limits):
             break
