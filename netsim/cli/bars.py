@@ -29,7 +29,6 @@ class Whole(ProgressColumn):
 
     def render(self, task: object) -> Text:
         """As it is now."""
-        del task
         return Text(", ".join(filter(None, (STAGE.what[:WIDTH], memory()))))
 
 

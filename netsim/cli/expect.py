@@ -19,14 +19,8 @@ from netsim.cli import parsed, shown, with_options
 from netsim.cli.questions import Given, Text, asked, simulated
 from netsim.cli.shown import SURENESS, Engine, Format, halves, sureness
 from netsim.nccl import choice, environment
-from netsim.results.nccl_tests import (
-    acceptance_csv,
-    closing,
-    line,
-    microseconds,
-    min_bandwidth,
-    opening,
-)
+from netsim.results import nccl_tests
+from netsim.results.nccl_tests import acceptance_csv, closing, line, microseconds, min_bandwidth
 from netsim.results.row import Row, csv_text, stored
 from netsim.scenario.models import node_count
 from netsim.topology.config import ClusterConfig
@@ -156,7 +150,10 @@ def print_table(
     if form == "nccl-tests":
         run = shown.run_of(prepared)
         return _printed(
-            found, opening(run), lambda row: line(row, run.root), lambda rows: closing(run, rows)
+            found,
+            nccl_tests.opening(run),
+            lambda row: line(row, run.root),
+            lambda rows: closing(run, rows),
         )
     noise = prepared.cell.scenario.noise is not None
     return _printed(found, header(noise=noise), line_of, shown.footer)

@@ -36,7 +36,6 @@ class NoBar:
 
     def task(self, task: Task) -> Report | None:
         """Nobody asks an engine how far it is."""
-        del task
         return None
 
     def advance(self, row: Row | None = None) -> None:

@@ -27,17 +27,8 @@ from netsim.plots.style import read_values
 from netsim.plots.timeline import plot_links, plot_memory, plot_step, plot_timeline
 from netsim.plots.topology.draw import plot_topology
 from netsim.report.report import PICTURES, Extra, write_report
-from netsim.results.folder import (
-    BREAKDOWN,
-    DISTRIBUTION,
-    INTERFERENCE,
-    JOURNAL,
-    PARTIAL,
-    RESULTS,
-    read_manifest,
-    rows_in_order,
-    rows_of,
-)
+from netsim.results import folder as folders
+from netsim.results.folder import BREAKDOWN, DISTRIBUTION, INTERFERENCE, JOURNAL, PARTIAL, RESULTS
 from netsim.results.row import csv_text
 from netsim.scenario.cells import Cell, expand_all, with_settings
 from netsim.scenario.models import Workload, line_rate
@@ -64,7 +55,6 @@ def report(
 
 def write_report_of_run(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     """Write the report of a run that asks for it."""
-    del cells, engine
     return [str(make_report(folder)[0])]
 
 
@@ -72,14 +62,16 @@ def make_report(
     folder: Path, *, explain: bool = True, helpers: Any = None
 ) -> tuple[Path, list[LostError]]:
     """Write the report of a folder of results; what ended the workers that explained it is told."""
-    manifest = read_manifest(folder)
+    manifest = folders.read_manifest(folder)
     if "points" not in manifest:
         raise InputError(f"{folder}: was written by an older netsim", hint="run it again")
     results = folder / RESULTS
     if not results.is_file():  # of a run that was killed
         if not (folder / JOURNAL).is_file():
             raise InputError(f"{folder}: holds no {RESULTS}", hint="run it again, or with --resume")
-        text = csv_text(rows_in_order(rows_of(folder).finished, manifest), manifest["axes"])
+        text = csv_text(
+            folders.rows_in_order(folders.rows_of(folder).finished, manifest), manifest["axes"]
+        )
         results = write_text(folder / PARTIAL, text)
     table = read_all([results])
     costs = folder / COSTS
@@ -256,7 +248,6 @@ def _sorted(files: list[Path]) -> dict[str, list[Path]]:
 
 def write_pictures(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     """Draw results, and timeline and links where there is a trace."""
-    del engine
     rates = {line_rate(cell.scenario.cluster) for cell in cells}
     rate = rates.pop() if len(rates) == 1 else None
     files = plot_results([folder / RESULTS], folder, line_rate=rate)

@@ -30,27 +30,10 @@ from netsim.results.row import Row, csv_text
 from netsim.scenario.cells import Cell, Expansion, last_part, named, unused_keys
 from netsim.scenario.models import Workload, cluster_label, node_count
 from netsim.scenario.sweep import SEED
+from netsim.sweep import run as sweep
 from netsim.sweep import summary
-from netsim.sweep.run import (
-    CellError,
-    Task,
-    engine_for,
-    finished_row,
-    invalid_row,
-    run_tasks,
-    tasks_of,
-)
-from netsim.sweep.summary import (
-    CLEARLY,
-    about,
-    base_rows,
-    best_row,
-    check_prices,
-    time_of,
-    without_seed,
-    write_costs,
-    write_tables,
-)
+from netsim.sweep.run import Task, finished_row, run_tasks, tasks_of
+from netsim.sweep.summary import CLEARLY, base_rows, best_row, time_of, without_seed
 
 _COLUMNS = (
     ("step (ms)", "step_time_us", 1e3, 12, 3),
@@ -137,7 +120,6 @@ def _tests_log(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
 
 def _beside(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
     """What jobs take alone and beside the others, and who slows each most."""
-    del cells
     yield f"#{'size (B)':>11}  {'alone (us)':>12}  {'time (us)':>12}  {'slowdown':>8}  slowed by"
     for _, row in found:
         told = row.neighbours
@@ -262,7 +244,7 @@ def worst(failures: Sequence[NetsimError], tasks: int) -> NetsimError | None:
     first = next((one for one in failures if one.exit_code > LostError.exit_code), failures[0])
     if len(failures) == 1:
         return first
-    return CellError(f"{first}\n{len(failures)} of {tasks} rows failed, see results.csv",
+    return sweep.CellError(f"{first}\n{len(failures)} of {tasks} rows failed, see results.csv",
                      first.exit_code)  # fmt: skip
 
 
@@ -395,8 +377,8 @@ def command(scenario: str, given: Options) -> None:
     _tell_before(cells, found.note, tell)
     name = cells[0].scenario.name or found.path.stem
     parted = name if part is None else f"{name}-{part[0]}of{part[1]}"
-    engine = engine_for(tasks_of(cells), given.engine)
-    manifest = about(expansion, found.path, given.changes, engine, part)
+    engine = sweep.engine_for(tasks_of(cells), given.engine)
+    manifest = summary.about(expansion, found.path, given.changes, engine, part)
     if given.cell:
         manifest["chosen"] = [choice.id for choice in wanted]
     mine, folder = shown_progress.part_of(cells, part), given.output or Path("reports", parted)
@@ -419,7 +401,7 @@ def _tell_before(cells: Sequence[Cell], note: str, tell: Tell) -> None:
             tell(text)
     for text in unused_keys(cells):
         tell(f"warning: {text}")
-    check_prices(cells)
+    summary.check_prices(cells)
     for cell in cells:
         if cell.scenario.measured is not None:
             late("netsim.measured.compare.check")(cell)
@@ -441,7 +423,10 @@ def _written(job: _Run, rows: list[Row], folder: Path, *, whole: bool) -> Iterat
     """Write what follows from the rows, and the outputs of cells that came to an end."""
     cells, files = job.expansion.cells, [str(folder / RESULTS)]
     if whole:
-        files = [*write_tables(job.expansion, rows, folder), *write_costs(cells, folder)]
+        files = [
+            *summary.write_tables(job.expansion, rows, folder),
+            *summary.write_costs(cells, folder),
+        ]
         ended = {row.cell for row in rows if row.status != "ok"}
         able = [cell for cell in cells if cell.id not in ended]
         mine = {cell.id for cell in job.wanted}
@@ -510,7 +495,7 @@ def _in_order(job: _Run, results: Folder) -> list[Row]:
     mine = {id(cell) for cell in job.cells}
     for point in job.expansion.points:
         if not isinstance(point, Cell):
-            ordered.append(invalid_row(point, job.name))
+            ordered.append(sweep.invalid_row(point, job.name))
         elif id(point) in mine:
             tasks = tasks_of([point])
             ordered += [finished_row(results, one) for one in tasks if one.key in results.finished]

@@ -128,7 +128,6 @@ FOLDER = "chakra"
 
 def write_execution_traces(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     """Write the step of the first cell."""
-    del engine
     cell = cells[0]
     prepared = prepare_step(cell)
     name = cell.scenario.name or "step"
@@ -150,7 +149,6 @@ def _in_full(cell: Cell, refusal: str) -> tuple[Prepared, int, Schedule]:
 def write_connections(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     """Bytes from rank to rank of an operation of the first cell, at its largest size, as htsim
     (`.cm`) and ns-3 (flows of HPCC's and its descendants) read them; all flows begin at once."""
-    del engine
     _, _, schedule = _in_full(cells[0], "connections of all ranks are too many")
     moves = np.flatnonzero(np.isin(schedule.kind, (TRANSFER, MULTICAST, SWITCH_REDUCE)))
     if (schedule.kind[moves] != TRANSFER).any():
@@ -171,7 +169,6 @@ def write_connections(cells: Sequence[Cell], folder: Path, engine: str) -> list[
 
 def write_application(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     """What the first cell runs, at its largest size, as GOAL."""
-    del engine
     if isinstance(cells[0].scenario.workload, Workload):
         prepared, _, schedule = _in_full(cells[0], "goal")
         program = place(schedule, prepared.topology, prepared.gpus.tolist())
@@ -187,14 +184,12 @@ def write_application(cells: Sequence[Cell], folder: Path, engine: str) -> list[
 
 def write_msccl(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     """The algorithm of the first cell at its largest size, as MSCCL reads it."""
-    del engine
     sheet = _algorithm(cells[0], "msccl", AlgoSheet)
     return [str(write_text(folder / "algorithm.xml", sheet.text()))]
 
 
 def write_plan(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     """The same as an execution plan of MSCCL++."""
-    del engine
     sheet = _algorithm(cells[0], "mscclpp", PlanSheet)
     path = write_text(folder / "plan.json", sheet.text())
     note = f" ({sheet.longest} operations in a thread block, MSCCL++ takes {MOST_OPERATIONS})"

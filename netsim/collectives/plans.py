@@ -18,18 +18,10 @@ from netsim.base.values import dataclass
 from netsim.collectives.collective import DIVIDED, Collective, CollectiveError
 from netsim.collectives.verify import Segments
 from netsim.collectives.writing import MOST_PARTS, at_most, edges
+from netsim.schedule import schedule
 from netsim.schedule import schedule as work
 from netsim.schedule.builder import Builder
-from netsim.schedule.schedule import (
-    COPY,
-    IN,
-    LOCAL_COPY,
-    REDUCE,
-    SCRATCH,
-    TRANSFER,
-    Schedule,
-    Style,
-)
+from netsim.schedule.schedule import COPY, IN, LOCAL_COPY, REDUCE, SCRATCH, TRANSFER, Style
 
 FIFO, ANEW = -1, -2  # in the place of buffers: a connection's, and memory that nobody has yet
 PIPELINE = "pipeline"
@@ -140,7 +132,7 @@ class BlockPlan:
     blocks: tuple[Block, ...]
     words: tuple[str, str]  # what the file calls blocks, and what they do
 
-    def __call__(self, collective: Collective) -> Schedule:
+    def __call__(self, collective: Collective) -> schedule.Schedule:
         """Its schedule for a collective."""
         return self._machine(collective).all()
 
@@ -251,7 +243,7 @@ class _Machine:
         name, step = self.plan.words
         return f"gpu {block.gpu}, {name} {block.number}, {step} {at}"
 
-    def all(self) -> Schedule:
+    def all(self) -> schedule.Schedule:
         """Write everything; ranks are done when their blocks are."""
         first = [self._own(rank) for rank in range(self.collective.ranks)]
         turns = [_Turn(one, self._expanded(one), first[one.gpu]) for one in self.plan.blocks]

@@ -69,7 +69,6 @@ def load_prices(name: str = DEFAULT) -> Prices:
 
 @lru_cache(maxsize=8)
 def _read(path: Path, stamp: int) -> Prices:
-    del stamp
     source = read_source(path)
     prices = validate(Prices, source)
     for kind in ("nic", "switch_port", "optic"):

@@ -28,28 +28,10 @@ from netsim.base.memo import digest
 from netsim.base.processes import Processes
 from netsim.base.startup import MODEL_VERSION, STAGE, __version__, at
 from netsim.base.values import dataclass, grouped
-from netsim.measured.compare import (
-    ALL,
-    Answer,
-    Failed,
-    Part,
-    Point,
-    answer,
-    as_values,
-    by_band,
-    error_of,
-    prepared_at,
-    weighted_quantile,
-    weights_of,
-)
-from netsim.measured.estimate import (
-    Floats,
-    Without,
-    figures_without,
-    looked_at,
-    shown_by,
-    without_each,
-)
+from netsim.measured import compare as comparing
+from netsim.measured import estimate
+from netsim.measured.compare import ALL, Answer, Failed, Part, Point, answer, by_band, weights_of
+from netsim.measured.estimate import Floats, Without, figures_without, looked_at, shown_by
 from netsim.measured.index import Entry, dtype_of, joined_by, mapped
 from netsim.measured.training import Steps, published, rendered, run_steps
 from netsim.results import row as columns
@@ -85,7 +67,7 @@ def bands(points: Sequence[Point]) -> dict[str, Any]:
     """Errors by band, of healthy runs and of others."""
     sides = {"healthy": True, "unhealthy": False}
     return {
-        name: as_values(by_band([point for point in points if point.healthy is side]))
+        name: comparing.as_values(by_band([point for point in points if point.healthy is side]))
         for name, side in sides.items()
     }
 
@@ -208,7 +190,7 @@ def _memory_needed(part: Part) -> int:
         largest = max(part.rows, key=lambda row: row.size_bytes)
         sizes = [largest.size_bytes]
         plan, dtype = mapped(part.entry), dtype_of(largest.dtype)
-        _, prepared = prepared_at(plan, sizes, dtype, largest.root)
+        _, prepared = comparing.prepared_at(plan, sizes, dtype, largest.root)
         return prepared.memory_needed(largest.size_bytes)
     return 0
 
@@ -401,7 +383,9 @@ def _withouts(
         if one.fitted and any(system.get(run) in asked for run in one.fitted.runs)
     ]  # fmt: skip
     shown = _what_runs_show(constants, corpus, jobs, journal)
-    every = (one for each in constants for one in without_each(each, corpus, shown[each.id]))
+    every = (
+        one for each in constants for one in estimate.without_each(each, corpus, shown[each.id])
+    )
     return [one for one in every if one.system in asked]
 
 
@@ -563,7 +547,10 @@ def classes_of(points: Sequence[Point], entries: Sequence[Entry]) -> str:
     )
     values = []
     for (machines, collective, band), some in sorted(found.items()):
-        error, named = error_of(some), zip(("machine", "transport", "gbps"), machines, strict=True)
+        error, named = (
+            comparing.error_of(some),
+            zip(("machine", "transport", "gbps"), machines, strict=True),
+        )
         values.append(
             {
                 **dict(named), "collective": collective, "band": band,
@@ -609,7 +596,9 @@ def intervals_from(residuals: Residuals, without: str = "") -> columns.Intervals
         if count >= columns.FEWEST:
             end = ((1 - columns.WITHIN) / 2 * (count + 1) - 0.5) / count
             values, weights = np.array([one for one, _ in some]), weights_of([it for _, it in some])
-            low, high = (weighted_quantile(values, weights, part) for part in (end, 1 - end))
+            low, high = (
+                comparing.weighted_quantile(values, weights, part) for part in (end, 1 - end)
+            )
             found[key] = columns.Interval(exp(-high), exp(-low), count)
     return found
 

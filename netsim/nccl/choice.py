@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from netsim.base.errors import InputError
 from netsim.collectives.collective import Collective
-from netsim.nccl import split
+from netsim.nccl import split, tuning
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.constants import Mechanism
 from netsim.nccl.facts import AUTO, COLLECTIVES, Function, Protocol
@@ -31,16 +31,6 @@ from netsim.nccl.schedules.ring import WALKS, ring
 from netsim.nccl.schedules.send_recv import send_recv
 from netsim.nccl.schedules.tree import chain, tree
 from netsim.nccl.schedules.writing import Output
-from netsim.nccl.tuning import (
-    Call,
-    Choice,
-    Launch,
-    TimedCost,
-    choose,
-    fallback_reason,
-    launch,
-    timed_costs,
-)
 from netsim.schedule.schedule import Schedule
 from netsim.topology.graph import Topology
 
@@ -55,11 +45,11 @@ def planned(job: Job, collective: Collective, dtype: str) -> Plan:
     return job.memo.of(asked, lambda: plan_call(job.comm, *asked))
 
 
-def plan_call(comm: Communicator, call: Call, count: int, element_bytes: int) -> Plan:
+def plan_call(comm: Communicator, call: tuning.Call, count: int, element_bytes: int) -> Plan:
     """How NCCL runs one of its functions; `count` is as in the call (a rank's for AllGather)."""
-    choice = choose(comm, call)
+    choice = tuning.choose(comm, call)
     named = choice.algorithm, choice.protocol
-    used = launch(comm, call.nbytes, *named, choice.n_channels)
+    used = tuning.launch(comm, call.nbytes, *named, choice.n_channels)
     if not comm.facts.continuous_split or split.evenly_split(comm, choice.algorithm):
         work = _in_loops(comm, call.function, choice, used, count, element_bytes)
         return Plan(*named, (), work, used.n_channels, choice.tuned)
@@ -78,7 +68,12 @@ def _scale(comm: Communicator, function: Function) -> int:
 
 
 def _in_loops(
-    comm: Communicator, function: Function, choice: Choice, used: Launch, count: int, element: int
+    comm: Communicator,
+    function: Function,
+    choice: tuning.Choice,
+    used: tuning.Launch,
+    count: int,
+    element: int,
 ) -> tuple[Work, ...]:
     """Where all channels get the same, and before 2.22: all channels shared every loop over the
     data; what a channel has of all loops is one part here, in chunks of the same sizes."""
@@ -109,23 +104,23 @@ def plan_sends(sends: Sends, rounds: Rounds, rank: int, peers: Ints, nbytes: Int
     return Plan(SEND_RECV, protocol, n_channels=max(1, len(channels)))
 
 
-def call_of(collective: Collective, dtype: str) -> Call:
+def call_of(collective: Collective, dtype: str) -> tuning.Call:
     """The call as NCCL's choice sees it."""
-    return Call(COLLECTIVES[collective.name], collective.size_bytes, dtype)
+    return tuning.Call(COLLECTIVES[collective.name], collective.size_bytes, dtype)
 
 
-def cost_table(job: Job, collective: Collective, dtype: str) -> tuple[TimedCost, ...]:
+def cost_table(job: Job, collective: Collective, dtype: str) -> tuple[tuning.TimedCost, ...]:
     """All that NCCL compares for a collective; nothing for sends and receives."""
     if collective.name not in COLLECTIVES:
         return ()
-    return timed_costs(job.comm, call_of(collective, dtype))
+    return tuning.timed_costs(job.comm, call_of(collective, dtype))
 
 
 def fallback(job: Job, collective: Collective, dtype: str) -> str:
     """What NCCL does instead of what it was told (before 2.24); nothing where it obeys."""
     if collective.name not in COLLECTIVES:
         return ""
-    return fallback_reason(job.comm, call_of(collective, dtype))
+    return tuning.fallback_reason(job.comm, call_of(collective, dtype))
 
 
 def check_wishes(collective: str, wishes: Wishes) -> None:

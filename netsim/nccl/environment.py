@@ -8,18 +8,9 @@ from typing import Any
 from netsim.base.errors import InputError, shown, suggest
 from netsim.base.files import table_beside
 from netsim.base.values import dataclass
+from netsim.nccl import facts as nccl_facts
 from netsim.nccl import facts as rules
-from netsim.nccl.facts import (
-    ALGORITHMS,
-    FUNCTIONS,
-    NEWEST,
-    PROTOCOLS,
-    Facts,
-    Function,
-    PathType,
-    Version,
-    parse_version,
-)
+from netsim.nccl.facts import ALGORITHMS, FUNCTIONS, NEWEST, PROTOCOLS, Facts, Function, PathType
 
 
 class VariableError(InputError):
@@ -107,14 +98,16 @@ def reason(name: str) -> str:
 PLUGINS = table_beside(__file__, "plugins.csv")
 
 
-def plugin_variables(transport: str, min_cc: int, version: Version = NEWEST) -> Mapping[str, str]:
+def plugin_variables(
+    transport: str, min_cc: int, version: nccl_facts.Version = NEWEST
+) -> Mapping[str, str]:
     """What the plugin of a transport sets where the oldest GPU is of this compute capability."""
     return {
         row["variable"]: row["value"]
         for row in PLUGINS
         if row["transport"] == transport
         and (not row["below"] or min_cc < int(row["below"]))
-        and (not row["since"] or parse_version(row["since"]) <= version)
+        and (not row["since"] or nccl_facts.parse_version(row["since"]) <= version)
     }
 
 

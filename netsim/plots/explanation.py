@@ -14,26 +14,9 @@ from matplotlib.patches import Patch
 
 from netsim.base.units import format_size
 from netsim.measured.training import published_like
+from netsim.plots import style
 from netsim.plots.sizes import AXIS, read_results, telling
-from netsim.plots.style import (
-    BLACK,
-    BLUE,
-    GREY,
-    MARKERS,
-    ORANGE,
-    PALE,
-    PALETTE,
-    Colour,
-    drawn,
-    looks,
-    new_figure,
-    one_panel,
-    read_values,
-    time_text,
-    time_unit,
-    tint,
-    wrapped,
-)
+from netsim.plots.style import BLACK, BLUE, ORANGE, Colour, drawn, looks, one_panel, time_unit, tint
 from netsim.results.folder import MANIFEST, read_manifest
 from netsim.scenario.cells import with_settings
 from netsim.yamlio.read import parse_source
@@ -63,7 +46,9 @@ def breakdown_figure(found: Mapping[str, Mapping[str, Any]], title: str = "") ->
     for place, one in enumerate(found.values()):
         parts = [(one["causes_us"].get(cause, 0.0), look.colour) for cause, look in CAUSES.items()]
         _stack(axes, place, parts, one["time_us"] or 1.0, longest, factor)
-        axes.text(one["time_us"] / factor, place, f" {time_text(one['time_us'])}", va="center")
+        axes.text(
+            one["time_us"] / factor, place, f" {style.time_text(one['time_us'])}", va="center"
+        )
     axes.set_xlim(0, 1.12 * longest / factor)
     axes.set_yticks(range(len(found)), list(found))
     axes.set_ylim(len(found) - 0.4, -0.6)
@@ -72,7 +57,7 @@ def breakdown_figure(found: Mapping[str, Mapping[str, Any]], title: str = "") ->
     used = [c for c in CAUSES if any(one["causes_us"].get(c, 0) > 0 for one in found.values())]
     handles = [Patch(color=CAUSES[cause].colour, label=CAUSES[cause].words) for cause in used]
     figure.legend(handles=handles, loc="outside lower left", ncols=min(4, len(handles) or 1))
-    axes.set_title(wrapped(title, 7), loc="left")
+    axes.set_title(style.wrapped(title, 7), loc="left")
     return figure
 
 
@@ -125,13 +110,13 @@ def tornado_figure(found: Mapping[str, Any], title: str = "") -> Figure | None:
     axes.grid(axis="y", visible=False)
     axes.margins(x=0.16)
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:+.3g} %" if value else "0")
-    axes.set_xlabel(f"change of the time ({time_text(now)})")
+    axes.set_xlabel(f"change of the time ({style.time_text(now)})")
     handles = [Patch(color=ORANGE, label="10 % worse"), Patch(color=BLUE, label="10 % better")]
     if not all(_simulated(one) for one, _ in shown):
-        pale = tint(GREY, _UNSURE)
+        pale = tint(style.GREY, _UNSURE)
         handles.append(Patch(color=pale, label="pale: by the critical path, not simulated"))
     figure.legend(handles=handles, loc="outside lower left", ncols=3)
-    axes.set_title(wrapped(title, 5), loc="left")
+    axes.set_title(style.wrapped(title, 5), loc="left")
     return figure
 
 
@@ -195,7 +180,7 @@ def timeline_figure(found: Mapping[str, Any], title: str = "") -> Figure | None:
     lanes = [(r, a, b) for r, a, b in found["lanes"] if r in place]
     grey = LineCollection(
         [[(a / factor, place[r]), (b / factor, place[r])] for r, a, b in lanes],
-        colors=[PALE], linewidths=9, capstyle="butt",
+        colors=[style.PALE], linewidths=9, capstyle="butt",
     )  # fmt: skip
     grey.set_rasterized(True)
     axes.add_collection(grey)
@@ -207,11 +192,11 @@ def timeline_figure(found: Mapping[str, Any], title: str = "") -> Figure | None:
     axes.set_xlabel(f"time since the launch ({unit})")
     axes.grid(axis="y", visible=False)
     others = f" ({left_out} GPUs not shown)" if left_out else ""
-    handles = [Patch(color=PALE, label=f"all other work{others}")]
+    handles = [Patch(color=style.PALE, label=f"all other work{others}")]
     handles += [Patch(color=CAUSES[c].colour, label=CAUSES[c].words) for c in CAUSES if c in used]
     figure.legend(handles=handles, loc="outside lower left", ncols=4)
     title = f"critical path: {title}" if title else "critical path"
-    axes.set_title(wrapped(title, 9), loc="left")
+    axes.set_title(style.wrapped(title, 9), loc="left")
     return figure
 
 
@@ -307,7 +292,7 @@ def answers(found: Mapping[str, Any]) -> Figure:
                 continue
             name = label if place == 0 else "_"
             axes.barh(place + shift, value / factor, height=0.36, color=colour, label=name)
-            text = f" {time_text(value)} ({value / now - 1:+.1%})"
+            text = f" {style.time_text(value)} ({value / now - 1:+.1%})"
             axes.text(
                 value / factor, place + shift, text, va="center", fontsize=8,
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8}, zorder=3,
@@ -327,8 +312,8 @@ def _finish(
     axes.grid(visible=False, axis="y")
     axes.set_xlim(0, found["time_us"] / factor * room)
     axes.set_xlabel(f"time ({unit})")
-    title = f"{found['title']}: {time_text(found['time_us'])}"
-    axes.set_title(wrapped(title, 8), loc="left")
+    title = f"{found['title']}: {style.time_text(found['time_us'])}"
+    axes.set_title(style.wrapped(title, 8), loc="left")
 
 
 PARTS = looks("part")
@@ -336,7 +321,7 @@ PARTS = looks("part")
 
 def plot_breakdown(path: Path, out_dir: Path) -> list[Path]:
     """Draw breakdown.csv; nothing if it is not one of training steps."""
-    table = read_values(path, (), "breakdown.csv")
+    table = style.read_values(path, (), "breakdown.csv")
     if table.empty or "computing_us" not in table or "step_time_us" not in table:
         return []
     results = path.with_name("results.csv")
@@ -389,12 +374,15 @@ def scaling_figure(rows: pd.DataFrame, known: pd.DataFrame | None = None) -> Fig
     """Tokens a second and GPU, and MFU, against the number of GPUs; dashed: as the fewest have.
     What is `known` of published steps is drawn as points."""
     points = rows[:0] if known is None else known
-    figure = new_figure(9.5, 3.8)
+    figure = style.new_figure(9.5, 3.8)
     panels = figure.subplots(1, 2)
     figures = (("tokens_per_s", "tokens a second and GPU"), ("mfu_pct", "MFU (%)"))
     for axes, (column, label) in zip(panels, figures, strict=True):
         for (name, line), colour, marker in zip(
-            rows.groupby("line", sort=False), cycle(PALETTE), cycle(MARKERS), strict=False
+            rows.groupby("line", sort=False),
+            cycle(style.PALETTE),
+            cycle(style.MARKERS),
+            strict=False,
         ):
             each = line[column] / line["gpus"] if column == "tokens_per_s" else line[column]
             axes.plot(line["gpus"], each, color=colour, marker=marker, label=name)
@@ -461,7 +449,7 @@ _HALVES = (
 
 def plot_calls(table: Path, out_dir: Path) -> list[Path]:
     """Draw the collectives of a comparison; nothing if there are none."""
-    rows = read_values(table, (), "collectives.csv")
+    rows = style.read_values(table, (), "collectives.csv")
     return [] if rows.empty else drawn(out_dir, {"collectives": lambda: calls_figure(rows)})
 
 

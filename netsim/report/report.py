@@ -16,21 +16,8 @@ from matplotlib.figure import Figure
 from netsim.base.files import table_beside, write_text
 from netsim.base.startup import at as at_stage
 from netsim.base.values import dataclass
+from netsim.plots import results as pictures
 from netsim.plots.explanation import breakdown_figure, timeline_figure, tornado_figure
-from netsim.plots.results import (
-    MOST_PANELS,
-    MOST_QUESTIONS,
-    against,
-    asked_of,
-    axes_figure,
-    compared,
-    facets_figure,
-    heat_figure,
-    interference_figure,
-    pareto_figure,
-    short,
-    title_of,
-)
 from netsim.plots.sizes import AXIS, SEED, lines_of, sizes_figure, thinned, thinned_places
 from netsim.plots.style import drawing, save
 from netsim.report.words import Summary, blank, pages, summary_of
@@ -43,7 +30,7 @@ def sheet_of(table: pd.DataFrame, axes: Sequence[str]) -> dict[str, Any]:
     columns = []
     for axis in axes:
         if AXIS + axis in table.columns:
-            title = short(axis)
+            title = pictures.short(axis)
             columns.append(_column(table[AXIS + axis].tolist(), title, "text"))
     for name, title, kind in (row.values() for row in table_beside(__file__, "page/columns.csv")):
         if name in table.columns and not _told(table, name, axes):
@@ -141,10 +128,12 @@ def _with_more(table: pd.DataFrame, manifest: Mapping[str, Any], extra: Extra) -
     if extra.costs is not None:
         table = table.merge(extra.costs[["cell", "cost_usd", "power_w"]], on="cell", how="left")
     good = table[table["status"].isin(["", "ok"])]
-    asked = asked_of(good, manifest)
+    asked = pictures.asked_of(good, manifest)
     if asked.base and len(good):
         every = replace(asked, choices=(*asked.choices, *{SEED} & {*table.columns}))
-        table = table.assign(speedup=1 / against(compared(good, every), every)["ratio"])
+        table = table.assign(
+            speedup=1 / pictures.against(pictures.compared(good, every), every)["ratio"]
+        )
     return table
 
 
@@ -157,22 +146,26 @@ def _pictures(
     if good.empty:
         return groups
     rows, asked, found = summary.rows, summary.asked, extra.explanations
-    name, front = title_of(good) + summary.at, rows[rows["shown"]]
+    name, front = pictures.title_of(good) + summary.at, rows[rows["shown"]]
     front = front[front["question"] == summary.answers[-1][0]]
     best = found.get("chosen") or found.get("best") or next(iter(found.values()), {})
     what, front_of = best.get("title", ""), ", ".join(filter(None, (name, summary.answers[-1][0])))
     figures: dict[str, Callable[[], Figure | None]] = {
         "sizes": lambda: _sizes(good, manifest, summary),
-        "axes": lambda: axes_figure(rows, asked, name),
-        "heat": lambda: heat_figure(rows, asked, name),
-        "interference": lambda: interference_figure(folder / "interference.csv"),
-        "cost": lambda: pareto_figure(front, "cost_usd", "cost (USD)", front_of),
-        "power": lambda: pareto_figure(front, "power_w", "power (W)", front_of),
+        "axes": lambda: pictures.axes_figure(rows, asked, name),
+        "heat": lambda: pictures.heat_figure(rows, asked, name),
+        "interference": lambda: pictures.interference_figure(folder / "interference.csv"),
+        "cost": lambda: pictures.pareto_figure(front, "cost_usd", "cost (USD)", front_of),
+        "power": lambda: pictures.pareto_figure(front, "power_w", "power (W)", front_of),
         "breakdown": lambda: breakdown_figure(found) if best else None,
         "tornado": lambda: tornado_figure(best, what) if best else None,
         "timeline": lambda: timeline_figure(best, what) if best else None,
     }
-    numbers = {"lines": MOST_LINES, "panels": MOST_PANELS, "questions": MOST_QUESTIONS}
+    numbers = {
+        "lines": MOST_LINES,
+        "panels": pictures.MOST_PANELS,
+        "questions": pictures.MOST_QUESTIONS,
+    }
     plans = pages().get_template("pictures.txt").render(sum=summary, what=what, **numbers)
     with drawing():
         for number, line in enumerate(plans.splitlines()):
@@ -202,11 +195,11 @@ def _sizes(good: pd.DataFrame, manifest: Mapping[str, Any], summary: Summary) ->
     """Cells against size: of many, some from the fastest to the slowest and the base are named."""
     if summary.rows["size"].nunique() < 2:
         return None
-    rate, title = manifest.get("line_rate"), title_of(good)
+    rate, title = manifest.get("line_rate"), pictures.title_of(good)
     if len(summary.answers) > 1:
         names = [one.name for one in summary.choices]
         few = [names[k] for k in thinned_places(len(names), MOST_LINES)]
-        return facets_figure(summary.rows, few, rate, title)
+        return pictures.facets_figure(summary.rows, few, rate, title)
     lines = thinned(
         lines_of(good.assign(file="")), MOST_LINES, always=[summary.base_line.get("cell", "")]
     )

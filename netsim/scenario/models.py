@@ -32,18 +32,8 @@ from netsim.nccl.graph_xml import read_graph_file
 from netsim.scenario.names import DTYPES, CollectiveName
 from netsim.topology.config import ClusterConfig
 from netsim.topology.faults import Retries
-from netsim.yamlio.models import (
-    Bytes,
-    Elsewhere,
-    FieldError,
-    Index,
-    ListOf,
-    Model,
-    Part,
-    Quantity,
-    Seconds,
-    Written,
-)
+from netsim.yamlio import models
+from netsim.yamlio.models import Bytes, Elsewhere, FieldError, Index, ListOf, Model, Part, Seconds
 
 if TYPE_CHECKING:
     Dtype = str
@@ -186,8 +176,8 @@ class Nccl(Model, defer_build=False):
     the file of a tuner table, `graph` one of NCCL's graph XML with channels to run; what is kept is
     what they contain. NCCL's own variables for them do the same."""
 
-    version: Annotated[Written, AfterValidator(_version)] = str(NEWEST)
-    env: dict[str, Written] = Field(default_factory=dict)
+    version: Annotated[models.Written, AfterValidator(_version)] = str(NEWEST)
+    env: dict[str, models.Written] = Field(default_factory=dict)
     registration: Literal["none", "local"] = "none"
     tuner: TunerFile = ()
     graph: GraphXml | None = None
@@ -260,7 +250,7 @@ def _lines(value: object) -> object:
     return tuple(found)
 
 
-OnTop = Annotated[tuple[str, float], Quantity(_on_top, "2%", "3us")]
+OnTop = Annotated[tuple[str, float], models.Quantity(_on_top, "2%", "3us")]
 
 
 class Normal(Model):

@@ -13,19 +13,13 @@ from numpy.typing import NDArray
 from netsim.base.errors import InputError, ScenarioError, shown, suggest
 from netsim.base.values import dataclass
 from netsim.topology import faults, graph
+from netsim.topology import machine as machines
 from netsim.topology.config import ClusterConfig, Group
 from netsim.topology.fabrics import config as configs
 from netsim.topology.faults import dead_inside, missing_nics, told_of, with_faults, with_overrides
 from netsim.topology.host import Host, make_host
 from netsim.topology.load import with_figures, with_nics
-from netsim.topology.machine import (
-    TRANSPORTS,
-    Machine,
-    Transport,
-    both_ways,
-    calibrated_machine,
-    calibrated_transport,
-)
+from netsim.topology.machine import TRANSPORTS, Machine, Transport, both_ways, calibrated_machine
 from netsim.topology.network import Fabric, Policy, Ports, Selection
 from netsim.topology.router import ClusterRouter, Places, stack
 from netsim.yamlio.models import FieldError
@@ -277,7 +271,7 @@ def _transport(config: ClusterConfig) -> Transport:
     for one in config.overrides:
         if not one.hosts and "calibration" in one.machine:  # it holds for all hosts
             machine = with_figures(machine, {"calibration": one.machine["calibration"]})
-    return calibrated_transport(TRANSPORTS[named or usual], machine)
+    return machines.calibrated_transport(TRANSPORTS[named or usual], machine)
 
 
 def usual_fabric(nics: int) -> Any:

@@ -11,19 +11,8 @@ from netsim.topology.graph import Sketch, Switching, Topology, TopologyError
 from netsim.topology.load import Loaded, find_machine
 from netsim.topology.machine import Machine
 from netsim.topology.routing import StaticRouter, check_grid, full_mesh, ring, switch, torus, walk
-from netsim.yamlio.models import (
-    Bandwidth,
-    Bandwidths,
-    Count,
-    Delays,
-    Elsewhere,
-    FieldError,
-    Index,
-    ListOf,
-    Metres,
-    Model,
-    Seconds,
-)
+from netsim.yamlio import models
+from netsim.yamlio.models import Bandwidth, Count, Delays, FieldError, Index, ListOf, Model, Seconds
 
 MOST_NODES = 65_536
 FIBRE = constant("wire.fibre")  # seconds a metre
@@ -171,7 +160,7 @@ class TorusGraph(_Regular):
 
     kind: Literal["torus"]
     dims: Annotated[ListOf[Count], Field(min_length=1, max_length=6)]
-    bandwidth: Bandwidths  # type: ignore[assignment]
+    bandwidth: models.Bandwidths  # type: ignore[assignment]
     latency: Delays = (0.0,)  # type: ignore[assignment]
     twist: bool = False
     cube: Index = 0
@@ -323,7 +312,7 @@ class Sites(Model, defer_build=False):
 
     count: Annotated[int, Field(ge=2, le=64)] | None = None
     nodes: Annotated[ListOf[Count], Field(min_length=2, max_length=64)] | None = None
-    distance: Metres | None = None
+    distance: models.Metres | None = None
     latency: Seconds | None = None
     bandwidth: Bandwidth
     links: Annotated[int, Field(ge=1, le=1024)] = 1
@@ -356,8 +345,10 @@ if TYPE_CHECKING:
     from netsim.topology.fabrics.config import FabricConfig
     from netsim.topology.faults import Fault
 else:
-    FabricConfig = Annotated[Any, Elsewhere("netsim.topology.fabrics.config", "FabricConfig")]
-    Fault = Annotated[Any, Elsewhere("netsim.topology.faults", "Fault")]
+    FabricConfig = Annotated[
+        Any, models.Elsewhere("netsim.topology.fabrics.config", "FabricConfig")
+    ]
+    Fault = Annotated[Any, models.Elsewhere("netsim.topology.faults", "Fault")]
 
 
 class ClusterConfig(Model, defer_build=False):

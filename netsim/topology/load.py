@@ -55,7 +55,6 @@ def find_machine(which: str | Path | Source) -> Loaded:
 
 @lru_cache(maxsize=64)
 def _read(path: Path, stamp: int) -> Machine:
-    del stamp
     return validate(Machine, read_source(path))
 
 

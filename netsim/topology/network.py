@@ -533,7 +533,6 @@ class _Spread:
     def place(self, found: Candidates, pair: Longs, node: Ints, rows: Longs, step: int) -> Longs:
         """Up by the number of the tier; down by the same number among parallel cables, so that
         what went up apart comes down apart."""
-        del step
         tier, order = self.usual.tier, self._order
         here, there = tier[node], tier[found.head[found.ptr[pair]]]
         up, dst = there >= here, self.dst[rows]
@@ -555,7 +554,6 @@ class _Hashed:
 
     def place(self, found: Candidates, pair: Longs, node: Ints, rows: Longs, step: int) -> Longs:
         """Any of all next links."""
-        del node
         turn = self.number(rows, step) % found.count[pair].astype(np.uint64)
         return found.ptr[pair] + turn.astype(np.int64)
 

@@ -10,16 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
-from netsim.topology.graph import (
-    Ints,
-    Longs,
-    Routes,
-    Topology,
-    TopologyError,
-    Way,
-    joined,
-    parse_way,
-)
+from netsim.topology import graph
+from netsim.topology.graph import Ints, Longs, Routes, Topology, TopologyError, Way, joined
 from netsim.topology.host import Host, widened
 from netsim.topology.network import Paths, Selection, assembled
 from netsim.topology.routing import pack_routes
@@ -105,7 +97,7 @@ class ClusterRouter:
 
     def routes(self, topology: Topology, src: Ints, dst: Ints, channel: Ints, way: str) -> Routes:
         """Routes from device to device."""
-        asked = parse_way(way)
+        asked = graph.parse_way(way)
         if self.rail and not way.partition("@")[0]:
             asked = Way(relay=True, queue=asked.queue)
         ends = [slice(first, first + _PORTION) for first in range(0, len(src), _PORTION)]

@@ -570,7 +570,6 @@ class PreparedStep:
 
     def memory_needed(self, size: int) -> int:
         """About how many bytes a process needs for the step at most; a step has no sizes."""
-        del size
         gpus = len(self.topology)
         if self.lowered is not None:
             return needed(gpus, 0, len(self.lowered.schedule) * BYTES_A_ROW)

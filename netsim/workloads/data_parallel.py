@@ -110,7 +110,6 @@ class Alone:
 
     def before_forward(self, layer: int) -> Deps:
         """What the forward pass of a layer has to wait for."""
-        del layer
         return ()
 
     def after_forward(self, layer: int, done: Emitted) -> None:
@@ -118,7 +117,6 @@ class Alone:
 
     def before_backward(self, layer: int) -> Deps:
         """What the backward pass of a layer has to wait for."""
-        del layer
         return ()
 
     def made(self, layer: int, kernel: str, task: int) -> None:

@@ -7,18 +7,8 @@ from typing import Any
 
 from netsim.base.memo import Memo
 from netsim.base.values import dataclass
-from netsim.workloads.kernels import (
-    FP32,
-    RESIDUAL,
-    Elementwise,
-    Shapes,
-    cast_bytes,
-    cast_seconds,
-    elementwise_of,
-    forward,
-    input_gradients,
-    weight_gradients,
-)
+from netsim.workloads import kernels
+from netsim.workloads.kernels import FP32, RESIDUAL, Shapes, cast_seconds, forward, input_gradients
 from netsim.workloads.model import Layer, Transformer
 from netsim.workloads.setting import Setting
 
@@ -317,7 +307,7 @@ def backward_experts(shapes: Shapes) -> list[Part]:
     permute = _permute(shapes)
     between = _activation(shapes, backward=True)
     inputs = input_gradients(s.roofline, s.dtype, (*first, *second)) + between
-    weights = weight_gradients(s.roofline, s.dtype, (*first, *second), s.added)
+    weights = kernels.weight_gradients(s.roofline, s.dtype, (*first, *second), s.added)
     waits = () if s.expert_overlap else ("dispatch gradient",)
     return [
         kernel("unpermute backward", permute),
@@ -374,10 +364,10 @@ def _activation(shapes: Shapes, *, backward: bool = False) -> float:
     do themselves what lies between them."""
     (one,), (other,) = shapes.experts
     s, m = shapes.setting, shapes.model
-    moved = cast_bytes(s) * one.inputs + m.biases * BIASED[backward] * m.hidden
+    moved = kernels.cast_bytes(s) * one.inputs + m.biases * BIASED[backward] * m.hidden
     if not s.fused_experts:
         moved += (3.0 if backward else 1.5) * one.outputs * s.element
-        moved += (cast_bytes(s) + m.clamped * CLAMPED[backward]) * other.inputs
+        moved += (kernels.cast_bytes(s) + m.clamped * CLAMPED[backward]) * other.inputs
     return s.roofline.stream_seconds(one.rows * one.batch * moved, 1 + 2 * s.narrow, routed=True)
 
 
@@ -427,7 +417,7 @@ def backward_head(shapes: Shapes) -> list[Part]:
     loss = _moved_at_ends(shapes, LOSS[s.loss][1], logits.outputs)
     op = "reduce_scatter" if s.sequence_parallel else "all_reduce"
     back = "logits input gradient"
-    weights = weight_gradients(s.roofline, s.beside, shapes.logits)
+    weights = kernels.weight_gradients(s.roofline, s.beside, shapes.logits)
     norm = _moved_at_ends(
         shapes, 3, shapes.model.hidden * s.element * shapes.local / max(shapes.tokens, 1)
     )
@@ -477,7 +467,7 @@ def _unfused_seconds(shapes: Shapes, *, backward: bool) -> float:
     s, products = shapes.setting, shapes.scores
     if backward:
         work = input_gradients(s.roofline, s.beside, products)
-        work += weight_gradients(s.roofline, s.beside, products)
+        work += kernels.weight_gradients(s.roofline, s.beside, products)
     else:
         work = forward(s.roofline, s.beside, products)
     passes = SOFTMAX_BACKWARD if backward else SOFTMAX
@@ -520,14 +510,16 @@ def _attention_backward(shapes: Shapes, again: list[Part]) -> list[Part]:
     rotary += cast_seconds(s, shapes.tokens * sum(one.outputs for one in first))
     inside = [
         kernel("proj dgrad", cast + input_gradients(s.roofline, s.dtype, out, s.pieces)),
-        kernel("proj wgrad", weight_gradients(s.roofline, s.dtype, out, s.added), weight=True),
+        kernel(
+            "proj wgrad", kernels.weight_gradients(s.roofline, s.dtype, out, s.added), weight=True
+        ),
         *again,
         *core(shapes, _core_seconds(shapes, backward=True), backward=True),
         kernel("", rotary),
         kernel("qkv dgrad", input_gradients(s.roofline, s.dtype, first) + shapes.added(first)),
     ]
     norm = _moved_in_block(shapes, passes.norm_backward + RESIDUAL, m.hidden, shapes.local)
-    weights = weight_gradients(s.roofline, s.dtype, first, s.added)
+    weights = kernels.weight_gradients(s.roofline, s.dtype, first, s.added)
     return backward_half(shapes, inside, weights, norm, "attention")
 
 
@@ -574,12 +566,14 @@ def _dense_backward(shapes: Shapes, ffn: int, norm: float, what: str) -> list[Pa
     inside = [
         kernel(f"{what} out dgrad", cast + input_gradients(s.roofline, s.dtype, second, s.pieces)),
         kernel(
-            f"{what} out wgrad", weight_gradients(s.roofline, s.dtype, second, s.added), weight=True
+            f"{what} out wgrad",
+            kernels.weight_gradients(s.roofline, s.dtype, second, s.added),
+            weight=True,
         ),
         kernel("", inner + _function(shapes, ffn, backward=True)),
         kernel(f"{what} in dgrad", dgrad),
     ]
-    weights = weight_gradients(s.roofline, s.dtype, first, s.added)
+    weights = kernels.weight_gradients(s.roofline, s.dtype, first, s.added)
     return backward_half(shapes, inside, weights, norm, what)
 
 
@@ -591,8 +585,8 @@ def _function(shapes: Shapes, ffn: int, *, backward: bool = False) -> float:
     return _moved_in_block(shapes, back if backward else ahead, ffn // shapes.tp, shapes.tokens)
 
 
-def _elementwise(shapes: Shapes) -> Elementwise:
-    return elementwise_of(shapes.setting, gated=shapes.model.gated)
+def _elementwise(shapes: Shapes) -> kernels.Elementwise:
+    return kernels.elementwise_of(shapes.setting, gated=shapes.model.gated)
 
 
 def _moved_in_block(shapes: Shapes, passes: float, features: int, tokens: int) -> float:

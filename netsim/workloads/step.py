@@ -67,14 +67,12 @@ class Action:
 
 def gpipe(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
     """All forward passes, then all backward passes (Huang et al. 2019)."""
-    del stage, stages, chunks
     ahead = [Action("F", k) for k in range(micro_batches)]
     return ahead + [Action("B", k) for k in range(micro_batches)]
 
 
 def one_f_one_b(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
     """Warm-up, then one forward and one backward in turn (Narayanan et al. 2019)."""
-    del chunks
     warm = min(micro_batches, stages - stage - 1)
     actions = [Action("F", k) for k in range(warm)]
     for k in range(micro_batches - warm):
@@ -118,7 +116,6 @@ def zero_bubble(stage: int, stages: int, micro_batches: int, chunks: int) -> lis
 
 def in_a_row(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
     """Naive model parallelism: a micro-batch goes forth and back before the next one begins."""
-    del stage, stages, chunks
     return [Action(kind, k) for k in range(micro_batches) for kind in "FB"]
 
 

@@ -13,41 +13,14 @@ import numpy as np
 from netsim.base.constants import value
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
+from netsim.nccl.schedules import primitives, writing
 from netsim.nccl.schedules.nvls import SwitchedNodes, loop_segments, switch_keys, switch_kind
 from netsim.nccl.schedules.plan import Plan, folded, lanes_of
-from netsim.nccl.schedules.primitives import (
-    FREE,
-    Members,
-    Pass,
-    PlannedChannel,
-    RowKind,
-    members_of,
-)
-from netsim.nccl.schedules.writing import (
-    Lines,
-    Output,
-    Segments,
-    Turn,
-    chunk_table,
-    remembered,
-    segments,
-)
+from netsim.nccl.schedules.primitives import FREE, Members, Pass, PlannedChannel, RowKind
+from netsim.nccl.schedules.writing import Lines, Output, Segments, Turn, chunk_table, remembered
 from netsim.nccl.split import ALIGNMENT
-from netsim.schedule.schedule import (
-    ARRIVED,
-    COPY,
-    IN,
-    IN_ORDER,
-    MULTICAST,
-    OUT,
-    REDUCE_INPUT,
-    SCRATCH,
-    SWITCH_REDUCE,
-    Lag,
-    Schedule,
-    Style,
-    Use,
-)
+from netsim.schedule import schedule
+from netsim.schedule.schedule import COPY, IN, IN_ORDER, OUT, SCRATCH, SWITCH_REDUCE, Lag, Schedule
 
 # Ways of rows through switches that reduce; the way to a NIC follows.
 STREAMED = "sharp-all:"  # up to the root and down to everyone at once; the hand-out is part of it
@@ -63,7 +36,7 @@ class Operation:
 
     moved: int
     handed: int
-    lag: Lag = ARRIVED
+    lag: Lag = schedule.ARRIVED
 
 
 @dataclass(frozen=True)
@@ -78,7 +51,7 @@ class Network:
         """Add up what the rows `given` have put into the FIFOs of heads, for all of them."""
         lines, lead = self.lines, heads[0]
         move = self._moves(SWITCH_REDUCE, STREAMED + door)
-        hand = RowKind(self._style(MULTICAST, STREAMED + door, FREE))
+        hand = RowKind(self._style(schedule.MULTICAST, STREAMED + door, FREE))
         moved = lines.woven.row(move, group, lead, sub)
         handed = lines.woven.row(hand, lead, group, sub)
         lines.woven.after(handed, moved, self._arrival)
@@ -90,7 +63,7 @@ class Network:
     def share(self, group: int, one: int, given: int, door: str, base: int) -> Operation:
         """Give what a row has put into the FIFO of one head, its block, to all heads of its group.
         It lies `base` elements from the first block."""
-        kind = self._moves(MULTICAST, SINGLE + door)
+        kind = self._moves(schedule.MULTICAST, SINGLE + door)
         moved = self.lines.woven.row(kind, one, group, one, base=base)
         return self._single(one, moved, [given])
 
@@ -132,7 +105,7 @@ class Network:
         channel = self.lines.channel
         network = channel.plan.mechanism.network
         end = "dst" if kind == SWITCH_REDUCE else "src"
-        style = self._style(kind, route, Use("hbm", end, 2.0))
+        style = self._style(kind, route, schedule.Use("hbm", end, 2.0))
         together = min(GROUP, len(channel.plan.work))
         costs = (
             ("proxy", end, network.post.simple / together),
@@ -140,9 +113,9 @@ class Network:
         )
         return RowKind(style, tuple(cost for cost in costs if cost[2] > 0))
 
-    def _style(self, kind: int, route: str, use: Use) -> Style:
+    def _style(self, kind: int, route: str, use: schedule.Use) -> schedule.Style:
         ends: dict[str, Any] = {"src_buffer": SCRATCH, "dst_buffer": SCRATCH, "route": route}
-        return Style(kind, **ends, **self.lines.channel.tags, uses=(use,))
+        return schedule.Style(kind, **ends, **self.lines.channel.tags, uses=(use,))
 
 
 # NVLS over several nodes whose network reduces: switches add up within nodes and between them.
@@ -157,7 +130,7 @@ def nvls_network(collective: Collective, plan: Plan) -> Schedule:
     across = [output.builder.group(same) for same in zip(*plan.heads, strict=True)]
     heads = len(plan.heads[0])
     for lane in lanes_of(plan, switch_keys(plan)):
-        members = members_of(plan, lane, plan.nodes)
+        members = primitives.members_of(plan, lane, plan.nodes)
         cut = loop_segments(collective, lane.work, heads, plan.slots, ALIGNMENT)
 
         def turn(members: Members = members) -> Turn:
@@ -209,7 +182,7 @@ def collnet_chain(collective: Collective, plan: Plan) -> Schedule:
     for work, multiplicity in folded(plan, keys):
         channel, nodes = PlannedChannel(plan, work.channel, multiplicity), plan.chains[work.channel]
         table = chunk_table(work, collective.element_bytes)
-        cut = segments(plan, collective.element_bytes, table, threads=CHAIN_SHARE)
+        cut = writing.segments(plan, collective.element_bytes, table, threads=CHAIN_SHARE)
         group = output.builder.group([order[0] for order in nodes])
         joined = (nodes, group, plan.doors[work.channel])
 
@@ -254,7 +227,9 @@ class _Chains:
         below: tuple[int, int] | None = None
         for upper, rank in reversed(list(pairwise(order))):
             buffer = SCRATCH if below else IN
-            made = Pass(buffer, SCRATCH, REDUCE_INPUT, 2 if below else 1, threads=CHAIN_SHARE)
+            made = Pass(
+                buffer, SCRATCH, schedule.REDUCE_INPUT, 2 if below else 1, threads=CHAIN_SHARE
+            )
             row = self.lines.send((rank, upper), sub, made)
             self._took(row, below, sub, "up", rank)
             below = (rank, upper)
@@ -365,7 +340,7 @@ class _Heads:
             heads = [(h, head) for h, head in enumerate(self.plan.heads[node]) if head != rank]
             for h, head in heads:
                 first = _others(self.nodes[node], head)[0] == rank  # is added to the head's own
-                op = REDUCE_INPUT if first else COPY
+                op = schedule.REDUCE_INPUT if first else COPY
                 made = Pass(IN, SCRATCH, op, threads=TASK_SHARE / len(heads))
                 rows.append(self.lines.send((rank, head), h, made))
             if rows:
@@ -497,7 +472,7 @@ class _Switched(_Blocks):
 
     def hand(self, node: int, h: int, block: int) -> list[int]:
         head, out = self.plan.heads[node][h], OUT if self.plan.registered else SCRATCH
-        kind = switch_kind(self.lines.channel, MULTICAST, SCRATCH, out)
+        kind = switch_kind(self.lines.channel, schedule.MULTICAST, SCRATCH, out)
         row = self.lines.woven.row(kind, head, self.inside[node], block, base=self.at(block))
         self.lines.done("hand", head, [row])
         self._rows[node, block] = row

@@ -17,19 +17,8 @@ from netsim.nccl.schedules.plan import Plan, Work, written
 from netsim.nccl.schedules.primitives import Members, Pass, PlannedChannel, RowKind, members_of
 from netsim.nccl.schedules.writing import Lines, Output, Segments, Turn, chunk_table, remembered
 from netsim.nccl.split import ALIGNMENT
-from netsim.schedule.schedule import (
-    ARRIVED,
-    COPY,
-    IN,
-    MULTICAST,
-    OUT,
-    SCRATCH,
-    SWITCH_REDUCE,
-    Lag,
-    Schedule,
-    Style,
-    Use,
-)
+from netsim.schedule import schedule
+from netsim.schedule.schedule import ARRIVED, COPY, IN, OUT, SCRATCH, SWITCH_REDUCE, Lag, Schedule
 
 LAST_ALIGNMENT = 16384  # bytes to which the chunk of the last loop is rounded up
 PIECES = int(value("nvls.pieces"))  # of a head's chunk
@@ -103,10 +92,10 @@ def switch_kind(
     mechanism = channel.plan.mechanism
     reached = mechanism.nvls_tree if channel.plan.algorithm == "NVLSTree" else 1.0
     end = "dst" if kind == SWITCH_REDUCE else "src"
-    uses = [Use("nvls", end, 1.0)]
+    uses = [schedule.Use("nvls", end, 1.0)]
     if not second:
-        uses.append(Use("sm", end, 1.0, index=channel.number))
-    style = Style(
+        uses.append(schedule.Use("sm", end, 1.0, index=channel.number))
+    style = schedule.Style(
         kind,
         src_buffer=src_buffer,
         dst_buffer=dst_buffer,
@@ -187,7 +176,7 @@ class SwitchedNodes:
         """A head hands its part of the result out; `second`: in a pass that sends it too."""
         out = OUT if self.plan.registered else SCRATCH
         here = IN if self.block else SCRATCH
-        kind = switch_kind(self.lines.channel, MULTICAST, here, out, second=second)
+        kind = switch_kind(self.lines.channel, schedule.MULTICAST, here, out, second=second)
         head, group, base = self.head(node, sub), self.groups[node], self.base(node, sub)
         row = self.lines.woven.row(kind, head, group, sub, base=base)
         self.stores[node, sub] = row

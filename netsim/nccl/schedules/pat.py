@@ -14,22 +14,13 @@ from netsim.nccl.schedules import writing
 from netsim.nccl.schedules.nvls import switch_keys
 from netsim.nccl.schedules.plan import Plan, Work, folded
 from netsim.nccl.schedules.primitives import Pass, PlannedChannel, RowKind
-from netsim.schedule.schedule import (
-    COPY,
-    IN,
-    IN_ORDER,
-    OUT,
-    REDUCE,
-    REDUCE_INPUT,
-    SCRATCH,
-    Lag,
-    Schedule,
-)
+from netsim.schedule import schedule
+from netsim.schedule.schedule import COPY, IN, IN_ORDER, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Lag
 
 Ints = NDArray[np.int64]
 
 
-def pat(collective: Collective, plan: Plan) -> Schedule:
+def pat(collective: Collective, plan: Plan) -> schedule.Schedule:
     """All channels' trees."""
     if len(set(plan.node)) < len(plan.node):
         raise ValueError("PAT: expected one rank a node")

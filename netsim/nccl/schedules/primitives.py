@@ -16,17 +16,8 @@ from netsim.base.values import dataclass
 from netsim.nccl.constants import PLAIN, MessagePath
 from netsim.nccl.schedules.plan import NET, WAYS, Lane, Plan, kept_places
 from netsim.nccl.split import PAYLOAD
-from netsim.schedule.schedule import (
-    COPY,
-    IN_ORDER,
-    LOCAL_COPY,
-    MARK,
-    SCRATCH,
-    TRANSFER,
-    Lag,
-    Style,
-    Use,
-)
+from netsim.schedule import schedule
+from netsim.schedule.schedule import COPY, LOCAL_COPY, MARK, SCRATCH, TRANSFER, Lag, Style, Use
 
 PAYLOAD_WIRE = {protocol: float(1 / part) for protocol, part in PAYLOAD.items()}
 BEFORE = value("share.of_a_step")  # of LL128's cost of a step of a ring, before it passes data on
@@ -278,7 +269,7 @@ class PlannedChannel:
     def next_step(self) -> Lag:
         """From the end of a block's step of a ring until it begins the next one."""
         if self.plan.protocol != "LL128":
-            return IN_ORDER
+            return schedule.IN_ORDER
         return Lag((1 - BEFORE) * self.plan.mechanism.step_cost.ll128, arrival=False)
 
     def merge(self, dst_buffer: int, op: int) -> RowKind:

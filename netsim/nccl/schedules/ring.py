@@ -11,17 +11,10 @@ from netsim.base.memo import different
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.nccl.facts import function_of
+from netsim.nccl.schedules import writing
 from netsim.nccl.schedules.plan import Lane, Plan, Work, number_of, written
 from netsim.nccl.schedules.primitives import Pass, PlannedChannel, RowKind
-from netsim.nccl.schedules.writing import (
-    Output,
-    Segments,
-    Turn,
-    Weave,
-    chunk_table,
-    remembered,
-    segments,
-)
+from netsim.nccl.schedules.writing import Output, Segments, Turn, Weave, chunk_table, remembered
 from netsim.nccl.split import steps_of
 from netsim.schedule.schedule import COPY, IN, IN_ORDER, OUT, REDUCE_INPUT, SCRATCH, Schedule
 
@@ -163,7 +156,7 @@ def _cut(c: Collective, plan: Plan, work: Work, walk: Walk) -> Segments:
     offset, count = chunk_table(work, c.element_bytes, c.ranks if c.name == "all_reduce" else 1)
     if plan.hops and c.name == "all_reduce":
         count = round_again(count, plan.hops + 1)
-    return segments(plan, c.element_bytes, (offset, count), steps=steps)
+    return writing.segments(plan, c.element_bytes, (offset, count), steps=steps)
 
 
 def round_again(count: Ints, places: int) -> Ints:

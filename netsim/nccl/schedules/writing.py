@@ -17,19 +17,9 @@ from netsim.nccl.constants import NO_HANDLING
 from netsim.nccl.schedules.plan import Plan, Work
 from netsim.nccl.schedules.primitives import Pass, PlannedChannel, RowKind, link_kinds, routes
 from netsim.nccl.split import ALIGNMENT, Steps, loops_of_part
+from netsim.schedule import schedule
 from netsim.schedule.builder import Builder
-from netsim.schedule.schedule import (
-    IN,
-    IN_ORDER,
-    LOCAL_COPY,
-    OUT,
-    REDUCE,
-    SCRATCH,
-    Fold,
-    Lag,
-    Schedule,
-    Style,
-)
+from netsim.schedule.schedule import IN, IN_ORDER, LOCAL_COPY, OUT, REDUCE, SCRATCH, Fold, Lag
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.int32]
@@ -413,7 +403,7 @@ class Lines:
 # It keeps FIFOs of different channels apart in scratch, copies what stays on its rank, and ends
 # with one mark a rank.
 
-KEEP = Style(kind=LOCAL_COPY, src_buffer=IN, dst_buffer=OUT, stream="keep")
+KEEP = schedule.Style(kind=LOCAL_COPY, src_buffer=IN, dst_buffer=OUT, stream="keep")
 
 MEMORABLE = 500_000  # rows of the largest turn of a loop that is kept for other sizes
 
@@ -475,7 +465,7 @@ class Output:
         columns[place, ranks] = rows
         self._final += list(columns)
 
-    def close(self) -> Schedule:
+    def close(self) -> schedule.Schedule:
         """The finished schedule; its last rows are one mark a rank, in order: the rank is done."""
         after = [(rows, IN_ORDER) for rows in self._final]
         self.builder.marks(np.arange(self.collective.ranks), after=after)

@@ -12,16 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from netsim.base.errors import InputError
-from netsim.training.recorded.kineto import (
-    Event,
-    Events,
-    Interval,
-    args_of,
-    events_of,
-    holding,
-    is_nccl,
-    read_json,
-)
+from netsim.training.recorded import kineto
+from netsim.training.recorded.kineto import Event, Events, Interval, args_of, events_of, holding
 
 MODULE = re.compile(r"nn\.Module: (?P<kind>.+)_(?P<number>\d+)")
 BACKWARD = "autograd::engine::evaluate_function"
@@ -32,7 +24,7 @@ Times = dict[str, tuple[float, float]]
 def layer_times(path: Path, names: Sequence[str], blocks: Sequence[str], held: int) -> Times:
     """Seconds forward and backward, of one execution, by name of a layer of the model. `blocks` are
     those of `names` that are a transformer's blocks, `held` how many one rank has."""
-    data = read_json(path)
+    data = kineto.read_json(path)
     found = _Found(data["traceEvents"])
     spans = found.annotated(names) or found.modules(path, blocks, held)
     times = found.times(spans, ends=bool(blocks))
@@ -147,7 +139,7 @@ class _Layers:
     def kernels(self) -> list[tuple[str, int, float]]:
         """Layer, 0 for forward or 1 for backward, and seconds of every kernel that is a layer's."""
         events = self.found.events
-        ours = [one for one in events.kernels if not is_nccl(one)]
+        ours = [one for one in events.kernels if not kineto.is_nccl(one)]
         launches = [events.launch_of(one) or (-1.0, None) for one in ours]
         tables = (self.found.back, self.spans, self.found.ahead)
         around = [dict(holding(table, launches)) for table in tables]
