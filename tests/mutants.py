@@ -6,11 +6,12 @@
 
 Mutants are drawn with a seed from all places of the package where a comparison, an operator, a
 number, `and`, `or`, `not`, `min`, `max`, `any` or `all` can be another. Each is tried in a copy of
-the repository by the tests that run its line, the quickest first, until one fails; then by others
-that run any line of its file, since what others have asked before is recalled where coverage is
-measured, and by those questions of `tests.figures` that do. Which these are is found once, by
-running the quick tests and the figures (`--all`: all tests; or `--tests`) under coverage, and kept
-in `.mutants/` until it is deleted; compiled code has the tests of its package.
+the repository by the tests that run its line, the quickest first, until one fails (where no test
+does, by those of its statement, of its function, or of what mentions the name that it defines);
+then by others that run any line of its file, since what others have asked before is recalled where
+coverage is measured, and by those questions of `tests.figures` that do. Which these are is found
+once, by running the quick tests and the figures (`--all`: all tests; or `--tests`) under coverage,
+and kept in `.mutants/` until it is deleted; compiled code has the tests of its package.
 Seconds are of processor time, so that who else works decides neither which tests there is time for
 nor whether one hangs.
 `tests/data/mutants.yaml` names the survivors that are known, each with the argument why it changes
@@ -32,6 +33,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain, pairwise
 from math import ceil
 from pathlib import Path
@@ -188,6 +190,45 @@ def every_mutant(packages: Sequence[str]) -> list[Mutant]:
     return found
 
 
+# **** Lines near one ****
+
+Lines = Sequence[tuple[str, int]]
+
+
+@cache
+def _parsed(path: str) -> ast.Module:
+    return ast.parse((ROOT / "netsim" / path).read_text(encoding="utf-8"))
+
+
+@cache
+def _mentions() -> Mapping[str, Lines]:
+    """Where the package reads a name or an attribute."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for file in sorted((ROOT / "netsim").rglob("*.py")):
+        path = file.relative_to(ROOT / "netsim").as_posix()
+        for node in ast.walk(_parsed(path)):
+            if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+                name = node.id if isinstance(node, ast.Name) else node.attr
+                found.setdefault(name, []).append((path, node.lineno))
+    return found
+
+
+def around(path: str, line: int) -> Iterator[Lines]:
+    """The lines of its statement; of its function; then those that mention what it defines."""
+    inside = [node for node in ast.walk(_parsed(path)) if isinstance(node, ast.stmt)
+              and node.lineno <= line <= (node.end_lineno or 0)]  # fmt: skip
+    local = any(isinstance(node, ast.FunctionDef) for node in inside)
+    for node in sorted(inside, key=lambda node: node.lineno, reverse=True):
+        body, names = getattr(node, "body", None), [getattr(node, "name", "")]
+        if not body:
+            yield [(path, number) for number in range(node.lineno, (node.end_lineno or 0) + 1)]
+            stored = (one for one in ast.walk(node) if isinstance(one, ast.Name) and not local)
+            names = [one.id for one in stored if isinstance(one.ctx, ast.Store)]
+        elif isinstance(node, ast.FunctionDef):
+            yield [(path, number) for number in range(body[0].lineno, (node.end_lineno or 0) + 1)]
+        yield [place for name in names for place in _mentions().get(name, ())]
+
+
 # **** Tests ****
 
 
@@ -201,8 +242,7 @@ class Covered:
     def chosen(self, mutant: Mutant, most: float = MOST_SECONDS) -> list[str]:
         """The tests of a line, the quickest first, as many as there is time for."""
         of_file = self.tests.get(mutant.path, {})
-        # Lines of modules, and of what is kept from test to test, run once.
-        every, names = set(chain(*of_file.values())), set(of_file.get(str(mutant.line), ()))
+        every, names = set(chain(*of_file.values())), self._reaching(mutant)
         if mutant.path.startswith(COMPILED[0]):
             names |= {name for name in self.seconds if name.startswith(COMPILED[1])}
         pinned = {name for name in every | names if name.startswith(FIGURES)}
@@ -210,6 +250,16 @@ class Covered:
         left = most - sum(self.seconds[name] for name in first)
         others = self._quickest(every - names - pinned, left) if left > 0 else []
         return [*first, *others, *self._quickest(pinned, most)]
+
+    def _reaching(self, mutant: Mutant) -> set[str]:
+        """The tests of its line. Lines of modules, of classes and of what is kept from test to test
+        run before any test, or in one: those then of its statement, of its function, or of whatever
+        mentions the name that it defines."""
+        for lines in chain([[(mutant.path, mutant.line)]], around(mutant.path, mutant.line)):
+            found = (self.tests.get(path, {}).get(str(line), ()) for path, line in lines)
+            if names := set(chain.from_iterable(found)):
+                return names
+        return set()
 
     def _quickest(self, names: Collection[str], most: float) -> list[str]:
         found, spent = [], 0.0

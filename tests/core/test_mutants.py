@@ -63,7 +63,10 @@ def test_texts_and_pictures_are_left_out_unless_asked_for(monkeypatch) -> None:
     assert len(every_mutant([])) > 100
 
 
-def test_tests_of_a_line_come_the_quickest_first_and_only_as_many_as_there_is_time_for() -> None:
+def test_tests_of_a_line_come_the_quickest_first_and_only_as_many_as_there_is_time_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mutants, "around", lambda path, line: [])
     one = Mutant("a.py", 5, 0, 0, "", "")
     known = Covered({"a.py": {"5": ["x", "y", "z"], "6": ["w"]}},
                     {"x": 50.0, "y": 1.0, "z": 20.0, "w": 2.0})  # fmt: skip
@@ -72,6 +75,35 @@ def test_tests_of_a_line_come_the_quickest_first_and_only_as_many_as_there_is_ti
     assert known.chosen(one, 100.0) == ["y", "z", "x", "w"]
     assert known.chosen(Mutant("a.py", 9, 0, 0, "", "")) == ["y", "w", "z"]  # run when imported
     assert known.chosen(Mutant("b.py", 5, 0, 0, "", "")) == []
+
+
+def test_lines_that_no_test_runs_have_the_tests_of_what_is_around(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the statement, the function, or whoever mentions what is defined; the nearest only."""
+    package = tmp_path / "netsim"
+    package.mkdir()
+    text = (
+        "MOST, LEAST = 4, 2\n\n\n"
+        "def some(a: int = 3) -> int:\n    b = (\n        a\n        + 1\n    )\n"
+    )
+    (package / "a.py").write_text(text + "    return b\n")
+    (package / "b.py").write_text("import a\n\n\ndef b():\n    return a.MOST\n\n\nb = a.some\n")
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    mutants._parsed.cache_clear()
+    mutants._mentions.cache_clear()
+    try:
+        lines = {number: list(mutants.around("a.py", number)) for number in (1, 4, 7)}
+    finally:
+        mutants._parsed.cache_clear()
+        mutants._mentions.cache_clear()
+    assert lines[1] == [[("a.py", 1)], [("b.py", 5)]]
+    assert lines[4] == [[("a.py", number) for number in range(5, 10)], [("b.py", 8)]]
+    assert lines[7] == [[("a.py", number) for number in range(5, 9)], [], *lines[4]]
+    known = Covered({"a.py": {"6": ["x"]}, "b.py": {"5": ["y"]}}, {"x": 1.0, "y": 1.0})
+    monkeypatch.setattr(mutants, "around", lambda path, line: lines[line])
+    assert known.chosen(Mutant("a.py", 1, 0, 0, "", "")) == ["y", "x"]  # x: any line of its file
+    assert known.chosen(Mutant("a.py", 4, 0, 0, "", "")) == ["x"]
 
 
 def test_figures_that_run_a_file_come_last_and_each_question_counts() -> None:
