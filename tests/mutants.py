@@ -9,9 +9,10 @@ number, `and`, `or`, `not`, `min`, `max`, `any` or `all` can be another. Each is
 the repository by the tests that run its line, the quickest first, until one fails (where no test
 does, by those of its statement, of its function, or of what mentions the name that it defines);
 then by others that run any line of its file, since what others have asked before is recalled where
-coverage is measured, and by those questions of `tests.figures` that do. Which these are is found
-once, by running the quick tests and the figures (`--all`: all tests; or `--tests`) under coverage,
-and kept in `.mutants/` until it is deleted; compiled code has the tests of its package.
+coverage is measured, and by those questions of `tests.figures` and `tests.pins` that do. Which
+these are is found once, by running the quick tests, the figures and the pins (`--all`: all tests;
+or `--tests`) under coverage, and kept in `.mutants/` until it is deleted; compiled code has the
+tests of its package.
 Seconds are of processor time, so that who else works decides neither which tests there is time for
 nor whether one hangs.
 `tests/data/mutants.yaml` names the survivors that are known, each with the argument why it changes
@@ -49,7 +50,8 @@ ROOT = Path(__file__).parents[1]
 KEPT = ROOT / ".mutants"
 KNOWN = ROOT / "tests" / "data" / "mutants.yaml"
 LEFT_OUT = ("plots/", "report/", "cli/")  # texts and pictures
-FIGURES = "tests/core/test_figures.py::"  # of which every case is a test of its own
+# Of these every case is a test of its own.
+FIGURES = ("tests/core/test_figures.py::", "tests/core/test_pins.py::")
 QUICK = "NETSIM_MUTANTS_QUICK"  # in the environment: slow tests are not measured
 COMPILED = ("engines/compiled/", "tests/engines")
 MOST_SECONDS = 60.0  # of tests for a mutant

@@ -107,7 +107,7 @@ def test_lines_that_no_test_runs_have_the_tests_of_what_is_around(
 
 
 def test_figures_that_run_a_file_come_last_and_each_question_counts() -> None:
-    slow, quick = (f"{mutants.FIGURES}test_no_figure_moves_unseen[{name}]" for name in "ab")
+    slow, quick = (f"{mutants.FIGURES[0]}test_no_figure_moves_unseen[{name}]" for name in "ab")
     known = Covered({"a.py": {"5": ["x", quick], "6": [slow]}, "b.py": {"1": ["x"]}},
                     {"x": 9.0, slow: 8.0, quick: 0.5})  # fmt: skip
     assert known.chosen(Mutant("a.py", 5, 0, 0, "", "")) == ["x", quick, slow]
