@@ -142,18 +142,6 @@ class ByProtocol:
 
 
 @dataclass(frozen=True, slots=True)
-class HostMemory:
-    """What a byte to or from the host's memory takes of a PCIe link's capacity for both ways."""
-
-    ll: float
-    simple: float
-
-    def of(self, protocol: Protocol | str) -> float:
-        """The figure of one protocol; LL128 is read as Simple is."""
-        return self.ll if protocol == "LL" else self.simple
-
-
-@dataclass(frozen=True, slots=True)
 class LinkCost:
     """Seconds from arrival to use by the next block, and from the end of use to the credit."""
 
@@ -211,7 +199,8 @@ class Mechanism:
     what others have made ready for it. The pass between a rank's buffer and the switch's is made by
     a part of the warps, at `nvls_copy_rate`, and goes through the parts of all heads in turn, each
     of which costs `nvls_part` beyond that.
-    `host_memory` is for blocks that meet in the host's memory. `answers`: 2 where a send is over
+    `host_memory` is what a byte to or from the host's memory takes of a PCIe link's capacity for
+    both ways, `pcie_lines` one of LL between peers. `answers`: 2 where a send is over
     only once it has crossed a long cable and its answer has come back (else that is in credits)."""
 
     rate: ByProtocol
@@ -231,9 +220,10 @@ class Mechanism:
     nvls_sync: float
     nvls_part: float
     nvls_copy_rate: float
-    host_memory: HostMemory
+    host_memory: ByProtocol
     answers: int = 0
     nvlink_lines: float = 1.0
+    pcie_lines: float = 1.0
     further_store: float = 1.0
     cache: float = 0.0
     from_cache: float = 1.0
@@ -257,7 +247,7 @@ def _by_protocol(name: str) -> ByProtocol:
 
 BEGIN = tuple(value(f"begin.{protocol}") for protocol in ("ll", "ll128", "simple"))
 GRAIN = ByProtocol(value("grain.ll"), value("grain.ll128"), inf)
-HOST_MEMORY = HostMemory(value("host_memory.ll"), value("host_memory.simple"))
+HOST_MEMORY = _by_protocol("host_memory")
 
 # Of Volta no run shows it: the rate of its lines is NCCL's own limit, which has all that they take.
 FURTHER_STORE = {
@@ -319,6 +309,7 @@ def _generation(sm: int) -> Mechanism:
         nvls_part=value(f"{switched}.nvls_part"),
         nvls_copy_rate=value(f"{switched}.nvls_copy_rate"),
         host_memory=HOST_MEMORY,
+        pcie_lines=1.0 if sm < 80 else value("pcie_lines"),
     )
 
 

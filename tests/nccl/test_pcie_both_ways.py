@@ -43,3 +43,15 @@ def test_host_memory_takes_more_of_it():
     found = busbw("rtx5090-x4", "all_reduce", 128 * MIB, gpus_per_node=2)
     both_ways = value("pcie.both_ways") * rate / value("host_memory.simple")
     assert 0.88 < found / (both_ways / 2) < 1  # slices cost something too
+
+
+def test_lines_of_ll_are_packets_of_their_own():
+    """Between peers from Ampere on; V100 put them together."""
+
+    def part(machine: str) -> float:
+        rate = load_machine(machine).pcie.usable / 1e9
+        found = busbw(machine, "all_reduce", 128 * MIB, algo="Ring", proto="LL", gpus_per_node=2)
+        return 2 * found / (value("pcie.both_ways") * rate / 2)  # half of a line is data
+
+    assert 0.88 < part("a10-pcie-x4") * value("pcie_lines") < 1  # waves cost something too
+    assert part("v100-pcie-x4") * value("pcie_lines") > 1.2

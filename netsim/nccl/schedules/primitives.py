@@ -198,7 +198,9 @@ class PlannedChannel:
     def _bus(self, src: int, dst: int) -> Iterator[Use]:
         """What the loads and stores of blocks take of the PCIe links of both GPUs."""
         kind, protocol = self.plan.link_of(src, dst), self.plan.protocol
-        weight = {"pcie": 1.0, "shm": self.plan.mechanism.host_memory.of(protocol)}
+        mechanism = self.plan.mechanism
+        lines = mechanism.pcie_lines if protocol == "LL" else 1.0
+        weight = {"pcie": lines, "shm": mechanism.host_memory.of(protocol)}
         if kind in weight:
             wire = PAYLOAD_WIRE[protocol] * weight[kind]
             yield from (Use("bus", end, wire) for end in ("src", "dst"))
