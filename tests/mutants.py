@@ -9,10 +9,10 @@ number, `and`, `or`, `not`, `min`, `max`, `any` or `all` can be another. Each is
 the repository by the tests that run its line, the quickest first, until one fails (where no test
 does, by those of its statement, of its function, or of what mentions the name that it defines);
 then by others that run any line of its file, since what others have asked before is recalled where
-coverage is measured, and by those questions of `tests.figures` and `tests.pins` that do. Which
-these are is found once, by running the quick tests, the figures and the pins (`--all`: all tests;
-or `--tests`) under coverage, and kept in `.mutants/` until it is deleted; compiled code has the
-tests of its package.
+coverage is measured, by those questions of `tests.figures` and `tests.pins` that do, and in the end
+by slow tests of its package, as many as there is time for. Which these are is found once, by
+running the quick tests, the figures and the pins (`--all`: all tests; or `--tests`) under coverage,
+and kept in `.mutants/` until it is deleted; compiled code has the tests of its package.
 Seconds are of processor time, so that who else works decides neither which tests there is time for
 nor whether one hangs.
 `tests/data/mutants.yaml` names the survivors that are known, each with the argument why it changes
@@ -24,6 +24,7 @@ import ast
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -33,7 +34,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, pairwise
 from math import ceil
@@ -55,6 +56,7 @@ FIGURES = ("tests/core/test_figures.py::", "tests/core/test_pins.py::")
 QUICK = "NETSIM_MUTANTS_QUICK"  # in the environment: slow tests are not measured
 COMPILED = ("engines/compiled/", "tests/engines")
 MOST_SECONDS = 60.0  # of tests for a mutant
+MOST_SECONDS_MORE = 120.0  # of slow tests that were not measured, for one that survives these
 SLOWER = 4  # times as long as usual, from which a test is taken for one that hangs (`WAITED` times
 # as long by the clock, for those that only wait),
 LEAST, COMPILING = 60.0, 600.0  # but for so many seconds at least; compiled code is compiled first
@@ -441,6 +443,34 @@ def tried(mutant: Mutant, tests: Sequence[str], seconds: float, root: Path) -> T
     return Trial(mutant, len(tests), by if done.returncode else "")
 
 
+def tried_on(mutant: Mutant, before: Trial, known: Covered, root: Path) -> Trial:
+    """Try a survivor by slow tests of its package, for some time; these are not measured, so that
+    one that fails must pass without the mutant."""
+    found, tests = before, unmeasured(mutant, known)
+    while tests:
+        last = tried(mutant, tests, MOST_SECONDS_MORE, root)
+        found = replace(before, tests=before.tests + len(tests))
+        if not last.killed_by or last.killed_by == "time":
+            return found
+        test, same = function_of(last.killed_by), replace(mutant, new=mutant.old)
+        if test in tests and not tried(same, [test], MOST_SECONDS_MORE, root).killed_by:
+            return replace(found, killed_by=last.killed_by)
+        tests = tests[tests.index(test) + 1 :] if test in tests else []
+    return found
+
+
+def unmeasured(mutant: Mutant, known: Covered) -> list[str]:
+    """Slow tests of its package that were not measured, those first whose file has its name."""
+    package, words = mutant.path.partition("/")[0], set(re.findall(r"[a-z]+", mutant.path))
+
+    def unlike(test: str) -> tuple[int, str]:
+        return -len(words & set(re.findall(r"[a-z]+", test.partition("::")[0]))), test
+
+    folder = f"tests/{package}/"
+    left = (name for name in slow() if name.startswith(folder) and name not in known.seconds)
+    return sorted(left, key=unlike)
+
+
 def trials(mutants: Iterable[Mutant], known: Covered, jobs: int) -> Iterator[Trial]:
     """Try mutants, some at a time, each in a copy of its own."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
@@ -453,7 +483,8 @@ def trials(mutants: Iterable[Mutant], known: Covered, jobs: int) -> Iterator[Tri
             try:
                 usual = sum(known.seconds[name] for name in tests)
                 least = COMPILING if mutant.path.startswith(COMPILED[0]) else LEAST
-                return tried(mutant, tests, least + SLOWER * usual, copy)
+                found = tried(mutant, tests, least + SLOWER * usual, copy)
+                return found if found.killed_by else tried_on(mutant, found, known, copy)
             finally:
                 copies.put(copy)
 

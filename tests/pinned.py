@@ -1,19 +1,27 @@
 """What is pinned: whole outputs of functions over small inputs, by family (see `tests.pins`)."""
 
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from netsim.base.errors import InputError
 from netsim.cell.explained import explained_run, shown_of
 from netsim.cell.prepare import Prepared, prepare
-from netsim.collectives.collective import HAS_IN_PLACE
+from netsim.cli.files import SCHEMAS
+from netsim.collectives.collective import BLOCKS, HAS_IN_PLACE, collective_of
+from netsim.collectives.msccl import AlgoSheet, PlanSheet
+from netsim.collectives.msccl import algorithm as read
 from netsim.collectives.table import build
 from netsim.engines.engine import simulate
+from netsim.measured.calibrate import concerns, parameters_of
 from netsim.measured.logs import read_log
-from netsim.metrics.bound import bound_by, critical_path
+from netsim.metrics.bound import bound_by, critical_path, limit_of
 from netsim.nccl.choice import schedule_of
 from netsim.nccl.facts import ALGORITHMS, COLLECTIVES, FUNCTIONS, PROTOCOLS
+from netsim.nccl.graph_xml import write_graphs
 from netsim.nccl.schedules.smaller import foldable, loops_of
 from netsim.nccl.tuning import Call, choose, launch, timed_costs
 from netsim.program.place import place
@@ -26,8 +34,11 @@ from netsim.topology.foreign.nccl import machine_of
 from netsim.topology.foreign.nccl_xml import write_system
 from netsim.topology.foreign.smi import parse_matrix
 from netsim.topology.graph import Topology
+from netsim.topology.routing import switch, torus
+from netsim.trace.goal import Sheet
 from netsim.training.explain import causes_of, explained_step, hops_of, visits_of
 from netsim.training.prepare import memories, model_flops
+from netsim.training.recorded.chakra import encoded, nodes_of
 from netsim.training.run import details_of, held_over_time
 from netsim.workloads.model import MODELS, layers_of
 from netsim.yamlio.read import parse_source
@@ -85,6 +96,36 @@ def textbook() -> Found:
             continue
 
 
+@family
+def sheets() -> Found:
+    """Algorithms as files of MSCCL and plans of MSCCL++, as GOAL, and read again."""
+    for name, algorithm in [(a, b) for a, b in TABLE if a in AlgoSheet.names]:
+        asked = collective_of(name, 4, 4 * 4 * 840)
+        with suppress(InputError):
+            made = build_small(asked, algorithm)
+            program = place(made, switch(4, 1e9, 1e-6))
+            yield f"{name} {algorithm}", [AlgoSheet("x", made, asked).text(), Sheet(program).text()]
+            plan = PlanSheet("x", made, asked).text()
+            yield f"{name} {algorithm} plan", [plan, rows(read("x.json", plan)(asked))]
+
+
+@family
+def limits() -> Found:
+    """What no algorithm beats, for every collective."""
+    boxes = {"switch": switch(4, 1e9), "torus": torus((3, 2), 1e9), "ring": torus((5,), 2e9)}
+    boxes["mesh"] = topology("machine: dgx-1-v100\n")
+    boxes["hosts"] = topology("machine: dgx-h100\nnodes: 2\ngpus_per_node: 2\n")
+    for name, made in boxes.items():
+        gpus = np.arange(len(made.gpu_nodes))
+        for collective in sorted(BLOCKS):
+            with suppress(InputError):
+                found = [limit_of(made, gpus[:n], collective, 1e6, root=1) for n in (2, len(gpus))]
+                yield f"{name} {collective}", found
+        demand = np.add.outer(3.0 * gpus, gpus % 3) * 1e5 * (gpus[:, None] != gpus)
+        yield f"{name} demand", limit_of(made, gpus, "alltoallv", 0.0, demand=demand)
+        yield f"{name} NVLS", limit_of(made, gpus, "all_reduce", 1e6, nvls=True)
+
+
 # **** NCCL ****
 
 COMMUNICATORS = (
@@ -111,6 +152,19 @@ def choices() -> Found:
         yield f"{config} {nodes} launches", launches
 
 
+@family
+def graphs() -> Found:
+    """NCCL's graphs as files, and what can be calibrated on a system."""
+    for config, networked in (("h100_8nic", True), ("dgxa100", False), ("dgx1v_4nic", True)):
+        text = write_graphs(node_of(config, networked=networked))
+        yield config, text
+    for name in ("NVLS", "two hosts", "mesh", "sendrecv over PCIe", "gather", "reduce"):
+        told = parameters_of(scene(name))
+        fits = [[one.name, [concerns(one, *of) for of in CALLS]] for one in told]
+        yield f"parameters: {name}", [told, fits]
+
+
+CALLS = (("Ring", "LL"), ("Tree", "Simple"), ("NVLS", "Simple"), ("NVLSTree", "Simple"))
 SHAPES = ((1, 4), (2, 2), (3, 2), (5, 1))
 
 
@@ -260,6 +314,35 @@ def files() -> Found:
     yield "NCCL's XML", [write_system(xml), machine_of(xml)]
 
 
+ASKED = ("default", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "const", "enum")
+
+
+@family
+def keys() -> Found:
+    """Which values keys of files have where nothing is said, and which they may have."""
+    for kind, model in SCHEMAS.items():
+        schema = model.model_json_schema(by_alias=True)
+        for name, one in {kind: schema, **schema.get("$defs", {})}.items():
+            told = {
+                key: sorted((what, str(value)) for what, value in _leaves(given))
+                for key, given in one.get("properties", {}).items()
+            }
+            if told:
+                yield f"{kind}: {name}", told
+
+
+def _leaves(given: Any) -> Iterator[tuple[str, object]]:
+    if isinstance(given, dict):
+        for what, value in given.items():
+            if what in ASKED:
+                yield what, value
+            else:
+                yield from _leaves(value)
+    elif isinstance(given, list):
+        for one in given:
+            yield from _leaves(one)
+
+
 # **** Models and steps ****
 
 
@@ -296,6 +379,7 @@ def steps(rest: str, model: str = MODEL) -> Found:
     found = step(rest, model=model, batch=16)
     yield "memory", memories(found.prepared.setting)
     yield "figures", [found.seconds, details_of(found), found.breakdown, held_over_time(found)]
+    yield "traced", [encoded(list(nodes_of(found.spans.tape, rank, {}))) for rank in (0, 5)]
     visits = visits_of(found)
     yield "path", [causes_of(visits), list(hops_of(visits))]
     if "fsdp" in rest:

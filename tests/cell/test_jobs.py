@@ -2,12 +2,14 @@
 
 import csv
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
 from netsim.base.errors import InputError
+from netsim.cell import jobs
 from netsim.cell.answer import answer, checked_cells, prepare_any
 from netsim.cell.jobs import prepare_jobs
 from netsim.results.row import Row
@@ -315,3 +317,23 @@ def test_noise_makes_jobs_longer_alike_on_both_engines(noise: str) -> None:
         assert 0.9 * least < found[0][0] < found[0][1] < found[0][2] < 2 * least
         assert found[0][1] > least  # though who begins late may meet the other for less time
     assert one["x"].samples == 20
+
+
+def test_how_often_jobs_begin_again_follows_from_the_longest_and_from_how_many_rows_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    took = {"a": 3.0, "b": 1.0}
+    parts = [jobs.Part(name, None, None) for name in took]
+    monkeypatch.setattr(jobs.Part, "rows", property(lambda self: 5 * self.times))
+    jobs_of = [SimpleNamespace(start=0.0, repeat=2), SimpleNamespace(start=0.5, repeat=0)]
+    shared = SimpleNamespace(
+        prepared=SimpleNamespace(jobs=jobs_of),
+        _run=lambda some: SimpleNamespace(until=took[some[0].name]),
+    )
+    found = jobs.Shared._repeated(shared, parts)
+    assert [(one.start, one.times) for one in found] == [(0.0, 2), (0.5, 6)]  # 5.5 s of 1 s each
+    monkeypatch.setattr(jobs, "MOST_ROWS", 40)
+    found = jobs.Shared._repeated(shared, parts)
+    assert [one.times for one in found] == [2, 2]  # half of the rows, shared by two
+    monkeypatch.setattr(jobs, "MOST_ROWS", 1)
+    assert [one.times for one in jobs.Shared._repeated(shared, parts)] == [2, 1]

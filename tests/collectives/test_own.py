@@ -1,12 +1,14 @@
 """Algorithms of a user's own: named in a scenario, verified before they run, and told by line."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import netsim
 from netsim.base.errors import InputError, ScenarioError
 from netsim.base.files import preset_folder
+from netsim.cell import prepare
 from netsim.collectives.collective import Collective, CollectiveError
 from netsim.collectives.table import ALGORITHMS, MOST_CHECKED, build, own, stamp
 from netsim.scenario.cells import expand
@@ -189,3 +191,27 @@ def test_check_takes_settings_as_run_does(file: Path, capsys) -> None:
         capsys, "check", str(preset_folder("topologies") / "dgx-h100.yaml"), "--set", "gpu.count=4"
     )
     assert machine.err.endswith("--set and --allow-oom are for scenarios, this is a machine\n")
+
+
+def test_the_smallest_and_the_largest_size_are_checked_first_and_as_many_as_there_is_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[int, bool]] = []
+
+    def verified(_: object, size: int, *, in_place: bool) -> int:
+        asked.append((size, in_place))
+        return 2
+
+    monkeypatch.setattr(prepare, "_verified", verified)
+    work = SimpleNamespace(size_list=lambda: [8, 4, 32, 16], collective="all_reduce")
+    cell = SimpleNamespace(scenario=SimpleNamespace(collective=work))
+    for most, sizes in ((1, 1), (2, 1), (3, 2), (99, 8)):
+        asked.clear()
+        monkeypatch.setattr(prepare.tables, "MOST_CHECKED", most)
+        prepare._check_own(SimpleNamespace(cell=cell))
+        every = [(size, place) for size in (4, 32, 8, 16) for place in (False, True)]
+        assert asked == every[:sizes]
+    work.collective = "alltoall"
+    asked.clear()
+    prepare._check_own(SimpleNamespace(cell=cell))
+    assert asked == [(4, False), (32, False), (8, False), (16, False)]

@@ -129,6 +129,31 @@ def test_a_mutant_is_killed_by_a_test_that_fails_and_leaves_nothing(tmp_path: Pa
     assert file.read_text() == TEXT
 
 
+def test_a_survivor_is_tried_on_by_slow_tests_of_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those first whose file has its name; one that fails without the mutant, too, kills none."""
+    (tmp_path / "netsim" / "made").mkdir(parents=True)
+    for name in ("netsim", "netsim/made"):
+        (tmp_path / name / "__init__.py").touch()
+    (tmp_path / "netsim" / "made" / "low.py").write_text("LOW = 3\n")
+    folder = tmp_path / "tests" / "made"
+    folder.mkdir(parents=True)
+    (folder / "test_any.py").write_text(
+        "from netsim.made.low import LOW\n\n\ndef test_any():\n    assert LOW == 3\n"
+    )
+    (folder / "test_low.py").write_text("def test_low():\n    assert False\n")
+    names = [f"tests/made/test_{name}.py::test_{name}" for name in ("any", "low", "quick")]
+    monkeypatch.setattr(mutants, "slow", lambda: {*names, "tests/other/test_low.py::test_low"})
+    one = Mutant("made/low.py", 1, 6, 7, "3", "4")
+    known = Covered({}, {names[2]: 1.0})
+    assert mutants.unmeasured(one, known) == [names[1], names[0]]
+    found = mutants.tried_on(one, mutants.Trial(one, 5), known, tmp_path)
+    assert (found.killed_by, found.tests) == (names[0], 6)
+    same = Mutant("made/low.py", 1, 6, 7, "3", "3")
+    assert not mutants.tried_on(same, mutants.Trial(same, 5), known, tmp_path).killed_by
+
+
 def test_a_mutant_that_never_ends_is_killed_by_time(tmp_path: Path) -> None:
     (tmp_path / "netsim").mkdir()
     (tmp_path / "netsim" / "__init__.py").touch()

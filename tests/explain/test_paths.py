@@ -2,17 +2,20 @@
 
 import json
 from math import comb
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from netsim.cell.explained import _queue_pairs
 from netsim.engines.engine import simulate
 from netsim.program.place import place
 from netsim.schedule.builder import Builder
 from netsim.schedule.schedule import Style
 from netsim.topology.figures import loads_by_routing, route_statistics
 from netsim.topology.graph import TopologyError
+from netsim.topology.network import Policy
 from tests.cli.command import netsim
 from tests.topology.test_fabrics import hosts
 from tests.topology.topology_tools import cluster, route
@@ -157,6 +160,23 @@ def test_queue_pairs_part_messages_or_are_taken_in_turn():
     for program in (split, turns):
         one, other = (simulate(program, engine).end for engine in ("simpy", "compiled"))
         assert one == pytest.approx(other, rel=1e-9)
+
+
+def test_more_queue_pairs_are_tried_and_used_the_other_way() -> None:
+    """By the keys of a fabric; of NCCL's jobs by its variables, whose version splits or not."""
+    assert _queue_pairs(None, Policy("ecmp"), "f") == {
+        "2 queue pairs": {"f.qps": 2}, "4 queue pairs": {"f.qps": 4}, "8 queue pairs": {"f.qps": 8},
+        "4 queue pairs, in turn": {"f.qps": 4, "f.split_on_qps": 0},
+    }  # fmt: skip
+    assert _queue_pairs(None, Policy("ecmp", qps=8, split=False), "f") == {
+        "8 queue pairs, split": {"f.qps": 8, "f.split_on_qps": 1}
+    }
+    count, parts = "nccl.env.NCCL_IB_QPS_PER_CONNECTION", "nccl.env.NCCL_IB_SPLIT_DATA_ON_QPS"
+    comm = SimpleNamespace(facts=SimpleNamespace(split_on_qps=False))
+    one, two = (_queue_pairs(comm, Policy("ecmp", qps=qps), "f") for qps in (1, 2))
+    assert one["4 queue pairs, split"] == {count: 4, parts: 1}
+    assert list(two) == ["4 queue pairs", "8 queue pairs", "4 queue pairs, in turn"]
+    assert two["4 queue pairs, in turn"] == {count: 4, parts: 0}
 
 
 CALL = [

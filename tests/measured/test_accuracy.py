@@ -3,13 +3,15 @@
 import csv
 import json
 from dataclasses import replace
-from math import log, prod
+from math import log, log2, prod
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from netsim.base.constants import TABLE, value
 from netsim.base.errors import InputError
+from netsim.measured import accuracy
 from netsim.measured.accuracy import compared, intervals_from, read_accuracy, run_index
 from netsim.measured.compare import Point, answer, error_of, prepared_at
 from netsim.measured.estimate import (
@@ -20,7 +22,7 @@ from netsim.measured.estimate import (
     switched_off,
     without_each,
 )
-from netsim.measured.index import Entry, dtype_of, mapped, nics_gbps, read_index
+from netsim.measured.index import Entry, Mapped, dtype_of, mapped, nics_gbps, read_index
 from netsim.plots.results import MOST_CURVES
 from netsim.results import row as columns
 from netsim.results.row import Joined, band_of, joined, stored, validated
@@ -495,3 +497,27 @@ def test_intervals_are_those_of_one_system_more(systems: int) -> None:
         assert not without  # too few are left
     else:
         assert without[key].systems == systems - 1
+
+
+def test_runs_of_many_ranks_are_shared_out_and_the_longest_come_first() -> None:
+    def entry(ranks: int, rows: int) -> SimpleNamespace:
+        return SimpleNamespace(ranks=ranks, rows=lambda: tuple(range(rows)))
+
+    assert [part.rows for part in accuracy._parts(entry(31, 6), {})] == [(0, 1, 2, 3, 4, 5)]
+    shared = [part.rows for part in accuracy._parts(entry(32, 6), {"a": 1.0})]
+    assert shared == [(0, 4), (1, 5), (2,), (3,)]
+    assert [part.rows for part in accuracy._parts(entry(32, 3), {})] == [(0,), (1,), (2,)]
+    rows = [SimpleNamespace(size_bytes=size) for size in (2, 14)]
+    part = SimpleNamespace(rows=rows, entry=SimpleNamespace(ranks=4))
+    assert accuracy._work(part) == pytest.approx((log2(4) + log2(16)) * 4**1.5)
+
+
+def test_a_run_without_some_of_its_variables_keeps_the_others() -> None:
+    env = {"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL"}
+    whole = Mapped({"workload": {}, "nccl": {"env": env}}, ("one",), {"launch.host": 2.0})
+    less = whole.without(("NCCL_PROTO", "NCCL_DEBUG"), "it is refused")
+    assert less is not None
+    assert less.data == {"workload": {}, "nccl": {"env": {"NCCL_ALGO": "Ring"}}}
+    assert less.notes == ("one", "without NCCL_PROTO: it is refused")
+    assert less.figures == whole.figures
+    assert whole.without(("NCCL_DEBUG",), "it is not set") is None

@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 from functools import lru_cache
+from math import log
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -123,3 +125,23 @@ def test_no_cause_is_named_twice() -> None:
     for system in SYSTEMS:
         names = [name for one in ranked(simulated(system), "all_reduce") for name in one.names]
         assert len(names) == len(set(names)) > 5
+
+
+def test_causes_are_ranked_by_their_distance_those_that_change_nothing_last() -> None:
+    """In logs: twice as long is as far off as half, and twins within a hundredth are one."""
+    rows = tuple(SimpleNamespace(seconds=lambda _, s=s: s) for s in (1.0, 2.0, 4.0))
+    usual = np.array([2.0, 4.0, 16.0])
+    times = {
+        "half": np.array([0.5, 1.0, 2.0]), "same": usual * 1.005,
+        "right": np.array([1.0, 2.0, 4.4]), "twin": np.array([1.0, 2.0, 4.4]) * 0.995,
+    }  # fmt: skip
+    found = ranked(Tried(rows, usual, times), "all_reduce")
+    assert [(one.cause, one.same, one.nothing) for one in found] == [
+        ("right", ("twin",), False), ("half", (), False), ("same", (), True),
+    ]  # fmt: skip
+    right, half, _ = found
+    assert right.distance == pytest.approx(log(1.1) / 3)
+    assert half.distance == pytest.approx(log(2))
+    assert [one.usual for one in found] == pytest.approx([4 / 3 * log(2)] * 3)
+    assert half.error == pytest.approx(1.0)
+    assert half.before == pytest.approx(1.0)

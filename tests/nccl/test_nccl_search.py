@@ -1,6 +1,7 @@
 """The search beyond its oracle: shortcuts that change nothing, subsets, odd machines, speed."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +12,7 @@ from netsim.nccl.environment import NO_SETTINGS, Settings
 from netsim.nccl.facts import facts_of
 from netsim.nccl.node import communicator, search_node
 from netsim.nccl.paths import path_table
-from netsim.nccl.search import Arena, Request, _Ladder, most_channels
+from netsim.nccl.search import Arena, Request, _Ladder, most_channels, nets_of
 from netsim.nccl.search import search as search_channels
 from netsim.nccl.system import system_graph
 from netsim.nccl.tuning import cost_entry
@@ -194,3 +195,12 @@ def test_what_cannot_be_connected_falls_back_to_the_plain_order():
     node = search_node(XmlSystem(tuple(lonely)), networked=False)
     assert (node.ring.n_channels, node.ring.bw_intra, node.ring.type_intra) == (1, 0.1, "SYS")
     assert node.ring.channels[0].gpus == (0, 1)
+
+
+def test_ports_are_tried_own_first_then_by_type_up_to_the_limit() -> None:
+    """No port is tried over a path of a worse type than is asked for, and none twice."""
+    by_type = [{0: [3], 1: [1], 2: [0], 3: [2]}, {1: [2, 0], 3: [1]}]
+    arena = SimpleNamespace(local_ports=[[1, 4], [5]], ports_by_type=by_type)
+    for limit, more in enumerate(([3], [3], [3, 0], [3, 0, 2])):
+        assert nets_of(arena, limit, [0]) == [1, 4, *more]
+    assert nets_of(arena, 1, [1, 0]) == [5, 1, 4, 3, 2, 0]

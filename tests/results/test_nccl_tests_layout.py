@@ -1,6 +1,7 @@
 """Rows in nccl-tests' text and JSON: line by line as its own logs have them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from netsim.results.nccl_tests import (
     average_busbw,
     closing,
     document,
+    half,
     line,
     opening,
 )
@@ -199,3 +201,16 @@ def test_the_file_has_all_rows_whatever_is_printed(capsys, tmp_path, form: str) 
     netsim(capsys, "expect", "dgx-a100", "broadcast", "--sizes", "8,1M", "--format", form, "-J",
            str(target))  # fmt: skip
     assert [one["size"] for one in json.loads(target.read_text())["results"]] == [8, 2**20]
+
+
+def test_half_a_line_has_rates_of_its_own_time_and_none_without_one() -> None:
+    """Bandwidths are those of the time out of place, for as long as the other took."""
+    row = Row(time_us=10.0, algbw_GBps=4.0, busbw_GBps=7.0)
+    both = replace(row, inplace_time_us=20.0)
+    assert half(both, "time_us") == (10.0, 4.0, 7.0)
+    assert half(both, "inplace_time_us") == (20.0, 2.0, 3.5)
+    assert half(row, "inplace_time_us") == (10.0, 4.0, 7.0)
+    told = ({"algbw_GBps": None}, {"busbw_GBps": None}, {"time_us": None}, {"time_us": 0.0})
+    for gone in told:
+        found = half(replace(row, **gone), "time_us")
+        assert found == (gone.get("time_us", 10.0) or 0.0, 0.0, 0.0)

@@ -312,3 +312,30 @@ def test_a_rung_is_as_far_off_the_run_in_full_as_it_says(machine, name, size, no
 def test_engines_agree_on_what_cells_run(name: str) -> None:
     timing = simulate_one(cell("dgx-h100", name, "256K"), 256 << 10)
     assert broken(Answer(timing.seconds, program=timing.program), IN_TESTS) == []
+
+
+def test_what_is_just_right_breaks_nothing() -> None:
+    """At the edge: a limit that is met, no time on either engine, loops that stand for two."""
+    at = {one.name: one.broken for one in INVARIANTS}
+    seconds = 3.0
+    assert not at["limit"](Answer(seconds, limit=seconds * (1 + invariants.EQUAL)))
+    assert at["limit"](Answer(seconds, limit=seconds * (1 + 2 * invariants.EQUAL)))
+    nothing = place(build(collective_of("all_reduce", 4, 0), "ring"), switch(4, 1e9))
+    assert not at["engines"](Answer(0.0, program=nothing))
+    short = ring()
+    assert short.use is not None
+    twice = replace(short, use=replace(short.use, amount=2 * short.use.amount))
+    for size, wrong in ((1, False), (2, False), (3, True)):
+        asked_for = collective_of("all_reduce", 4, size * MIB)
+        assert bool(at["bytes"](replace(twice, collective=asked_for))) == wrong
+
+
+@pytest.mark.parametrize(
+    ("name", "blocks"),
+    [("all_reduce", 2 * 3), ("all_gather", 4 * 3), ("reduce_scatter", 4 * 3), ("alltoall", 4 * 3),
+     ("broadcast", 3), ("reduce", 3), ("gather", 3), ("scatter", 3), ("sendrecv", 4)],
+)  # fmt: skip
+def test_the_least_that_ranks_must_get_has_a_closed_form(name: str, blocks: int) -> None:
+    asked = collective_of(name, 4, 4 * 1024)
+    block = asked.count * asked.element_bytes
+    assert invariants.least_delivered(asked) == blocks * block
