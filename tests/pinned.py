@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -302,7 +303,7 @@ def machines() -> Found:
 def files() -> Found:
     """What is read from logs and matrices, and what is written of topologies."""
     for file in sorted((DATA / "logs").glob("*.txt")):
-        yield file.name, read_log(file, "all_reduce")
+        yield file.name, [replace(run, file="") for run in read_log(file, "all_reduce")]
     for file in sorted((DATA / "smi").glob("*.txt")):
         try:
             yield file.name, parse_matrix(file.read_text(encoding="utf-8"), file.name)
