@@ -7,7 +7,7 @@ import gc
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from importlib import import_module
 from inspect import Parameter, Signature, signature
@@ -159,10 +159,15 @@ def parsed(parse: Callable[[str], T], flag: str, text: str) -> T:
         raise InputError(f"{flag} {text}: {error}") from None
 
 
+def print_lines(lines: Iterable[str], *, err: bool = False) -> None:
+    """Print lines one by one, as they are found."""
+    for line in lines:
+        typer.echo(line, err=err)
+
+
 def wrote(*files: Path) -> None:
     """Say what was written."""
-    for file in files:
-        typer.echo(f"wrote {file}", err=True)
+    print_lines((f"wrote {file}" for file in files), err=True)
 
 
 def _bug(error: Exception) -> int:

@@ -10,7 +10,7 @@ import typer
 from netsim.base.errors import InputError, LostError
 from netsim.base.files import preset_folder, write_text
 from netsim.base.values import dataclass, grouped
-from netsim.cli import with_options
+from netsim.cli import print_lines, with_options
 from netsim.cli.bars import Counter
 from netsim.cli.progress import memory_of, tell
 from netsim.measured import accuracy
@@ -116,8 +116,7 @@ def _write(
     page = given.page
     if given.json_file is not None:
         write_text(given.json_file, found.json())
-    for line in (*report(found), *_changes(found.points, before)):
-        typer.echo(line)
+    print_lines((*report(found), *_changes(found.points, before)))
     if given.plots is not None:
         _pictures(found, given.plots)
     if page is not None and found.points and not found.missing and not found.lost:
@@ -156,8 +155,7 @@ def _steps(index: Path, given: AccuracyOptions) -> None:
             found = run_steps(entries, given.jobs, counter.show)
     if given.json_file is not None:
         write_text(given.json_file, found.json())
-    for line in _steps_report(found):
-        typer.echo(line)
+    print_lines(_steps_report(found))
     if given.page is not None and found.compared and not found.missing:
         sources = {entry.id: entry.text("source") for entry in entries}
         write_text(given.page, page_of(found, sources))

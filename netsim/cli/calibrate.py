@@ -10,7 +10,7 @@ import typer
 from netsim.base.errors import InputError, LostError
 from netsim.base.files import SUFFIXES, find_preset, is_path, write_text
 from netsim.base.units import format_bandwidth, format_time
-from netsim.cli import with_options
+from netsim.cli import print_lines, with_options
 from netsim.cli.log_questions import Question, prepared_with_notes, question_of
 from netsim.cli.progress import memory_of, tell
 from netsim.cli.questions import ONLY_EXPECT, Given, Text
@@ -79,8 +79,7 @@ def command(
         prepared_with_notes(source, notes, run)
         pairs.append((source, run))
     found = calibrate(pairs, jobs, memory=memory_of(memory), tell=tell)
-    for line in report(found):
-        typer.echo(line)
+    print_lines(report(found))
     if output is not None:
         names = ", ".join(dict.fromkeys(Path(run.file).name for _, run in pairs))
         written_file(output, text, found.figures, names)

@@ -13,7 +13,7 @@ import typer
 from netsim.base.errors import InputError
 from netsim.base.files import csv_of, write_text
 from netsim.base.units import parse_ratio
-from netsim.cli import parsed, with_options, wrote
+from netsim.cli import parsed, print_lines, with_options, wrote
 from netsim.cli.log_questions import Question, cell_of_trace, prepared_with_notes, question_of
 from netsim.cli.questions import ONLY_EXPECT, Given, Text
 from netsim.measured import compare as comparing
@@ -112,8 +112,7 @@ def _compared_trace(asked: Question, path: Path, profile: Profile) -> TraceCompa
     machine = cluster_label(cluster)
     found = compare_trace(str(path), machine, profile, simulate_step(prepared))
     typer.echo(f"# rank {profile.rank} of {ranks} on {node_count(cluster)} x {machine}, {path}")
-    for text in lines(found):
-        typer.echo(text)
+    print_lines(lines(found))
     return found
 
 
@@ -297,11 +296,9 @@ def _compared(
     finally:
         found = comparing.Compared(run, tuple(rows), line_rate(cluster))
         done.append(found)
-    for text in summary(found.bands):
-        typer.echo(text)
+    print_lines(summary(found.bands))
     if explain or (found.points and found.slower > FAR):
-        for text in _causes(source, run):
-            typer.echo(text)
+        print_lines(_causes(source, run))
     typer.echo("#")
 
 

@@ -18,7 +18,7 @@ from netsim.base.units import format_size
 from netsim.base.values import dataclass
 from netsim.cell.answer import answer, checked_cells, find_scenario, load_source, prepare_any
 from netsim.cell.prepare import prepare
-from netsim.cli import with_options
+from netsim.cli import print_lines, with_options
 from netsim.cli.questions import ONLY_EXPECT, Given, Text, asked, flag_of, simulated
 from netsim.measured.logs import read_log
 from netsim.nccl.facts import facts_of, parse_version
@@ -159,8 +159,7 @@ def upgrade(topology: str, collective: str, given: Given) -> None:
         replace(_topology(topology, collective, each), name=f"{topology} with NCCL {each.nccl}")
         for each in (old, new)
     )
-    for line in (*_lines(one, other, sorted({*one.times} & {*other.times})), *_rules(old, new)):
-        typer.echo(line)
+    print_lines((*_lines(one, other, sorted({*one.times} & {*other.times})), *_rules(old, new)))
 
 
 def _rules(old: Given, new: Given) -> Iterator[str]:
@@ -263,8 +262,7 @@ def command(a: str, b: str, given: Given, collective: Text = None, sizes: Text =
     if not common:
         raise InputError(f"{one.name} and {other.name} have no size in common")
     each = versions_of(given)
-    for line in (*_lines(one, other, common), *(_rules(*each) if len(each) > 1 else ())):
-        typer.echo(line)
+    print_lines((*_lines(one, other, common), *(_rules(*each) if len(each) > 1 else ())))
     if alone := [format_size(size) for size in sorted({*one.times} ^ {*other.times})]:
         have = "size that only one of them has is" if len(alone) == 1 else "sizes of only one are"
         few = ", ".join(alone[:_LISTED]) + ", …" * (len(alone) > _LISTED)

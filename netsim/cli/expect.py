@@ -15,7 +15,7 @@ from netsim.cell import simulate
 from netsim.cell.answer import checked_cells
 from netsim.cell.cluster import wishes_of
 from netsim.cell.prepare import Prepared, prepare
-from netsim.cli import parsed, shown, with_options
+from netsim.cli import parsed, print_lines, shown, with_options
 from netsim.cli.questions import Given, Text, asked, simulated
 from netsim.cli.shown import SURENESS, Engine, Format, halves, sureness
 from netsim.nccl import choice, environment
@@ -287,16 +287,14 @@ def command(
         return
     source, notes = asked(topology, collective, given)
     prepared = prepare(checked_cells(source)[0])
-    for note in (*notes, *assumptions(prepared, given)):
-        typer.echo(note, err=True)
+    print_lines((*notes, *assumptions(prepared, given)), err=True)
     if graph_out is not None:
         late("netsim.cli.expect_more.write_graph")(prepared, graph_out)
         return
     if why is not None:
         late("netsim.cli.expect_more.explain")(prepared, parsed(parse_cli_size, "--why", why), form)
         return
-    for note in roundings(prepared, prepared.cell.scenario.collective.size_list()):
-        typer.echo(note, err=True)
+    print_lines(roundings(prepared, prepared.cell.scenario.collective.size_list()), err=True)
     if tuner_out is not None:
         late("netsim.cli.expect_more.write_tuner")(prepared, tuner_out, engine)
         return
@@ -312,8 +310,7 @@ def _print_answer(
         print_acceptance(prepared, part, engine, failures)
     else:
         rows = print_table(prepared, form, engine, failures)
-        for note in (*approximations(rows), *weak_figures(prepared, rows)):
-            typer.echo(note, err=True)
+        print_lines((*approximations(rows), *weak_figures(prepared, rows)), err=True)
         if json_file is not None:
             written = shown.write_json(json_file, shown.run_of(prepared), rows)
             typer.echo(f"wrote {written}", err=True)

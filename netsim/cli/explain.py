@@ -16,7 +16,7 @@ from netsim.base.units import format_size, format_time, parse_cli_size
 from netsim.cell.explained import explained_paths, explained_run, explained_title
 from netsim.cell.jobs import PreparedJobs, row_of_job
 from netsim.cell.prepare import Prepared
-from netsim.cli import parsed, with_options, wrote
+from netsim.cli import parsed, print_lines, with_options, wrote
 from netsim.cli.questions import ONLY_EXPECT, Given, Text, questioned
 from netsim.cli.shown import Engine
 from netsim.collectives.table import ALGORITHMS, build
@@ -242,8 +242,7 @@ def print_values(found: Mapping[str, Any], form: str, table: str, lines: Iterabl
     elif form == "csv":
         typer.echo(table, nl=False)
     else:
-        for line in lines:
-            typer.echo(line)
+        print_lines(lines)
 
 
 def write_values(found: Mapping[str, Any], table: str, folder: Path) -> list[Path]:
@@ -474,11 +473,9 @@ def command(
     """Explain the time of SCENARIO (a training step as well), or of a collective on a topology."""
     nbytes = None if size is None else parsed(parse_cli_size, "--size", size)
     prepared, notes = questioned(subject, collective, replace(given, sizes=size or USUAL_SIZE))
-    for note in notes:
-        typer.echo(note, err=True)
+    print_lines(notes, err=True)
     if isinstance(prepared, PreparedJobs):
-        for line in beside_lines(prepared, nbytes, engine):
-            typer.echo(line, err=form != "table")
+        print_lines(beside_lines(prepared, nbytes, engine), err=form != "table")
         prepared = prepared.alone[prepared.number]
     if isinstance(prepared, PreparedStep):
         for flag, asked in (("--size", size), ("--state", state), ("--paths", paths)):

@@ -18,6 +18,7 @@ from netsim.base.errors import InputError, NetsimError
 from netsim.base.files import preset_folder, preset_names
 from netsim.base.startup import MODEL_VERSION, __version__
 from netsim.cell.answer import checked_cells, find_scenario, load_source, notes_of
+from netsim.cli import print_lines
 from netsim.cli.topo_subject import Subject, TopologyOptions, find_subject, is_foreign
 from netsim.cli.topo_text import plural
 from netsim.results.folder import merge_into, open_folder, read_manifest, rows_in_order
@@ -122,8 +123,7 @@ EXTRAS = {
 def doctor(constants: bool = False, invariants: bool = False) -> None:
     """Print what netsim runs on, and what it finds; or its constants, or its invariants."""
     if constants or invariants:
-        for line in constant_lines() if constants else ():
-            typer.echo(line)
+        print_lines(constant_lines() if constants else ())
         for one in INVARIANTS if invariants else ():
             typer.echo(f"{one.name:<12}{one.statement} ({one.asked})")
         return

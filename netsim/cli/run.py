@@ -11,16 +11,14 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
-import typer
-
 from netsim.base.errors import InputError, LostError, NetsimError, Tell, silent, suggest
 from netsim.base.startup import late
 from netsim.base.units import format_size, format_time
 from netsim.base.values import dataclass, grouped
 from netsim.cell.answer import checked, find_scenario, load_source, notes_of
 from netsim.cell.prepare import prepare
+from netsim.cli import print_lines, shown, with_options
 from netsim.cli import progress as shown_progress
-from netsim.cli import shown, with_options
 from netsim.cli.progress import tell as say
 from netsim.cli.shown import Engine, Format
 from netsim.nccl.facts import AUTO, NCCL_NAMES
@@ -178,11 +176,9 @@ def refuse_invalid(expansion: Expansion, *, skip: bool) -> None:
         return
     if not skip or not expansion.cells:
         if len(expansion.points) > len(expansion.invalid):
-            for text in invalid_lines(expansion, skipped=False):
-                typer.echo(text, err=True)
+            print_lines(invalid_lines(expansion, skipped=False), err=True)
         expansion.refuse_invalid()
-    for text in invalid_lines(expansion, skipped=True):
-        typer.echo(text, err=True)
+    print_lines(invalid_lines(expansion, skipped=True), err=True)
 
 
 def after_lines(expansion: Expansion, rows: Sequence[Row], engine: str) -> Iterator[str]:

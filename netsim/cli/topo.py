@@ -14,7 +14,7 @@ from netsim.base.errors import InputError
 from netsim.base.files import SUFFIXES, made_folder, preset_names, write_text
 from netsim.base.startup import at
 from netsim.base.units import format_bandwidth, format_time
-from netsim.cli import topo_subject, topo_text, with_options, wrote
+from netsim.cli import print_lines, topo_subject, topo_text, with_options, wrote
 from netsim.plots.topology.draw import plot_loads, plot_topology
 from netsim.topology.cluster import Cluster
 from netsim.topology.figures import graph_figures
@@ -37,20 +37,17 @@ def show(
 ) -> None:
     """Show NAME: figures, tiers of switches, and path types as NCCL and nvidia-smi name them."""
     subject = _found(name, given, routes=routes)
-    for line in topo_text.source_lines(subject) if sources else _lines(subject):
-        typer.echo(line)
+    print_lines(topo_text.source_lines(subject) if sources else _lines(subject))
     if routes and subject.cluster is not None:
         at("flows are counted")
-        for line in topo_text.route_lines(subject.cluster):
-            typer.echo(line)
+        print_lines(topo_text.route_lines(subject.cluster))
 
 
 def _found(
     name: str, given: topo_subject.TopologyOptions, *, routes: bool = False
 ) -> topo_subject.Subject:
     subject = topo_subject.find_subject(name, given)
-    for note in subject.notes:
-        typer.echo(note, err=True)
+    print_lines(subject.notes, err=True)
     if routes and (subject.cluster is None or subject.cluster.fabric is None):
         raise InputError(f"--routes: {subject.name} has no fabric", hint="add --nodes 2 or more")
     return subject
@@ -138,8 +135,7 @@ def list_machines() -> None:
             why = "a cluster or graph: see topo show" if cluster else f"no machine: {error}"
             rows.append((name, "", "", "", "", why.splitlines()[0]))
     wide = shutil.get_terminal_size((_WIDTH, 24)).columns
-    for line in _wrapped(rows, wide):
-        typer.echo(line)
+    print_lines(_wrapped(rows, wide))
 
 
 def _row(name: str) -> tuple[str, ...]:
@@ -185,8 +181,7 @@ def _linted(subject: topo_subject.Subject) -> bool:
     hosts, gpus = max(1, subject.hosts), len(subject.topology)
     what = f"{topo_text.plural(hosts, 'host')}, {topo_text.plural(gpus, 'GPU')}"
     rows = [(one.place, one.rule, one.message) for one in found]
-    for line in topo_text.columns(rows) if rows else ():
-        typer.echo(line)
+    print_lines(topo_text.columns(rows) if rows else ())
     count = topo_text.plural(len(found), "finding") if found else "nothing found"
     typer.echo(f"{subject.name}: {count} ({what})", err=bool(found))
     return bool(found)
@@ -231,8 +226,7 @@ def import_file(
     """Turn FILE into a machine (of a network: a scenario), and look for mistakes in it."""
     found = topo_subject.foreign(file, gpu=gpu, nic=nic, nics=nics)
     target = _target(output or Path(FOLDER) / f"{file.stem}.yaml", file, told=output is not None)
-    for note in found.notes:
-        typer.echo(note, err=True)
+    print_lines(found.notes, err=True)
     origin = f"# Imported from {file.name} ({topo_subject.FORMATS[found.form]}).\n"
     if isinstance(found.content, Machine):
         text, size = machine_yaml(found.content), topo_text.plural(found.content.gpu.count, "GPU")

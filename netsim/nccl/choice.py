@@ -8,7 +8,6 @@ from itertools import accumulate, repeat
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from netsim.base.errors import InputError
 from netsim.collectives.collective import Collective
@@ -26,15 +25,13 @@ from netsim.nccl.schedules.collnet import (
 )
 from netsim.nccl.schedules.nvls import nvls, nvls_tree
 from netsim.nccl.schedules.pat import pat
-from netsim.nccl.schedules.plan import NET, SEND_RECV, Plan, Transfers, Work
+from netsim.nccl.schedules.plan import NET, SEND_RECV, Ints, Plan, Transfers, Work
 from netsim.nccl.schedules.ring import WALKS, ring
 from netsim.nccl.schedules.send_recv import send_recv
 from netsim.nccl.schedules.tree import chain, tree
 from netsim.nccl.schedules.writing import Output
 from netsim.schedule.schedule import Schedule
 from netsim.topology.graph import Topology
-
-Ints = NDArray[np.int64]
 
 
 def planned(job: Job, collective: Collective, dtype: str) -> Plan:

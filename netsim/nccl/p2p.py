@@ -15,13 +15,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from netsim.base.values import dataclass
 from netsim.nccl.communicator import Communicator
-from netsim.nccl.connect import Seats, seats_of
+from netsim.nccl.connect import Ints, Seats, seats_of
 from netsim.nccl.environment import NO_SETTINGS, Settings
 from netsim.nccl.facts import Facts
 from netsim.nccl.paths import PathTable, nearest
 from netsim.nccl.system import net_bandwidth, nvlink_bandwidth
 
-Ints = NDArray[np.int64]
 BATCH = 8  # operations that share a channel's block at a time
 
 

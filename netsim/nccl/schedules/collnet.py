@@ -207,19 +207,15 @@ class _Chains:
     nodes: tuple[tuple[int, ...], ...]
     group: int
     door: str
-    network: Network = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.network = Network(self.lines)
 
     def all(self) -> tuple[list[int], list[int]]:
         """All rows of a chunk; the ranks and rows that end it."""
-        heads = [order[0] for order in self.nodes]
+        network, heads = Network(self.lines), [order[0] for order in self.nodes]
         for sub in range(self.lines.subs):
             given = [self._up(order, sub) for order in self.nodes]
-            done = self.network.sum(self.group, heads, sub, given, self.door)
+            done = network.sum(self.group, heads, sub, given, self.door)
             for order in self.nodes:
-                self.network.take(done, self._down(order, sub))
+                network.take(done, self._down(order, sub))
         return self.lines.close()
 
     def _up(self, order: tuple[int, ...], sub: int) -> int:
@@ -312,24 +308,20 @@ class _Heads:
     plan: Plan
     nodes: list[tuple[int, ...]]
     groups: list[int]
-    network: Network = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.network = Network(self.lines)
 
     def all(self) -> tuple[list[int], list[int]]:
         """All rows of a loop; the ranks and rows that end it."""
-        numbers = range(len(self.nodes))
+        network, numbers = Network(self.lines), range(len(self.nodes))
         for node in numbers:
             self._scatter(node)
         for h in range(self.lines.subs):
             given = [self._reduce(node, h) for node in numbers]
             heads = [self.plan.heads[node][h] for node in numbers]
-            done = self.network.sum(self.groups[h], heads, h, given, self.plan.doors[h])
+            done = network.sum(self.groups[h], heads, h, given, self.plan.doors[h])
             for node in numbers:
                 others = _others(self.nodes[node], heads[node])
                 rows = _handed(self.lines, heads[node], others, h)
-                self.network.take(done, rows)
+                network.take(done, rows)
         for node in numbers:
             self._store(node)
         return self.lines.close()
@@ -451,12 +443,6 @@ class _Blocks:
     count: int
     across: list[int]
     inside: list[int]
-    network: Network = field(init=False)
-    nodes: list[tuple[int, ...]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.nodes = self.plan.nodes
-        self.network = Network(self.lines)
 
     def at(self, block: int) -> int:
         """Where a block lies among all blocks."""
@@ -497,7 +483,7 @@ class _Switched(_Blocks):
         """Every rank's pass between its own buffer and its switch's, over all blocks."""
         lines, registered = self.lines, self.plan.registered
         kind = lines.channel.wait() if registered else lines.channel.staging(*buffers)
-        for rank in self.nodes[node]:
+        for rank in self.plan.nodes[node]:
             rows = []
             for block in range(lines.subs):
                 segment = -1 if registered else block
@@ -516,11 +502,11 @@ class _Direct(_Blocks):
 
     def hand(self, node: int, h: int, block: int) -> list[int]:
         head, base = self.plan.heads[node][h], self.at(block)
-        others = _others(self.nodes[node], head)
+        others = _others(self.plan.nodes[node], head)
         return _handed(self.lines, head, others, block, base=base, own=block == head)
 
     def store(self, node: int) -> None:
-        for rank in self.nodes[node]:
+        for rank in self.plan.nodes[node]:
             for h, head in enumerate(self.plan.heads[node]):
                 if head != rank:
                     blocks, hop = [one[h] for one in self.plan.heads], (head, rank)
@@ -529,7 +515,7 @@ class _Direct(_Blocks):
                     self.lines.done("store", rank, rows)
 
     def give(self, node: int) -> None:
-        for rank in self.nodes[node]:
+        for rank in self.plan.nodes[node]:
             heads = [(h, head) for h, head in enumerate(self.plan.heads[node]) if head != rank]
             for own in self.plan.heads:
                 made = Pass(IN, SCRATCH, COPY, threads=TASK_SHARE / max(1, len(heads)))
@@ -542,7 +528,7 @@ class _Direct(_Blocks):
 
     def sum(self, node: int, h: int, block: int) -> tuple[int, int]:
         lines, head = self.lines, self.plan.heads[node][h]
-        others = _others(self.nodes[node], head)
+        others = _others(self.plan.nodes[node], head)
         base = self.at(block)
         made = Pass(IN, SCRATCH, COPY, 1 + len(others), 1, threads=TASK_SHARE)
         kind = lines.channel.local(made)
@@ -561,6 +547,7 @@ class _Direct(_Blocks):
 
 def _gather(blocks: "_Switched | _Direct") -> None:
     """Every head shares its own block; all hand on what they find."""
+    network = Network(blocks.lines)
     for h, group in enumerate(blocks.across):
         for heads in blocks.plan.heads:
             block = heads[h]
@@ -568,28 +555,29 @@ def _gather(blocks: "_Switched | _Direct") -> None:
             kind = blocks.lines.channel.local(Pass(IN, SCRATCH, COPY, writes=1))
             row = blocks.lines.woven.row(kind, block, block, block, base=base)
             blocks.lines.done("give", block, [row])
-            done = blocks.network.share(group, block, row, door, base)
-            for node in range(len(blocks.nodes)):
-                blocks.network.take(done, blocks.hand(node, h, block))
-    for node in range(len(blocks.nodes)):
+            done = network.share(group, block, row, door, base)
+            for node in range(len(blocks.plan.nodes)):
+                network.take(done, blocks.hand(node, h, block))
+    for node in range(len(blocks.plan.nodes)):
         blocks.store(node)
 
 
 def _reduce(blocks: "_Switched | _Direct") -> None:
     """Heads add up their nodes' parts; the network adds those up for the owner of a block."""
-    for node in range(len(blocks.nodes)):
+    network = Network(blocks.lines)
+    for node in range(len(blocks.plan.nodes)):
         blocks.give(node)
     for h, group in enumerate(blocks.across):
         for heads in blocks.plan.heads:
             block = heads[h]
             base = blocks.at(block)
-            sums = [blocks.sum(node, h, block) for node in range(len(blocks.nodes))]
+            sums = [blocks.sum(node, h, block) for node in range(len(blocks.plan.nodes))]
             given, door = [last for _, last in sums], blocks.plan.doors[h]
-            done = blocks.network.collect(group, block, given, door, base)
+            done = network.collect(group, block, given, door, base)
             for first, _ in sums:
                 credit = blocks.lines.channel.local_credit
                 blocks.lines.woven.after(first, done.moved, credit, blocks.lines.slots)
             kind = blocks.lines.channel.local(Pass(SCRATCH, OUT, COPY, 1, 1))
             row = blocks.lines.woven.row(kind, block, block, block, base=base)
-            blocks.network.take(done, [row])
+            network.take(done, [row])
             blocks.lines.done("store", block, [row])

@@ -6,18 +6,15 @@ nearest and many; ReduceScatter is its mirror. Small blocks share a message. One
 from dataclasses import field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.nccl.schedules import writing
 from netsim.nccl.schedules.nvls import switch_keys
-from netsim.nccl.schedules.plan import Plan, Work, folded
+from netsim.nccl.schedules.plan import Ints, Plan, Work, folded
 from netsim.nccl.schedules.primitives import Pass, PlannedChannel, RowKind
 from netsim.schedule import schedule
 from netsim.schedule.schedule import COPY, IN, IN_ORDER, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Lag
-
-Ints = NDArray[np.int64]
 
 
 def pat(collective: Collective, plan: Plan) -> schedule.Schedule:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from netsim.base.constants import value
 from netsim.base.values import dataclass
 from netsim.nccl.constants import PLAIN, MessagePath
-from netsim.nccl.schedules.plan import NET, WAYS, Lane, Plan, kept_places
+from netsim.nccl.schedules.plan import NET, WAYS, Ints, Lane, Plan, kept_places
 from netsim.nccl.split import PAYLOAD
 from netsim.schedule import schedule
 from netsim.schedule.schedule import COPY, LOCAL_COPY, MARK, SCRATCH, TRANSFER, Lag, Style, Use
@@ -294,9 +294,6 @@ class PlannedChannel:
             threads /= 1 + (self.plan.mechanism.further_store - 1) * max(0, stores - 1)
         made_so = replace(style, **self.tags, latency=fixed, cap=self.rate * threads)
         return RowKind(made_so, least=step.ll if protocol == "LL" else 0.0)
-
-
-Ints = NDArray[np.int64]
 
 
 def link_kinds(plan: Plan, node: Ints, src: Ints, dst: Ints) -> Ints:

@@ -12,13 +12,11 @@ from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.nccl.facts import function_of
 from netsim.nccl.schedules import writing
-from netsim.nccl.schedules.plan import Lane, Plan, Work, number_of, written
+from netsim.nccl.schedules.plan import Ints, Lane, Plan, Work, number_of, written
 from netsim.nccl.schedules.primitives import Pass, PlannedChannel, RowKind
 from netsim.nccl.schedules.writing import Output, Segments, Turn, Weave, chunk_table, remembered
 from netsim.nccl.split import steps_of
 from netsim.schedule.schedule import COPY, IN, IN_ORDER, OUT, REDUCE_INPUT, SCRATCH, Schedule
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,10 @@ from netsim.base.values import dataclass, grouped
 from netsim.collectives.collective import Collective
 from netsim.nccl.facts import Protocol
 from netsim.nccl.p2p import BATCH, P2pWork, distinct_rows
-from netsim.nccl.schedules.plan import Columns, Plan, Transfers, Work
+from netsim.nccl.schedules.plan import Columns, Ints, Plan, Transfers, Work
 from netsim.nccl.schedules.primitives import Pass, PlannedChannel, RowKind, link_kinds
 from netsim.nccl.schedules.writing import Output, Segments, Turn, Weave, chunk_table, segments
 from netsim.schedule.schedule import IN, IN_ORDER, OUT, SCRATCH, Fold, Lag, Schedule
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from netsim.base.memo import different
 from netsim.collectives.collective import Collective
 from netsim.nccl.connect import double_binary_tree
 from netsim.nccl.schedules.nvls import crown_keys, loop_segments, switch_keys
-from netsim.nccl.schedules.plan import Columns, Lane, Plan, Transfers, Work, lanes_of
+from netsim.nccl.schedules.plan import Columns, Ints, Lane, Plan, Transfers, Work, lanes_of
 from netsim.nccl.schedules.primitives import link_kinds, routes
 from netsim.nccl.schedules.ring import WALKS, ring_keys
 from netsim.nccl.schedules.tree import Branches, tree_keys
@@ -63,7 +63,6 @@ def _chunks_a_loop(collective: Collective, plan: Plan) -> int:
 
 
 SWITCHED = ("NVLS", "NVLSTree")  # blocks of heads are of their own kind
-Ints = NDArray[np.int64]
 Ends = tuple[Ints, Ints, Ints]  # sources, destinations and labels of hops
 UP, DOWN, FAN = 1, 1024, 2048  # labels of hops: up or down to which child; through a switch
 

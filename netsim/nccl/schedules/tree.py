@@ -6,7 +6,7 @@ from functools import cached_property, partial
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from netsim.base.constants import value
 from netsim.base.values import dataclass
@@ -14,12 +14,11 @@ from netsim.collectives.collective import Collective
 from netsim.nccl.connect import Tree
 from netsim.nccl.facts import Algorithm, function_of
 from netsim.nccl.schedules import writing
-from netsim.nccl.schedules.plan import Plan, number_of, written
+from netsim.nccl.schedules.plan import Ints, Plan, number_of, written
 from netsim.nccl.schedules.primitives import Pass, PlannedChannel, link_kinds, routes
 from netsim.nccl.split import steps_of
 from netsim.schedule import schedule
 
-Ints = NDArray[np.int64]
 MOST = 3  # children of a rank
 NONE = -1
 

@@ -14,14 +14,13 @@ from netsim.base.memo import different
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.nccl.constants import NO_HANDLING
-from netsim.nccl.schedules.plan import Plan, Work
+from netsim.nccl.schedules.plan import Ints, Plan, Work
 from netsim.nccl.schedules.primitives import Pass, PlannedChannel, RowKind, link_kinds, routes
 from netsim.nccl.split import ALIGNMENT, Steps, loops_of_part
 from netsim.schedule import schedule
 from netsim.schedule.builder import Builder
 from netsim.schedule.schedule import IN, IN_ORDER, LOCAL_COPY, OUT, REDUCE, SCRATCH, Fold, Lag
 
-Ints = NDArray[np.int64]
 Rows = NDArray[np.int32]
 
 
