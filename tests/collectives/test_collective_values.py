@@ -5,6 +5,7 @@ import pickle
 import pytest
 
 from netsim.collectives.collective import (
+    KEPT,
     NAMES,
     Collective,
     CollectiveError,
@@ -216,3 +217,9 @@ def test_impossible_algorithms(
 
 def test_sizes_need_no_walk_over_the_ranks() -> None:
     assert Collective("all_gather", 2**40, 1).size_bytes == 2**42
+
+
+@pytest.mark.parametrize("name", ["all_reduce", "reduce_scatter", "reduce", "sendrecv"])
+def test_what_is_summed_or_sent_stays_only_where_there_is_nobody_else(name: str) -> None:
+    assert KEPT[name](Collective(name, 1, 12), 0) == (0, 0, 12)
+    assert KEPT[name](Collective(name, 3, 12), 2) == (0, 0, 0)

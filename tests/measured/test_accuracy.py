@@ -22,7 +22,15 @@ from netsim.measured.estimate import (
     switched_off,
     without_each,
 )
-from netsim.measured.index import Entry, Mapped, dtype_of, mapped, nics_gbps, read_index
+from netsim.measured.index import (
+    Entry,
+    Mapped,
+    _several_hosts,
+    dtype_of,
+    mapped,
+    nics_gbps,
+    read_index,
+)
 from netsim.plots.results import MOST_CURVES
 from netsim.results import row as columns
 from netsim.results.row import Joined, band_of, joined, stored, validated
@@ -521,3 +529,17 @@ def test_a_run_without_some_of_its_variables_keeps_the_others() -> None:
     assert less.notes == ("one", "without NCCL_PROTO: it is refused")
     assert less.figures == whole.figures
     assert whole.without(("NCCL_DEBUG",), "it is not set") is None
+
+
+def test_a_node_of_an_entry_may_be_a_whole_domain_but_no_more() -> None:
+    """GPUs of whole hosts, of as many as share switches; one host where none do."""
+    entry = SimpleNamespace(error=lambda message, *_: InputError(message))
+    machine = SimpleNamespace(gpu=SimpleNamespace(count=4), scale_up=SimpleNamespace(hosts=3))
+    assert _several_hosts(entry, machine, 12, 6) == (3, 4, 2)
+    assert _several_hosts(entry, machine, 8, None) == (2, 4, None)
+    assert _several_hosts(entry, machine, 8, 1) == (2, 4, 1)
+    alone = SimpleNamespace(gpu=SimpleNamespace(count=4), scale_up=None)
+    assert _several_hosts(entry, alone, 4, 4) == (1, 4, 4)
+    for one, gpus in ((machine, 16), (machine, 6), (alone, 8)):
+        with pytest.raises(InputError, match=f"the machine has 4 GPUs, got {gpus}"):
+            _several_hosts(entry, one, gpus, None)

@@ -204,3 +204,25 @@ def test_ports_are_tried_own_first_then_by_type_up_to_the_limit() -> None:
     for limit, more in enumerate(([3], [3], [3, 0], [3, 0, 2])):
         assert nets_of(arena, limit, [0]) == [1, 4, *more]
     assert nets_of(arena, 1, [1, 0]) == [5, 1, 4, 3, 2, 0]
+
+
+def test_types_of_paths_that_are_tried_are_those_that_there_are_up_to_that_over_sockets() -> None:
+    """Between GPUs, and between GPUs and ports either way; what cannot be at all is not tried."""
+    rank = {"LOC": 0, "PIX": 3, "SYS": 7}.__getitem__
+    types = {
+        ("a", "b"): 1,
+        ("b", "a"): 9,
+        ("a", "n"): 4,
+        ("b", "n"): 6,
+        ("n", "a"): 8,
+        ("n", "b"): 5,
+    }
+
+    def arena(gpus: str, nets: str) -> SimpleNamespace:
+        kind = lambda one, two: types[one + two]  # noqa: E731
+        return SimpleNamespace(facts=SimpleNamespace(rank=rank), gpus=gpus, nets=nets, type_of=kind)
+
+    assert search._type_limits(arena("ab", "n")) == (1, 7, 4, 7)
+    assert search._type_limits(arena("a", "n")) == (0, 7, 4, 7)
+    assert search._type_limits(arena("b", "n")) == (0, 7, 5, 6)
+    assert search._type_limits(arena("ab", "")) == (1, 7, 3, 7)

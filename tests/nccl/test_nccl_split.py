@@ -245,3 +245,27 @@ def test_slow_rings_run_half_the_threads():
     comm = searched_communicator("v100pcie4sw", 1)
     assert launch(comm, GIB, "Ring", "Simple").n_threads == 256 + 32
     assert launch(comm, GIB, "Ring", "LL").n_threads == 512
+
+
+@pytest.mark.parametrize("function", ["AllReduce", "AllGather", "ReduceScatter", "Broadcast"])
+@pytest.mark.parametrize("protocol", ["LL", "LL128", "Simple"])
+def test_parts_are_no_more_than_channels_and_lose_nothing(function: str, protocol: str) -> None:
+    """For any size: nothing is lost, no part is empty, and those between the ends are equal."""
+    for channels in (1, 2, 3, 8, 24):
+        for count in (1, 1000, 8191, 8192, 8193, 70_001, 10**6, 3 * 10**7 + 5):
+            parts = split_over_channels(function, protocol, count, 4, channels, 8)
+            assert sum(parts) == count
+            assert len(parts) <= channels
+            assert min(parts) > 0
+            assert len(set(parts[1:-1])) <= 1
+
+
+def test_nvls_has_its_own_channels_on_a_node_and_shares_those_of_others_between_nodes() -> None:
+    """Only NVLS over a network is held to the channels of rings; NVLSTree is not."""
+    for nodes in (1, 2):
+        comm = replace(searched_communicator("h100_8nic", nodes), n_channels=3, nvls_channels=9)
+        assert launch(comm, 2**26, "NVLS", "Simple").n_channels == (9 if nodes == 1 else 3)
+        assert launch(comm, 2**26, "NVLSTree", "Simple").n_channels == 9
+        assert launch(comm, 2**26, "NVLSTree", "Simple", 20).n_channels == 9
+        assert launch(comm, 2**26, "Ring", "Simple", 20).n_channels == 3
+        assert launch(comm, 2**26, "Ring", "Simple", 0).n_channels == 3

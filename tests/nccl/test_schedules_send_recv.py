@@ -11,8 +11,9 @@ from netsim.nccl.choice import schedule_of, with_blocks
 from netsim.nccl.constants import MECHANISMS, ByProtocol
 from netsim.nccl.environment import Settings
 from netsim.nccl.facts import facts_of
-from netsim.nccl.p2p import P2pChannels, Sends, rounds_of
+from netsim.nccl.p2p import P2pChannels, P2pWork, Sends, rounds_of
 from netsim.nccl.schedules.plan import Plan, Transfers, messages_of
+from netsim.nccl.schedules.send_recv import _cut
 from netsim.program.place import place
 from netsim.schedule.schedule import LOCAL_COPY, SCRATCH, TRANSFER
 from netsim.topology.routing import switch
@@ -134,3 +135,15 @@ def test_batches_of_a_block_follow_one_another():
     first = max(timeline.end[row] for turn, row in pairs if turn == 0 and made.dst[row] != 0)
     second = min(timeline.start[row] for turn, row in pairs if turn == 1)
     assert second >= first
+
+
+def test_parts_that_are_equal_are_one_row_of_their_number_only_where_rows_fold() -> None:
+    """Whatever is folded, elements are conserved and parts begin where the one before ends."""
+    even = P2pWork((96, 96, 96), (5, 1, 3), 64, "Simple")
+    assert _cut(even, 4, fold=True) == [(0, 24, 1, 3)]
+    apart = [(0, 24, 5, 1), (24, 24, 1, 1), (48, 24, 3, 1)]
+    assert _cut(even, 4, fold=False) == apart
+    odd = replace(even, parts=(96, 0, 40))
+    for fold in (False, True):
+        assert _cut(odd, 4, fold=fold) == [(0, 24, 5, 1), (24, 10, 3, 1)]
+        assert _cut(P2pWork((40,), (2,), 64, "LL"), 4, fold=fold) == [(0, 10, 2, 1)]

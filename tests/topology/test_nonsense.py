@@ -1,9 +1,12 @@
 """Figures that no cluster has are refused where they stand; files say what they are."""
 
 import pytest
+from pydantic import ValidationError
 
 from netsim.base.errors import InputError
 from netsim.cli.files import check_file
+from netsim.topology.config import MOST_NICS_A_GPU, Override, check_gpus, check_nics, loaded
+from netsim.yamlio.models import FieldError
 
 CLUSTER = "cluster:\n  machine: dgx-h100\n  nodes: 4\n  {}\n"
 
@@ -71,3 +74,37 @@ def test_what_is_missing_is_told(tmp_path, text, told):
     with pytest.raises(InputError) as caught:
         check_file(file)
     assert told in str(caught.value)
+
+
+def test_figures_of_hosts_are_taken_up_to_the_last_that_makes_sense() -> None:
+    """At the edge: as many NICs and GPUs as there may be, and one more."""
+    machine = loaded("dgx-h100").machine
+    most = MOST_NICS_A_GPU * machine.gpu.count
+    for count in (None, 1, most):
+        check_nics(machine, count)
+    with pytest.raises(FieldError, match=f"expected at most {most} .*, got {most + 1}"):
+        check_nics(machine, most + 1)
+    check_gpus(machine, 8, None)
+    with pytest.raises(FieldError, match="the machine has 8 GPUs, got 9"):
+        check_gpus(machine, 9, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"bandwidth": "1GB/s"}, "has no meaning without a link"),
+        ({"latency": "1us", "node": 1}, "has no meaning without a link"),
+        ({"link": "a-b"}, "a link needs bandwidth or latency"),
+        ({"link": "a-b", "latency": "1us", "nics": [1]}, "has no meaning beside link"),
+        ({"link": "a-b", "latency": "1us"}, ""),
+        ({"node": [1, 2], "nics": [0]}, ""),
+        ({}, ""),
+    ],
+)
+def test_an_override_is_of_hosts_or_of_a_link(given: dict[str, object], told: str) -> None:
+    if told:
+        with pytest.raises(ValidationError, match=told):
+            Override.model_validate(given)
+        return
+    made = Override.model_validate(given)
+    assert [host for host in range(4) if made.applies(host)] == given.get("node", [0, 1, 2, 3])
