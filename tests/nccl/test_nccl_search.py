@@ -209,14 +209,7 @@ def test_ports_are_tried_own_first_then_by_type_up_to_the_limit() -> None:
 def test_types_of_paths_that_are_tried_are_those_that_there_are_up_to_that_over_sockets() -> None:
     """Between GPUs, and between GPUs and ports either way; what cannot be at all is not tried."""
     rank = {"LOC": 0, "PIX": 3, "SYS": 7}.__getitem__
-    types = {
-        ("a", "b"): 1,
-        ("b", "a"): 9,
-        ("a", "n"): 4,
-        ("b", "n"): 6,
-        ("n", "a"): 8,
-        ("n", "b"): 5,
-    }
+    types = {"ab": 1, "ba": 9, "an": 4, "bn": 6, "na": 8, "nb": 5}
 
     def arena(gpus: str, nets: str) -> SimpleNamespace:
         kind = lambda one, two: types[one + two]  # noqa: E731
