@@ -113,13 +113,11 @@ def cxi(settings: Settings) -> Plugin:
 
 
 VERBS = Plugin()
-PLUGINS = {"slingshot": cxi}
 
 
 def plugin_of(transport: str, settings: Settings) -> Plugin:
     """How NCCL's messages travel on a transport."""
-    make = PLUGINS.get(transport)
-    return make(settings) if make else VERBS
+    return cxi(settings) if transport == "slingshot" else VERBS
 
 
 # What executing a schedule costs beyond bytes on wires: the constants of blocks and proxies.
@@ -192,7 +190,8 @@ class Mechanism:
     how finely that is followed: pieces of a chunk. `local_credit` is the credit of a FIFO between a
     block and the proxy of its own rank. `nvlink_lines` is what a byte of LL or LL128 takes of
     NVLink, over one of Simple: lines are always written, where Simple is read on Ampere. Sends of
-    Simple are `from_cache` times as fast where the user's buffers fit in the L2 of `cache` bytes.
+    Simple are `from_cache` times as fast where the user's buffers fit in the L2 of `cache` bytes; a
+    pass of it that keeps its data takes `copy_send` times as long, of which no link sees the rest.
 
     `nvls_efficiency` is the part of NVLink's rate that reductions and multicasts in the switch
     reach (of it, `nvls_tree` where trees join nodes), `nvls_sync` the time until a rank may use
@@ -225,6 +224,7 @@ class Mechanism:
     nvlink_lines: float = 1.0
     pcie_lines: float = 1.0
     further_store: float = 1.0
+    copy_send: float = 1.0
     cache: float = 0.0
     from_cache: float = 1.0
 
@@ -250,9 +250,7 @@ GRAIN = ByProtocol(value("grain.ll"), value("grain.ll128"), inf)
 HOST_MEMORY = _by_protocol("host_memory")
 
 # Of Volta no run shows it: the rate of its lines is NCCL's own limit, which has all that they take.
-FURTHER_STORE = {
-    80: value("further_store"), 90: value("further_store"), 100: value("sm_100.further_store"),
-}  # fmt: skip
+FURTHER_STORE = {70: 1.0, 100: value("sm_100.further_store")}
 
 
 def _link_cost(kind: str, wire: float, poll: float = 0.0) -> LinkCost:
@@ -291,7 +289,8 @@ def _generation(sm: int) -> Mechanism:
         step_cost=_by_protocol(f"sm_{sm}.step_cost"),
         begin=ByProtocol(*(one + value(f"sm_{sm}.begin") for one in BEGIN)),
         send_share=value("send_share"),
-        further_store=FURTHER_STORE.get(sm, 1.0),
+        further_store=FURTHER_STORE.get(sm, value("further_store")),
+        copy_send=value(f"sm_{sm}.copy_send"),
         cache=value(f"sm_{sm}.cache"),
         from_cache=value("from_cache"),
         begin_channels=value(f"sm_{sm}.begin_channels"),

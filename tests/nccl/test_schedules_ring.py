@@ -184,6 +184,32 @@ def test_lines_that_are_stored_twice_take_longer():
     assert twice - once == pytest.approx(6 * (MECHANISMS[80].further_store - 1) * lines, rel=0.35)
 
 
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize(
+    ("name", "protocol", "again"),
+    [("all_gather", "Simple", 0.5), ("all_gather", "LL", 0.0), ("reduce_scatter", "Simple", 0.0)],
+)
+def test_first_steps_out_of_place_copy_the_own_block_too(name, protocol, again, nodes):
+    """What a block stores for its own rank takes its time, whatever links have to spare."""
+    rate, count = 1e9, 2**14
+    mechanism = replace(IDEAL, rate=ByProtocol(rate, rate, rate), copy_send=1.5)
+    plan = small_plan(
+        "Ring",
+        protocol,
+        nodes,
+        4 // nodes,
+        count,
+        channels=1,
+        mechanism=mechanism,
+        slot_bytes=2**20,
+    )
+    out, within = (
+        seconds(Collective(name, 4, count, 4, in_place=there), plan, 1e15, 0.0)
+        for there in (False, True)
+    )
+    assert out - within == pytest.approx(again * 4 * count / rate, rel=1e-6, abs=1e-9)
+
+
 @pytest.mark.parametrize("nodes", [1, 4])
 def test_credits_bound_the_run_ahead(nodes):
     """One chunk a slot: with few slots a sender waits for credits that take long to return."""

@@ -26,16 +26,18 @@ FREE = Use("hbm", "src", 1e-9)  # what is part of another row's pass over memory
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Parts of a pass, each of some seconds: one a head, or as many as hold `least` bytes."""
+    """Parts of a pass, each of some seconds: one a head, or as many as hold `least` bytes; and what
+    `each` byte takes before the pass moves any on."""
 
     heads: int = 0
     least: int = 0
     seconds: float = 0.0
+    each: float = 0.0
 
     def of(self, nbytes: float) -> float:
         """Seconds of a pass of so many bytes."""
         filled = ceil(nbytes / self.least) if self.least else self.heads
-        return self.seconds * min(self.heads, filled)
+        return self.seconds * min(self.heads, filled) + self.each * nbytes
 
 
 NO_PARTS = Parts()
@@ -46,7 +48,7 @@ class RowKind:
     """A style; seconds that each message takes of resources whatever its size; and the least
     seconds of a row, which overlap with moving its bytes. `path` is what the network makes of a
     message of a `protocol`, of whose `pieces` this is the first; one that `follows` another of its
-    connection costs more there. `parts` are those of a pass through buffers of a switch."""
+    connection costs more there. `parts` take their time before the bytes of a row."""
 
     style: Style
     messages: tuple[tuple[str, str, float], ...] = ()
@@ -82,7 +84,8 @@ class RowKind:
 class Pass:
     """One pass of a block over data: buffers, operation, and how often each byte is touched.
     `reads` and `writes` count passes over the memory of the block's own GPU; `fan` is the number of
-    ranks that one pass writes to, `threads` the part of the block's threads that make it."""
+    ranks that one pass writes to, `threads` the part of the block's threads that make it. One that
+    `keeps` its data stores it for the block's own rank as well (NCCL's `directCopySend`)."""
 
     src_buffer: int
     dst_buffer: int
@@ -91,6 +94,7 @@ class Pass:
     writes: int = 0
     fan: int = 1
     threads: float = 1.0
+    keeps: bool = False
 
 
 @dataclass(frozen=True)
@@ -293,7 +297,9 @@ class PlannedChannel:
             stores = made.writes + (made.fan if style.kind == TRANSFER else 0)
             threads /= 1 + (self.plan.mechanism.further_store - 1) * max(0, stores - 1)
         made_so = replace(style, **self.tags, latency=fixed, cap=self.rate * threads)
-        return RowKind(made_so, least=step.ll if protocol == "LL" else 0.0)
+        each = max(0.0, self.plan.mechanism.copy_send - 1) / self.rate
+        parts = Parts(each=each) if made.keeps and each else NO_PARTS
+        return RowKind(made_so, least=step.ll if protocol == "LL" else 0.0, parts=parts)
 
 
 def link_kinds(plan: Plan, node: Ints, src: Ints, dst: Ints) -> Ints:

@@ -126,6 +126,8 @@ def ring(collective: Collective, plan: Plan) -> Schedule:
     """All channels' rings."""
     output = Output(collective, places=plan.places, fold=plan.stands)
     walk = WALKS[collective.name](collective.ranks, plan.direct)
+    if collective.name == "all_gather" and plan.protocol == "Simple" and not collective.in_place:
+        walk = replace(walk, passes=(replace(walk.passes[0], keeps=True), *walk.passes[1:]))
     if plan.hops:
         walk = walk.cut(plan.hops, collective.ranks)
     for lane in written(plan, ring_keys(plan)):
@@ -134,7 +136,7 @@ def ring(collective: Collective, plan: Plan) -> Schedule:
         channel = PlannedChannel(plan, work.channel, lane.multiplicity, copies=copies)
         cut = _cut(collective, plan, work, walk)
         channel = replace(channel, pieces=cut.subs)
-        key = (*channel.key, walk.steps, cut.subs, cut.slots, cut.whole, period)
+        key = (*channel.key, walk.passes[0], walk.steps, cut.subs, cut.slots, cut.whole, period)
         write = partial(_turn, channel, collective, walk, cut, period)
         output.add(remembered(collective, plan, key, write), cut)
     return output.close()
@@ -278,7 +280,7 @@ def _kinds(
             known[key] = [woven.kind(kind) for kind in _kinds_of_hop(channel, hop, made)]
         return known[key]
 
-    rows = {made: [numbers(made, hop) for hop in hops] for made in set(walk.passes)}
+    rows = {made: [numbers(made, hop) for hop in hops] for made in dict.fromkeys(walk.passes)}
     return np.array([rows[made] for made in walk.passes])
 
 
