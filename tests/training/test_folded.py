@@ -41,7 +41,7 @@ PART = 0.03  # of a step, by which what it is made of may differ
     ],
 )
 def test_folded_and_in_full(model: str, rest: str) -> None:
-    prepared = prepare_step(cell(f"  {rest}", model=model, batch=64, nodes=2))
+    prepared = prepare_step(cell(f"  {rest}", model=model, batch=32, nodes=2))
     whole, told = simulate_step(prepared), run._told(prepared, prepared.tape())
     within = BESIDE if "cp: 2, data" in rest else WITHIN
     assert prepared.why_in_full == ""
