@@ -86,10 +86,17 @@ def content_of(path: Path, largest: int = 2**30, *, near: Sequence[str] = ()) ->
 
 def text_of(path: Path) -> str:
     """The text of a file."""
+    return decoded(content_of(path), path.as_posix())
+
+
+def decoded(content: bytes, name: str) -> str:
+    """The text of a file's bytes; one that is not UTF-8 is told with its line."""
     try:
-        return content_of(path).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ScenarioError("not a text in UTF-8", source=path.as_posix()) from None
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before, byte = error.object[: error.start], error.object[error.start]
+        message, line = f"not text in UTF-8: byte 0x{byte:02X}", before.count(b"\n") + 1
+        raise ScenarioError(message, source=name, line=line) from None
 
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")

@@ -51,22 +51,18 @@ def side_of(name: str, table: pd.DataFrame) -> Side:
     """The rows of one cell; a training step has a time without a size."""
     rows = table[table["time_us"].notna() & (table["size_asked"] > 0)]
     sizes, times = rows["size_asked"], rows["time_us"]
-    if rows.empty and "step_time_us" in table.columns:
+    if rows.empty:
         rows = table[table["step_time_us"].notna()]
         times = rows["step_time_us"]
         sizes = times * 0 + STEP
     found = dict(zip(sizes.astype(int), times.astype(float), strict=True))
-    named = "collective" in table.columns and not table["collective"].isna().all()
-    collective = str(table["collective"].iloc[0]) if named else ""
-    words = [n for n in ("algorithm", "protocol", "bound_by") if n in rows.columns]
-    texts = rows[words].fillna("").astype(str).to_numpy().tolist()
+    texts = rows[["algorithm", "protocol", "bound_by"]].astype(str).to_numpy().tolist()
     why = {size: reason(*parts) for size, parts in zip(sizes.astype(int), texts, strict=True)}
-    told = {}
-    if "time_low_us" in rows.columns:
-        ends = rows["time_low_us"] / rows["time_us"], rows["time_high_us"] / rows["time_us"]
-        every = zip(sizes.astype(int), *ends, strict=True)
-        told = {size: (low, high) for size, low, high in every if low > 0}
-    machine = str(table["topology"].iloc[0]) if "topology" in table.columns else ""
+    ends = rows["time_low_us"] / rows["time_us"], rows["time_high_us"] / rows["time_us"]
+    every = zip(sizes.astype(int), *ends, strict=True)
+    told = {size: (low, high) for size, low, high in every if low > 0}
+    words = table[["collective", "topology"]].head(1).astype(str).to_numpy().flatten().tolist()
+    collective, machine = words or ("", "")
     return Side(name, collective, found, why, machine, told)
 
 
@@ -86,8 +82,6 @@ def table_of(rows: Sequence[Row], axes: Sequence[str]) -> pd.DataFrame:
 
 def one_cell(path: Path, table: pd.DataFrame, wanted: str) -> pd.DataFrame:
     """The rows of the one cell named by values of axes (`8 x 400G`, `nodes=4,Ring`)."""
-    if "cell" not in table.columns:
-        return table
     axes = [name for name in table.columns if str(name).startswith(AXIS)]
     ones = table.drop_duplicates("cell")
     cells = dict(zip(names_of(ones, axes), ones["cell"], strict=True))

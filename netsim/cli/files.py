@@ -19,6 +19,7 @@ from netsim.base.files import preset_folder, preset_names
 from netsim.base.startup import MODEL_VERSION, __version__
 from netsim.cell.answer import checked_cells, find_scenario, load_source, notes_of
 from netsim.cli import print_lines
+from netsim.cli.progress import tell
 from netsim.cli.topo_subject import Subject, TopologyOptions, find_subject, is_foreign
 from netsim.cli.topo_text import plural
 from netsim.results.folder import merge_into, open_folder, read_manifest, rows_in_order
@@ -97,7 +98,7 @@ def merge(parts: list[Path], output: Path | None = None) -> None:
     if any(part.resolve() == folder.resolve() for part in parts):
         raise InputError(f"{folder}: is one of the parts", hint="choose another with -o")
     whole = {**manifest, "scenario": scenario}
-    with open_folder(folder, scenario, resume=False, about=manifest) as results:
+    with open_folder(folder, scenario, resume=False, about=manifest, tell=tell) as results:
         merge_into(results, parts, whole)
         rows = rows_in_order(results.finished, whole)
         path = results.write_results(rows, whole["axes"])

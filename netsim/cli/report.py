@@ -69,9 +69,8 @@ def make_report(
     if not results.is_file():  # of a run that was killed
         if not (folder / JOURNAL).is_file():
             raise InputError(f"{folder}: holds no {RESULTS}", hint="run it again, or with --resume")
-        text = csv_text(
-            folders.rows_in_order(folders.rows_of(folder).finished, manifest), manifest["axes"]
-        )
+        done = folders.rows_of(folder, tell).finished
+        text = csv_text(folders.rows_in_order(done, manifest), manifest["axes"])
         results = write_text(folder / PARTIAL, text)
     table = read_all([results])
     costs = folder / COSTS

@@ -19,6 +19,7 @@ from matplotlib.patches import Patch, Rectangle
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.plots import style
+from netsim.results.row import COLUMNS
 
 SEED = "axis:seed"
 PERCENTILES = (5, 25, 75, 95)  # of those in bands.csv; the median takes the place of the time
@@ -59,6 +60,7 @@ NUMBERS = (
     "p99_us",
 )  # fmt: skip
 _ASKED = ("ranks", "approximation_pct")  # numbers that are not drawn
+_BLANK = dict.fromkeys(COLUMNS, "") | dict.fromkeys((*NUMBERS, *_ASKED), np.nan)
 _BANDWIDTHS = ("algbw_GBps", "busbw_GBps")
 _ROUNDED = 1e-6  # what programs that read and write a file again may round
 _UNEVEN = ("alltoallv", "p2p")  # whose sizes are not those of equal blocks
@@ -99,23 +101,20 @@ class Lines:
 def read_results(paths: Sequence[Path]) -> pd.DataFrame:
     """The rows of one or several results.csv that are answers, with `file` as a column."""
     table = read_all(paths)
-    if "status" in table.columns:
-        table = table[table["status"].isin(["", "ok"])]
-    return table.reset_index(drop=True)
+    return table[table["status"].isin(["", "ok"])].reset_index(drop=True)
 
 
 def read_all(paths: Sequence[Path]) -> pd.DataFrame:
-    """All rows of one or several results.csv, with those that failed."""
+    """All rows of one or several results.csv, also failed ones; what a file lacks is empty."""
     tables = []
     for path in paths:
         table = style.read_table(path, style.RESULTS, "the columns of results.csv")
         table = style.with_numbers(path, table, NUMBERS)
         _check_written(path, table)
+        table = table.assign(**{one: _BLANK[one] for one in COLUMNS if one not in table.columns})
         tables.append(table.assign(file=path.parent.name or path.stem))
     found = pd.concat(tables, ignore_index=True)
-    if "size_asked" not in found.columns:  # written by an older netsim
-        found = found.assign(size_asked=found["size_bytes"])
-    return found
+    return found.assign(size_asked=found["size_asked"].fillna(found["size_bytes"]))
 
 
 def _check_written(path: Path, table: pd.DataFrame) -> None:

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from netsim.base.errors import InputError, shown, suggest
-from netsim.base.files import csv_value, made_folder, replacing, table_beside
+from netsim.base.files import csv_value, made_folder, replacing, table_beside, text_of
 from netsim.base.units import format_size
 
 # Okabe and Ito (2008): told apart by people with any common colour blindness.
@@ -184,6 +184,7 @@ def read_table(path: Path, columns: Sequence[str], what: str) -> pd.DataFrame:
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error):
+        text_of(path)  # it says where it is not UTF-8
         raise InputError(f"{path}: not a text file, expected {what}") from None
     for column in columns:
         if column not in header:

@@ -20,6 +20,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch, Rectangle
 from numpy.typing import NDArray
 
+from netsim.base import errors
 from netsim.base.values import dataclass, grouped
 from netsim.collectives.verify import Holding, State, runs
 from netsim.plots import style
@@ -63,6 +64,7 @@ def read_gantt(path: Path) -> Gantt:
     )
     table = style.filled(path, table, ("channel", "step", "start_us", "end_us"))
     table = style.with_numbers(path, table, _DELAYS)
+    _refuse_ends(path, table)
     table, names = _with_lanes(table)
     bars = _bars(table)
     bars = bars[bars["end"] > bars["begin"]]
@@ -84,6 +86,14 @@ def read_gantt(path: Path) -> Gantt:
         title=about.get("title") or ", ".join(filter(None, titles)),
         told=told if len(kept) == len(lanes) else f"{told}, {len(kept)} of {len(lanes)} lanes",
     )
+
+
+def _refuse_ends(path: Path, table: pd.DataFrame) -> None:
+    for end in ("src", "dst"):
+        wrong = table[end][~table[end].str.fullmatch(r"[0-9]{1,9}(;[0-9]{1,9})*").astype(bool)]
+        if len(wrong):
+            told = f"expected ranks such as 3 or 0;1, got {errors.shown(str(wrong.iloc[0]))}"
+            raise errors.InputError(f"{path}:{wrong.index[0]}: {end}: {told}")
 
 
 def _one_of_each(bars: pd.DataFrame) -> tuple[dict[int, str], str]:

@@ -143,7 +143,7 @@ def _pictures(
     place = folder / PICTURES
     place.mkdir(exist_ok=True)
     groups: dict[str, list[Picture]] = {"results": [], "why": [], "topology": []}
-    if good.empty:
+    if not summary.answers:  # of rows with times
         return groups
     rows, asked, found = summary.rows, summary.asked, extra.explanations
     name, front = pictures.title_of(good) + summary.at, rows[rows["shown"]]

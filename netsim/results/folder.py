@@ -372,9 +372,7 @@ def merge_into(target: Folder, parts: Sequence[Path], manifest: Mapping[str, Any
         own = read_manifest(part)
         _check_alike(part, own, parts[0], manifest)
         _check_place(part, own.get("shard"), read_manifest(parts[0]).get("shard"), places)
-        found = rows_of(part)
-        for text in few_of(found.damaged):
-            target.tell(text)
+        found = rows_of(part, target.tell)
         for key, row in found.finished.items():
             if key not in target.finished:
                 target.record(key, row, found.timings[key])
@@ -442,12 +440,14 @@ def _check_place(
     places[number] = part
 
 
-def rows_of(part: Path) -> Folder:
-    """What the journal of a folder holds."""
+def rows_of(part: Path, tell: Tell) -> Folder:
+    """What the journal of a folder holds; `tell` hears of lines that are damaged."""
     try:
         with (part / JOURNAL).open("rb") as journal:
             folder = Folder(part, journal)
             read_journal(folder)
+            for text in few_of(folder.damaged):
+                tell(text)
             return folder
     except FileNotFoundError:
         raise InputError(f"{part}: holds no {JOURNAL}") from None

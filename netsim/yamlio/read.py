@@ -16,7 +16,7 @@ from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
 from netsim.base.errors import InputError, ScenarioError, shown
-from netsim.base.files import SUFFIXES, content_of, table_beside
+from netsim.base.files import SUFFIXES, content_of, decoded, table_beside
 from netsim.base.values import dataclass
 
 MOST_DIGITS = 40
@@ -340,7 +340,9 @@ def read_source(path: str | Path) -> Source:
     file = Path(path)
     name = file.as_posix()
     content = content_of(file, LARGEST_FILE, near=SUFFIXES)
-    return parse_source(_decoded(content, name), name)
+    if b"\0" in content:
+        raise ScenarioError("expected a text file with YAML, got a binary file", source=name)
+    return parse_source(decoded(content, name), name)
 
 
 def parse_source(text: str, name: str) -> Source:
@@ -363,20 +365,6 @@ def parse_value(text: str, name: str) -> Any:
         return None if root is None else construct(root, name)
     except ScenarioError as error:
         raise InputError(f"{name}: {error.message}") from None
-
-
-def _decoded(content: bytes, name: str) -> str:
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        if b"\0" not in content:
-            line = content[: error.start].count(b"\n") + 1
-            message = f"not text in UTF-8: byte 0x{content[error.start]:02X}"
-            raise ScenarioError(message, source=name, line=line) from None
-        text = "\0"
-    if "\0" in text:
-        raise ScenarioError("expected a text file with YAML, got a binary file", source=name)
-    return text
 
 
 def _child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node, yaml.Node] | None:

@@ -208,6 +208,9 @@ def test_a_damaged_line_of_a_journal_is_named_and_its_row_computed_again(capsys,
     path = Path("out/journal.jsonl")
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([lines[0], DAMAGED[why](lines[1]), *lines[2:]]))
+    merged = netsim(capsys, "merge", "out", "-o", "merged")
+    assert merged.code == 2
+    assert merged.err.startswith("out/journal.jsonl:2: damaged: ")
     done = netsim(capsys, "run", "sweep.yaml", "-q", "-o", "out", "--resume")
     assert done.code == 0
     assert done.err.startswith("out/journal.jsonl:2: damaged: ")

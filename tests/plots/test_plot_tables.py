@@ -1,17 +1,23 @@
 """CSV files that are none of ours, or broken: every refusal names file, line and column."""
 
+import csv
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from netsim.base.errors import InputError
+from netsim.cli.diff import side_of
+from netsim.plots import style
+from netsim.plots.explanation import scaled
 from netsim.plots.results import plot_results
-from netsim.plots.sizes import read_all, read_results
+from netsim.plots.sizes import has_interval, lines_of, read_all, read_results
 from netsim.plots.style import read_values
 from netsim.plots.timeline import plot_links, plot_timeline, read_gantt
-from netsim.results.row import Row, csv_text
+from netsim.report.words import summary_of
+from netsim.results.row import COLUMNS, Row, csv_text
 from tests.plots.result_files import SIZES, sweep, write
 
 RESULTS = "expected the columns of results.csv"
@@ -33,7 +39,7 @@ def written(tmp_path: Path, text: str | bytes) -> Path:
     ("text", "message"),
     [
         ("", f"x.csv: empty, {RESULTS}"),
-        (b"\x89PNG\r\n\x1a\n\xff\xfe", f"x.csv: not a text file, {RESULTS}"),
+        (b"\x89PNG\r\n\x1a\n\xff\xfe", "x.csv:1: not text in UTF-8: byte 0x89"),
         ("a,b\n1,2\n", f"x.csv:1: column scenario is missing, {RESULTS}"),
         (
             "scenario,cell,size_bytes,time_ms,busbw_GBps\n",
@@ -127,6 +133,26 @@ def test_rows_that_runs_write_are_read_also_where_a_program_rounded_them(tmp_pat
     assert len(read_results([path])) == 6
 
 
+@pytest.mark.parametrize("lacking", [one for one in COLUMNS if one not in style.RESULTS])
+def test_a_column_that_a_file_lacks_is_empty_to_every_reader(tmp_path: Path, lacking: str) -> None:
+    told = replace(SUMMED, time_low_us=40.0, time_high_us=60.0, p5_us=45.0, p95_us=55.0)
+    header, *lines = csv.reader(StringIO(csv_text([told, replace(told, size_bytes=2 << 20,
+                                                                 time_us=100.0)])))  # fmt: skip
+    place = header.index(lacking)
+    path = tmp_path / "x.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([row[:place] + row[place + 1 :] for row in (header, *lines)])
+    table = read_results([path])
+    assert {*COLUMNS} <= {*table.columns}
+    if lacking != "size_asked":  # it is that of the rows
+        assert not table[lacking].replace("", None).notna().any()
+    assert summary_of(table, table, {}).headline
+    assert scaled(table.assign(tokens_per_s=1.0), table).empty
+    assert side_of("x", table).times == {1 << 20: 50.0, 2 << 20: 100.0}
+    (line,) = lines_of(table).lines
+    assert has_interval(line) == (lacking == "p95_us")
+
+
 def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
     assert refused(tmp_path / "no.csv") == f"no.csv: no such file ({RESULTS})"
     (tmp_path / "dir.csv").mkdir()
@@ -155,6 +181,9 @@ TRACE = "row,kind,channel,step,stream,src,dst,start_us,end_us,path"
         ("0,mark,0,0,,0,0,0.0,1.0,p\n1,mark,0,0,,0,0,soon,2.0,p", ":3: start_us: expected a num"),
         ("0,mark,0,0,,0,0,0.0,1.0,p\n1,mark,0,,,0,0,1.0,2.0,p", ":3: step: expected a number"),
         ("0,mark,0,0,,0,0,0.0,1.0,p,more", ":2: expected 10 fields as in the header, got 11"),
+        ("0,mark,0,0,,0;1,0,0.0,1.0,p\n1,mark,0,0,,x,0,1.0,2.0,p", ":3: src: expected ranks such"),
+        ("0,mark,0,0,,0,99999999999999999999,0.0,1.0,p", ":2: dst: expected ranks such as 3"),
+        ("0,mark,0,0,,0,,0.0,1.0,p", ":2: dst: expected ranks such as 3 or 0;1, got ''"),
     ],
 )
 def test_long_tables_are_refused_as_others_are(tmp_path: Path, lines: str, message: str) -> None:
