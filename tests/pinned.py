@@ -42,6 +42,7 @@ from netsim.training.prepare import memories, model_flops
 from netsim.training.recorded.chakra import encoded, nodes_of
 from netsim.training.run import details_of, held_over_time
 from netsim.workloads.model import MODELS, layers_of
+from netsim.workloads.step import DATA, SCHEDULES, training_step
 from netsim.yamlio.read import parse_source
 from tests.collectives.collective_cases import TABLE, build_small, make
 from tests.nccl.nccl_nodes import node_of, searched_communicator, system_of
@@ -50,10 +51,10 @@ from tests.pins import Found, family
 from tests.timing.cells import folded
 from tests.topology.test_fabrics import FABRICS, hosts, with_routing
 from tests.topology.topology_tools import cluster, topology
-from tests.training.steps import step
+from tests.training.steps import H100, SMALL, setting, step
 
 ROOT = Path(__file__).parents[1]
-DATA = ROOT / "tests" / "data"
+FILES = ROOT / "tests" / "data"
 
 
 def rows(schedule: Schedule) -> list[object]:
@@ -302,9 +303,9 @@ def machines() -> Found:
 @family
 def files() -> Found:
     """What is read from logs and matrices, and what is written of topologies."""
-    for file in sorted((DATA / "logs").glob("*.txt")):
+    for file in sorted((FILES / "logs").glob("*.txt")):
         yield file.name, [replace(run, file="") for run in read_log(file, "all_reduce")]
-    for file in sorted((DATA / "smi").glob("*.txt")):
+    for file in sorted((FILES / "smi").glob("*.txt")):
         try:
             yield file.name, parse_matrix(file.read_text(encoding="utf-8"), file.name)
         except InputError:
@@ -373,6 +374,48 @@ EXPERTS = (
     "{layers: 2, hidden: 512, heads: 8, kv_heads: 8, ffn: 1024, vocabulary: 1000, sequence: 256, "
     "experts: 8, top_k: 2, expert_ffn: 256}"
 )
+
+
+TAPES: dict[str, dict[str, Any]] = {
+    **{data: {"dp": 4, "data": data} for data in DATA},
+    **{f"{kind} compressed": {"dp": 4, "compression": kind, "gradient_dtype": "float"}
+       for kind in ("fp16", "bf16", "fp8", "top-k")},
+    **{f"recomputing {kind}": {"tp": 2, "recompute": (kind,), "sequence_parallel": True}
+       for kind in ("selective", "full", "non-reentrant", "ops")},
+    **{f"{schedule}": {"pp": 2, "schedule": schedule, "chunks": 1 + (schedule == "interleaved")}
+       for schedule in SCHEDULES},
+    **{f"fp8, scaled by {scaling}": {"tp": 2, "dtype": "fp8", "scaling": scaling}
+       for scaling in ("delayed", "tensor", "block")},
+    **{f"context by {context}": {"cp": 2, "context": context}
+       for context in ("p2p", "all_gather", "a2a")},
+    **{f"tensors {overlap}": {"tp": 2, "sequence_parallel": True, "tensor_overlap": overlap}
+       for overlap in ("none", "bulk", "pipelined")},
+    "hybrid": {"dp": 8, "data": "fsdp", "shard": 2, "no_sync": False},
+    "kept": {"dp": 4, "data": "fsdp2", "reshard": False, "forward_prefetch": True},
+    "delayed": {"dp": 2, "delayed": True, "gradient_dtype": "float", "overlap": False},
+    "eager": {"tp": 2, "loss": "eager", "elementwise": "eager", "attention": "unfused"},
+    "small buckets": {"dp": 4, "bucket": 2**18, "first_bucket": 2**16, "micro": 2},
+    "apart": {"cp": 2, "apart": True, "optimizer": "sgd-momentum", "connections": 1},
+    "late": {"dp": 2, "launch": 4e-6, "wait": 9e-6, "optimizer": "adam-eager"},
+}  # fmt: skip
+MIXED: dict[str, dict[str, Any]] = {
+    "experts": {"ep": 4, "dp": 2},
+    "deduplicated": {"ep": 4, "deduplicated": True, "fused_experts": True, "imbalance": 1.3},
+    "overlapped": {"ep": 2, "tp": 2, "sequence_parallel": True, "expert_tensor": False},
+}
+
+
+@family
+def tapes() -> Found:
+    """What a step asks of GPUs and links, task by task, and what it keeps in memory."""
+    few = replace(SMALL, layers=2)
+    experts = replace(few, experts=8, top_k=2, expert_ffn=512, shared_ffn=256, dense_layers=1)
+    rates = replace(H100, flops=H100.flops | {"fp8": 1979e12})
+    for name, given in (TAPES | MIXED).items():
+        model = experts if name in MIXED else replace(few, layers=2 * given.get("chunks", 1) + 2)
+        batch = 4 * given.get("dp", 1) * given.get("ep", 1)
+        made = setting(batch=batch, model=model, roofline=rates, **given)
+        yield name, [training_step(made).tasks, memories(made)]
 
 
 def steps(rest: str, model: str = MODEL) -> Found:
