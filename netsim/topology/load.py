@@ -76,7 +76,8 @@ def with_figures(model: M, changes: Mapping[str, Any], *path: str | int) -> M:
         kind: Any = field.annotation
         for part in field.metadata:
             kind = Annotated[kind, part]
-        update[key] = _validated(kind, value, (*path, key))
+        new = _validated(kind, value, (*path, key))
+        update[key] = {**now, **new} if isinstance(now, Mapping) and new else new
     changed = model.model_copy(update=update)
     for name in type(model).__pydantic_decorators__.model_validators:
         try:  # the rules between the fields hold for what was changed, too

@@ -5,13 +5,13 @@
 In sample, and each run without what its own system told. Without ids, all constants that were
 fitted to runs of collectives. Lines of `docs/evidence.csv` that were computed before stay; what is
 simulated is kept in `reports/accuracy-measured.jsonl`, so that it can be ended and started again.
-Runs of more ranks are not simulated, nor with `--of` those of other collectives, for constants that
-only some feel; cells are empty where no run is of a band.
+Runs of which no size of a few takes another time are not simulated whole, nor those of more ranks,
+nor with `--of` those of other collectives; cells are empty where no run is of a band.
 """
 
 import argparse
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from netsim.base.constants import FILE as CONSTANTS
@@ -19,8 +19,8 @@ from netsim.base.constants import TABLE
 from netsim.base.errors import InputError
 from netsim.base.files import csv_of, write_text
 from netsim.measured.accuracy import Accuracy, figures_off, journal_of, leave_out, run_index
-from netsim.measured.compare import by_band
-from netsim.measured.estimate import Without, switched_off
+from netsim.measured.compare import Part, answer, by_band, few
+from netsim.measured.estimate import MOST, Without, switched_off
 from netsim.measured.index import Entry, read_index
 from netsim.results.row import BANDS
 
@@ -45,6 +45,21 @@ def simulated(
         return leave_out(found, entries, corpus, jobs, None, journal, off)
 
 
+USUAL: dict[str, tuple[float, ...]] = {}  # times of a few sizes of each run
+
+
+def felt(entry: Entry, figures: Mapping[str, float]) -> bool:
+    """Whether any of a few sizes of a run takes another time with these figures."""
+
+    def times(figures: Mapping[str, float]) -> tuple[float, ...]:
+        points = answer(Part(entry, few(entry.rows(), MOST), figures)).points
+        return tuple(point.simulated_us for point in points)
+
+    if entry.id not in USUAL:
+        USUAL[entry.id] = times({})
+    return times(figures) != USUAL[entry.id]
+
+
 def ranks(entry: Entry) -> int:
     counts = (entry.text("topology", key) for key in ("nodes", "gpus_per_node"))
     nodes, gpus = (int(text) if text.isdecimal() else 1 for text in counts)
@@ -59,7 +74,7 @@ def line(
     healthy = [one for one in corpus if one.healthy and ranks(one) <= most]
     healthy = [one for one in healthy if one.collective in (asked.of or [one.collective])]
     changed = figures_off(healthy, off)
-    entries = [one for one in healthy if one.id in changed]
+    entries = [one for one in healthy if one.id in changed and felt(one, changed[one.id])]
     both = [simulated(entries, corpus, jobs, it) for it in ([], off)]
     told = [some for found in both for some in errors(found)]  # with, left out with, without, …
     cells = [told[place].get(band, "") for band in BANDS for place in (0, 2, 1, 3)]

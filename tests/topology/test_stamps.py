@@ -73,3 +73,12 @@ def test_show_tells_each_figure(capsys: pytest.CaptureFixture[str]) -> None:
     graph = netsim(capsys, "topo", "show", "ring-of-five", "--sources")
     assert graph.code == 2
     assert "no machine" in graph.err
+
+
+def test_another_figure_of_a_calibration_leaves_the_others() -> None:
+    machine = load_machine("rtx6000d-x8")
+    more = with_figures(machine, {"calibration": {"launch.host": {"value": "4us"}}}, "machine")
+    assert {name: one.value for name, one in more.calibration.items()} == {
+        "pcie.both_ways": 1.93,
+        "launch.host": "4us",
+    }
