@@ -1,9 +1,11 @@
 """What is pinned: whole outputs of functions over small inputs, by family (see `tests.pins`)."""
 
+import gzip
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -36,11 +38,21 @@ from netsim.topology.foreign.nccl_xml import write_system
 from netsim.topology.foreign.smi import parse_matrix
 from netsim.topology.graph import Topology
 from netsim.topology.routing import switch, torus
+from netsim.trace.chrome import write_trace
 from netsim.trace.goal import Sheet
+from netsim.trace.tables import write_links, write_links_over_time, write_rows
 from netsim.training.explain import causes_of, explained_step, hops_of, visits_of
 from netsim.training.prepare import memories, model_flops
 from netsim.training.recorded.chakra import encoded, nodes_of
-from netsim.training.run import details_of, held_over_time
+from netsim.training.recorded.kineto import read_profile, step_of, tape_of
+from netsim.training.run import (
+    details_of,
+    held_over_time,
+    write_collectives,
+    write_memory,
+    write_memory_over_time,
+)
+from netsim.training.timeline import write_step_trace
 from netsim.workloads.model import MODELS, layers_of
 from netsim.workloads.step import DATA, SCHEDULES, training_step
 from netsim.yamlio.read import parse_source
@@ -51,6 +63,8 @@ from tests.pins import Found, family
 from tests.timing.cells import folded
 from tests.topology.test_fabrics import FABRICS, hosts, with_routing
 from tests.topology.topology_tools import cluster, topology
+from tests.trace.output_runs import chain_run, launched_run, mixed_run, ring_run
+from tests.training.profiler import NAME, said, steps_of_data_parallelism
 from tests.training.steps import H100, SMALL, setting, step
 
 ROOT = Path(__file__).parents[1]
@@ -314,6 +328,45 @@ def files() -> Found:
     yield "node-link", write_node_link(small)
     xml = system_of("h100_8nic")
     yield "NCCL's XML", [write_system(xml), machine_of(xml)]
+
+
+@family
+def traces() -> Found:
+    """Files that show a run: rows, links, loads and traces without their headers."""
+    writers = (write_rows, write_links, write_links_over_time)
+    for make_run in (ring_run, launched_run, mixed_run, chain_run):
+        program, timeline, _ = make_run()
+        with TemporaryDirectory() as folder:
+            for writer in writers:
+                path = Path(folder) / "a.csv"
+                writer(path, program, timeline)
+                yield f"{make_run.__name__} {writer.__name__}", path.read_text(encoding="utf-8")
+            path = Path(folder) / "a.json"
+            write_trace(path, program, timeline)
+            told = path.read_text(encoding="utf-8").split("\n", 1)[1]
+            yield f"{make_run.__name__} trace", told
+    done = step("  parallelism: {tp: 2, pp: 2, dp: 2}", model=MODEL, batch=8)
+    with TemporaryDirectory() as folder:
+        for write in (write_collectives, write_memory, write_memory_over_time):
+            text = write(Path(folder), done).read_text(encoding="utf-8")
+            yield f"step {write.__name__}", text
+        path = write_step_trace(Path(folder) / "a.json.gz", done).path
+        trace = gzip.decompress(path.read_bytes()).partition(b'"traceEvents"')
+        yield "step trace", trace[2]
+
+
+@family
+def profiles() -> Found:
+    """What is read from a trace of torch.profiler, and the tape of its steps."""
+    made = steps_of_data_parallelism(900, 500, 600)
+    made.kernel(2100, 30, name=NAME, stream=20, **said("allgather", dtype="Float"))
+    made.kernel(2200, 30, name=NAME, stream=7, **said("send", **{"Dst Rank": 6, "Rank": 3}))
+    with TemporaryDirectory() as folder:
+        found = read_profile(made.write(Path(folder) / "t.json"))
+        yield "calls", [found.calls, found.kernels, found.steps, found.world]
+        for asked in (None, 3, 4, 5):
+            chosen, notes = step_of(found, asked)
+            yield f"step {asked}", [tape_of(chosen).tasks, notes]
 
 
 ASKED = ("default", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "const", "enum")

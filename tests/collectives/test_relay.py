@@ -1,6 +1,7 @@
 """Long rings followed without a row a step take the times of those in full."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ from hypothesis import strategies as st
 from netsim.base.units import format_time
 from netsim.cell.explained import shown_of
 from netsim.cell.prepare import Prepared, prepare
+from netsim.collectives.reduced import Relay
 from netsim.results.row import Row
 from netsim.scenario.cells import expand
+from netsim.schedule.schedule import REDUCE, Style
 from netsim.timing import max_plus
 from netsim.timing.ladder import LIMITS, Asked, Refusal
 from netsim.timing.ladder import max_plus as max_plus_rung
@@ -194,3 +197,19 @@ def test_the_engine_has_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("netsim.timing.max_plus.after", lambda ends, *_: ends)
     why = found_in(FABRICS["fat-tree"], "all_reduce", "ring")
     assert why == "its first steps end at other times than sums of their parts"
+
+
+def test_steps_of_a_ring_are_alike_only_where_all_chunks_and_ways_are() -> None:
+    """One chunk of another size, or one style that moves in another way, and none is left out."""
+
+    def refused(count: list[int], styles: set[int]) -> str:
+        relay = Relay()
+        relay._rings.append((styles, np.array([0, 2]), 2))
+        known = (Style(channel=0), Style(channel=1, op=REDUCE), Style(wire=2.0))
+        relay.end(SimpleNamespace(styles=known, pieces=SimpleNamespace(count=np.array(count))))
+        return relay.refused
+
+    assert refused([5, 5, 5, 5], {0, 1}) == ""
+    assert refused([5, 5, 5, 6], {0}) == "chunks of a ring differ"
+    assert refused([5, 5, 6, 6], {0}) == "chunks of a ring differ"
+    assert refused([5, 5, 5, 5], {0, 2}) == "steps of a ring differ"

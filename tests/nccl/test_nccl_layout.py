@@ -1,10 +1,11 @@
 """Orders of GPUs and NICs, rings over nodes and double trees, as NCCL's own dumps show them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from netsim.nccl.communicator import ChannelGraph
+from netsim.nccl.communicator import Channel, ChannelGraph
 from netsim.nccl.connect import Layout, double_binary_tree, laid_out, seats_of, worst_graph
 from netsim.nccl.facts import facts_of
 from tests.nccl.nccl_nodes import node_of, searched_communicator
@@ -152,3 +153,14 @@ def test_nodes_of_two_kinds_agree_on_the_worst():
     found = mixed_layout(rings, trees, nodes, 8)
     assert all(sorted(one) == list(range(20)) for one in found.rings)
     assert found.rings[0][:8] == rings[0].channels[0].gpus
+
+
+def test_nodes_of_several_kinds_agree_on_the_worst_of_each() -> None:
+    """Whichever is named first; of its channels there are as many as the other has."""
+    channels = (Channel((0, 1)), Channel((1, 0)))
+    one = ChannelGraph(4, 2, 20.0, 11.0, "NVL", "SYS", True, 0, 3.0, channels)
+    other = ChannelGraph(3, 1, 18.0, 12.0, "PHB", "PIX", False, 2, 1.0, channels[1:])
+    worst = ChannelGraph(4, 1, 18.0, 11.0, "PHB", "SYS", False, 2, 3.0, channels[:1])
+    assert worst_graph([one, other], facts_of()) == worst
+    assert worst_graph([other, one], facts_of()) == replace(worst, channels=channels[1:])
+    assert worst_graph([one], facts_of()) == one

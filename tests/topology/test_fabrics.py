@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from netsim.base.errors import InputError
+from netsim.topology.fabrics.kinds import _fits, _spreads
 from netsim.topology.figures import fabric_figures, gpu_bandwidth, route_statistics
 from netsim.topology.graph import TopologyError
 from netsim.topology.network import Network
@@ -322,3 +323,13 @@ def test_switches_are_as_large_as_it_takes(kind, nodes, ports):
     assert np.array_equal(made.topology.links.head, asked.topology.links.head)
     with pytest.raises(TopologyError, match=r"ports: .* a switch has 32"):
         cluster(hosts(nodes, f"{{kind: {kind}, ports: 32}}", "dgx-h100"))
+
+
+def test_a_switch_has_as_many_ports_as_it_has() -> None:
+    """All of them may be used, and links spread evenly or not at all."""
+    _fits("leaf", 5, 3, 8)
+    with pytest.raises(TopologyError, match="leaf with 5 ports down and 4 up needs 9"):
+        _fits("leaf", 5, 4, 8)
+    assert [_spreads(6, switches, 2, 4) for switches in (1, 2, 3, 4, 6)] == [
+        False, False, True, False, True,
+    ]  # fmt: skip

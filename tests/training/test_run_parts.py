@@ -3,12 +3,14 @@
 import random
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from netsim.base.errors import InputError
 from netsim.training import run
-from netsim.training.prepare import model_flops
+from netsim.training.prepare import _transformer_misfits, check_memory, memories, model_flops
 from netsim.training.run import (
     LARGE,
     LEAST,
@@ -29,7 +31,7 @@ from netsim.training.run import (
 from netsim.workloads.lower import Coarse
 from netsim.workloads.setting import Grid
 from netsim.workloads.tape import COMPUTE, Task
-from tests.training.steps import setting
+from tests.training.steps import SMALL, cell, setting
 
 NOBODY = np.zeros((1, 1), np.int64)
 
@@ -262,3 +264,56 @@ def test_streams_are_called_by_what_goes_where() -> None:
 )  # fmt: skip
 def test_a_rank_of_four_sends_this_part_of_the_size(collective: str, sent: float) -> None:
     assert sent_bytes(collective, 1000, 4) == 1000 * sent
+
+
+SMALLER = replace(SMALL, layers=8, heads=8, kv_heads=4, ffn=2048, sequence=256)
+MISFITS: list[tuple[dict[str, Any], str]] = [
+    ({"tp": 4}, ""), ({"tp": 8}, ""),  # two ranks share a KV head
+    ({"tp": 16}, "8 heads are not divisible by tp 16"), ({"pp": 4}, ""),
+    ({"pp": 4, "chunks": 2}, ""), ({"pp": 3}, "8 layers are not divisible by pp 3"),
+    ({"pp": 4, "chunks": 4}, "by pp 4 x 4 chunks"), ({"pp": 3, "stage_layers": (3, 3, 2)}, ""),
+    ({"cp": 2}, ""), ({"cp": 128}, ""), ({"cp": 3}, "not divisible by 6 parts for cp 3"),
+    ({"cp": 256}, "not divisible by 512 parts for cp 256"),
+    ({"tp": 2, "cp": 128, "sequence_parallel": True}, ""),
+    ({"tp": 4, "cp": 128, "sequence_parallel": True}, "2 tokens are not divisible by tp 4"),
+    ({"tp": 2, "cp": 4, "context": "a2a"}, ""),
+    ({"tp": 2, "cp": 8, "context": "a2a"}, "4 heads a rank are not divisible by cp 8"),
+    ({"ep": 2}, "has no experts to divide by ep 2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "told"), MISFITS)
+def test_what_does_not_divide_is_told_and_nothing_else_is(given: dict[str, Any], told: str) -> None:
+    found = [
+        message for _, message in _transformer_misfits(setting(model=SMALLER, **given), SMALLER)
+    ]
+    assert len(found) == bool(told)
+    assert told in "".join(found)
+
+
+def test_experts_divide_and_need_sequence_parallelism_beside_tensors() -> None:
+    mixed = replace(SMALLER, experts=8, top_k=2, expert_ffn=512)
+
+    def told(**given: Any) -> list[str]:
+        return [text for _, text in _transformer_misfits(setting(model=mixed, **given), mixed)]
+
+    assert told(ep=8) == told(ep=4, tp=2, sequence_parallel=True) == []
+    assert told(ep=3) == ["8 experts are not divisible by ep 3"]
+    assert told(tp=2) == ["experts with tp need sequence_parallel (as in Megatron)"]
+
+
+def test_the_stage_that_needs_most_is_refused_from_the_first_byte_too_many() -> None:
+    one = cell("  parallelism: {pp: 2}", batch=8, gpus=2)
+    work = SimpleNamespace(allow_oom=False)
+    made = setting(pp=2, model=SMALLER)
+    totals = [memory.total for memory in memories(made)]
+    stage = totals.index(max(totals))
+    for room, refused in ((max(totals), False), (max(totals) * (1 - 1e-9), True)):
+        gpu = SimpleNamespace(gpu=SimpleNamespace(memory=room))
+        cluster = SimpleNamespace(machine_of=lambda _, gpu=gpu: gpu)
+        if not refused:
+            check_memory(one, work, made, cluster)
+            continue
+        with pytest.raises(InputError, match=f"a GPU of stage {stage} needs"):
+            check_memory(one, work, made, cluster)
+        check_memory(one, SimpleNamespace(allow_oom=True), made, cluster)
