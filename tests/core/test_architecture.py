@@ -225,7 +225,7 @@ EDITS = (
     Edit("Row", "    axes:", '    mood: str = "glad"\n    axes:'),
     Edit("Options", r"(?<=it was written.\"\"\"\n\n)",
          '    mood: str = ""\n'),
-    Edit("command", r'(    """Simulate all cells of .*"""\n)', r"\1    typer.echo(given.mood)\n"),
+    Edit("command", r'(    """Simulate all cells of .*"""\n)', r"\1    print(given.mood)\n"),
 )  # fmt: skip
 
 # And in tables of data: what is added at the end.
