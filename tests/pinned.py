@@ -449,6 +449,11 @@ TAPES: dict[str, dict[str, Any]] = {
     "eager": {"tp": 2, "loss": "eager", "elementwise": "eager", "attention": "unfused"},
     "small buckets": {"dp": 4, "bucket": 2**18, "first_bucket": 2**16, "micro": 2},
     "apart": {"cp": 2, "apart": True, "optimizer": "sgd-momentum", "connections": 1},
+    "copied": {"tp": 2, "dp": 2, "data": "fsdp2", "sequence_parallel": True},
+    "stages with zero1": {"pp": 2, "dp": 2, "data": "zero1", "micro": 2, "blocking_sends": None},
+    "tensors and context": {"tp": 2, "cp": 2, "data": "fsdp", "dtype": "fp8",
+                            "sequence_parallel": True},
+    "islands": {"dp": 4, "islands": 2, "sync_every": 3, "overlap_sync": True},
     "late": {"dp": 2, "launch": 4e-6, "wait": 9e-6, "optimizer": "adam-eager"},
 }  # fmt: skip
 MIXED: dict[str, dict[str, Any]] = {
