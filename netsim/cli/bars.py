@@ -5,16 +5,9 @@ from time import monotonic
 from typing import Self
 
 import typer
+from rich import progress as parts
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
 from rich.text import Text
 
 from netsim.base.startup import STAGE, memory
@@ -58,8 +51,8 @@ class Counter(Shown):
     def __init__(self, noun: str, quiet: bool) -> None:
         console = Console(stderr=True)
         columns = (
-            TextColumn(noun), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-            TimeRemainingColumn(), Whole(),
+            TextColumn(noun), BarColumn(), MofNCompleteColumn(), parts.TimeElapsedColumn(),
+            parts.TimeRemainingColumn(), Whole(),
         )  # fmt: skip
         hidden = quiet or not console.is_terminal
         self.progress = Progress(*columns, console=console, transient=True, disable=hidden)
@@ -84,7 +77,7 @@ class Bar(Shown):
         self.shown = self.console.is_terminal and not quiet
         self.progress = Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-            TimeRemainingColumn(), Whole(),
+            parts.TimeRemainingColumn(), Whole(),
             console=self.console, transient=True, disable=not self.shown,
         )  # fmt: skip
         self.all = self.progress.add_task("sizes", total=tasks)

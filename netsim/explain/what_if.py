@@ -2,7 +2,7 @@
 
 Each parameter can be scaled by a factor, which gives another program with the same rows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -355,8 +355,3 @@ def _wire_parts(program: Program, split: Split) -> dict[str, float]:
         whole = program.paths.latency[path]
         found[name] = float((seconds * parts / whole).sum())
     return found
-
-
-def confirmed(answers: Sequence[Answer]) -> int:
-    """How many answers were simulated."""
-    return sum(answer.ideal is not None for answer in answers)

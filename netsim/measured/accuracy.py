@@ -31,7 +31,7 @@ from netsim.base.values import dataclass, grouped
 from netsim.measured import compare as comparing
 from netsim.measured import estimate
 from netsim.measured.compare import ALL, Answer, Failed, Part, Point, answer, by_band, weights_of
-from netsim.measured.estimate import Floats, Without, figures_without, looked_at, shown_by
+from netsim.measured.estimate import Without, figures_without, looked_at, shown_by
 from netsim.measured.index import Entry, dtype_of, joined_by, mapped
 from netsim.measured.training import Steps, published, rendered, run_steps
 from netsim.results import row as columns
@@ -222,7 +222,7 @@ class Journal:
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
         self.found: dict[str, Answer] = {}
-        self.shown: dict[str, Floats] = {}  # what runs say of constants
+        self.shown: dict[str, comparing.Floats] = {}  # what runs say of constants
         self.damaged: list[str] = []
         self.file: int | None = None
 
@@ -392,10 +392,10 @@ def _withouts(
 def _what_runs_show(
     constants: Sequence[Constant], corpus: Sequence[Entry], jobs: int | None,
     journal: "Journal | None",
-) -> Mapping[str, dict[str, Floats]]:  # fmt: skip
+) -> Mapping[str, dict[str, comparing.Floats]]:  # fmt: skip
     """What each run that is looked at says of each constant, whichever system is left out later."""
     asked = {(one.id, run.id): (one, run) for one in constants for run in looked_at(one, corpus)}
-    keys, told = dict[tuple[str, str], str](), dict[tuple[str, str], Floats]()
+    keys, told = dict[tuple[str, str], str](), dict[tuple[str, str], comparing.Floats]()
     if journal is not None:
         keys = {pair: key_of(Part(run, run.rows()), one) for pair, (one, run) in asked.items()}
         told = {pair: journal.shown[key] for pair, key in keys.items() if key in journal.shown}
@@ -413,7 +413,7 @@ def _what_runs_show(
     }
 
 
-def _shown(task: tuple[Constant, Entry]) -> Iterator[Floats]:
+def _shown(task: tuple[Constant, Entry]) -> Iterator[comparing.Floats]:
     """What a run says of a constant, as a worker finds it."""
     yield shown_by(*task)
 

@@ -8,14 +8,13 @@ from itertools import combinations
 from math import isclose, log
 
 import numpy as np
-from numpy.typing import NDArray
 
 from netsim.base.constants import ANY_SIZE, TABLE, Constant
 from netsim.base.errors import InputError, suggest
 from netsim.base.values import dataclass, grouped
 from netsim.cell.answer import checked_cells
 from netsim.cell.prepare import Prepared, prepare
-from netsim.measured.compare import few, prepared_at, simulated_seconds
+from netsim.measured.compare import Floats, few, prepared_at, simulated_seconds
 from netsim.measured.index import Entry, dtype_of, mapped, nics_gbps, with_figures
 from netsim.measured.logs import Measured
 from netsim.measured.training import compared, published
@@ -23,8 +22,6 @@ from netsim.nccl.constants import ELSEWHERE, GENERATIONS, names_of
 from netsim.nccl.constants import constant as usual_value
 from netsim.nccl.facts import parse_version
 from netsim.topology.machine import TRANSPORTS
-
-Floats = NDArray[np.float64]
 
 MOST = 6  # sizes of one run that are simulated
 SHOWS = 0.02  # change of a log time over all values that are tried, from which a point shows one

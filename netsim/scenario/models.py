@@ -8,18 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+import pydantic
 from numpy.typing import NDArray
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Discriminator,
-    Field,
-    Tag,
-    ValidationInfo,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, Tag, ValidationInfo, model_validator
 
 from netsim.base import constants
 from netsim.base.errors import InputError, shown, suggest
@@ -152,7 +143,7 @@ AnyWorkload = Annotated[
     Annotated[Workload, Tag("collective")]
     | Annotated[Training, Tag("training")]
     | Annotated[Recorded, Tag("recorded")],
-    Discriminator(kind_of_workload),
+    pydantic.Discriminator(kind_of_workload),
     BeforeValidator(_of_one_kind),
 ]
 
@@ -166,7 +157,7 @@ def _file_of(what: str, read: Callable[[Path], object]) -> BeforeValidator:
     return BeforeValidator(found)
 
 
-_TEXT = WithJsonSchema({"type": "string"})
+_TEXT = pydantic.WithJsonSchema({"type": "string"})
 GraphXml = Annotated[GraphFile, _file_of("NCCL's graph XML", read_graph_file), _TEXT]
 TunerFile = Annotated[tuple[TunerRule, ...], _file_of("a tuner table", tuning.read_tuner), _TEXT]
 
@@ -176,13 +167,13 @@ class Nccl(Model, defer_build=False):
     the file of a tuner table, `graph` one of NCCL's graph XML with channels to run; what is kept is
     what they contain. NCCL's own variables for them do the same."""
 
-    version: Annotated[models.Written, AfterValidator(_version)] = str(NEWEST)
+    version: Annotated[models.Written, pydantic.AfterValidator(_version)] = str(NEWEST)
     env: dict[str, models.Written] = Field(default_factory=dict)
     registration: Literal["none", "local"] = "none"
     tuner: TunerFile = ()
     graph: GraphXml | None = None
 
-    @field_validator("env")
+    @pydantic.field_validator("env")
     @classmethod
     def _understood(cls, env: dict[str, str], info: ValidationInfo) -> dict[str, str]:
         version, wrong = parse_version(info.data.get("version", str(NEWEST))), list[FieldError]()
@@ -280,7 +271,7 @@ class Spread(Model):
     normal: Normal | None = None
     lognormal: LogNormal | None = None
     exponential: Exponential | None = None
-    file: Annotated[Any, BeforeValidator(_lines), WithJsonSchema({"type": "string"})] = None
+    file: Annotated[Any, BeforeValidator(_lines), _TEXT] = None
     common: Literal["rank", "host"] = "rank"
 
     @model_validator(mode="after")

@@ -8,14 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import pydantic
 from annotated_types import GroupedMetadata
-from pydantic import (
-    BeforeValidator,
-    Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-    TypeAdapter,
-    WithJsonSchema,
-)
+from pydantic import BeforeValidator, Field, TypeAdapter
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
@@ -65,7 +58,7 @@ class Quantity(GroupedMetadata):
 
     def __iter__(self) -> Iterator[Any]:
         yield BeforeValidator(self._each if self.several else self.parse)
-        yield WithJsonSchema(self.schema)
+        yield pydantic.WithJsonSchema(self.schema)
 
     def _each(self, value: object) -> tuple[Any, ...]:
         if isinstance(value, tuple):  # read already
@@ -150,12 +143,12 @@ class Elsewhere:
         return TypeAdapter(self.kind)
 
     def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
+        self, source: Any, handler: pydantic.GetCoreSchemaHandler
     ) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(self._read)
 
     def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+        self, schema: CoreSchema, handler: pydantic.GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         return handler(self._adapter.core_schema)
 

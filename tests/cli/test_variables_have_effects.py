@@ -3,7 +3,7 @@
 import pytest
 
 from netsim.nccl.environment import EFFECTS
-from tests.cli.command import netsim
+from tests.cli.command import Outcome, netsim
 
 A100, H100, PCIE = "dgx-a100", "dgx-h100", "l40s-pcie-x8"
 TWO = ("--nodes", 2)
@@ -87,13 +87,23 @@ def test_no_variable_is_forgotten() -> None:
     assert {name for name, _ in (*TIMES, *CHOICES)} | ELSEWHERE == set(EFFECTS)
 
 
+PLAIN: dict[tuple[object, ...], Outcome] = {}  # what many variables change is answered once
+
+
+def both(capsys, variable: tuple[str, str], *command: object) -> tuple[Outcome, Outcome]:
+    """The answer to a question, and that with a variable."""
+    if command not in PLAIN:
+        PLAIN[command] = netsim(capsys, *command)
+    found = PLAIN[command], netsim(capsys, *command, "--env", "=".join(variable))
+    assert [one.code for one in found] == [0, 0], found[1].err
+    return found
+
+
 @pytest.mark.parametrize(("variable", "question"), TIMES.items(), ids=lambda one: one[0])
 def test_it_changes_what_is_simulated(capsys, variable, question) -> None:
     topology, collective, size, *options = question
     command = ("expect", topology, collective, "--sizes", size, *options, "--format", "csv")
-    plain = netsim(capsys, *command)
-    changed = netsim(capsys, *command, "--env", "=".join(variable))
-    assert (plain.code, changed.code) == (0, 0), changed.err
+    plain, changed = both(capsys, variable, *command)
     assert answer(plain.out) != answer(changed.out)
     assert "has no effect" not in changed.err
 
@@ -102,9 +112,7 @@ def test_it_changes_what_is_simulated(capsys, variable, question) -> None:
 def test_it_changes_what_is_searched_or_compared(capsys, variable, question) -> None:
     topology, collective, size, *options = question
     command = ("expect", topology, collective, "--why", size, *options)
-    plain = netsim(capsys, *command)
-    changed = netsim(capsys, *command, "--env", "=".join(variable))
-    assert (plain.code, changed.code) == (0, 0), changed.err
+    plain, changed = both(capsys, variable, *command)
     assert plain.out != changed.out
 
 
