@@ -278,8 +278,8 @@ NETWORK = NetworkCost(
 def _nvlink(sm: int) -> LinkCost:
     if sm < 100:
         return NVLINK
-    ll, simple = value("sm_100.nvlink.hop.ll"), value("sm_100.nvlink.sync.simple")
-    return replace(NVLINK, sync=replace(NVLINK.sync, ll=ll - NVLINK_WIRE, simple=simple))
+    ll = value("sm_100.nvlink.hop.ll") - NVLINK_WIRE
+    return replace(NVLINK, sync=replace(NVLINK.sync, ll=ll))
 
 
 def _generation(sm: int) -> Mechanism:

@@ -436,8 +436,8 @@ def test_a_constant_is_switched_off(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert netsim(capsys, "accuracy", path, "--jobs", 1, "--json", out).code == 0
     usual = json.loads(out.read_text())["points"][0]["simulated_us"]
     assert switched_off("begin.sends") == Without("begin.sends", "", 0.0, "nothing")
-    general = TABLE["nvlink.sync.simple"].value / TABLE["sm_100.nvlink.sync.simple"].value
-    assert switched_off("sm_100.nvlink.sync.simple").ratio == pytest.approx(general)
+    general = TABLE["nvlink.hop.ll"].value / TABLE["sm_100.nvlink.hop.ll"].value
+    assert switched_off("sm_100.nvlink.hop.ll").ratio == pytest.approx(general)
     done = netsim(capsys, "accuracy", path, "--jobs", 1, "--json", out, "--without", "launch.host")
     assert done.code == 0, done.err
     assert json.loads(out.read_text())["points"][0]["simulated_us"] < usual
