@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.errors import InputError, NoRoomError, ScenarioError, nearest
+from netsim.base.errors import InputError, NoRoomError, ScenarioError, suggest
 from netsim.base.memo import Memo, kept
 from netsim.base.values import dataclass
 from netsim.cell.cluster import Built, built, groups_of, jobs_of, refuse_unjoined, wishes_of
@@ -21,7 +21,7 @@ from netsim.collectives.collective import HAS_IN_PLACE, Collective, CollectiveEr
 from netsim.collectives.forest import links_of
 from netsim.nccl import choice, environment
 from netsim.nccl.constants import calibrated_launch, nccl_launch
-from netsim.nccl.facts import AUTO, NCCL_NAMES
+from netsim.nccl.facts import AUTO, COLLECTIVES, NCCL_NAMES
 from netsim.nccl.job import Job
 from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.smaller import equal_sends
@@ -310,14 +310,22 @@ def _size_from_fewer(prepared: Prepared) -> tuple[int, int]:
         return estimated_size(ranks, schedule_at, ranks, len(prepared.groups))
 
 
+def _no_algorithm(scenario: Scenario) -> str:
+    """What could be meant: NCCL's too, where there are machines."""
+    work = scenario.collective
+    known = list(tables.ALGORITHMS[work.collective])
+    if scenario.cluster.graph is None:
+        by_nccl = NCCL_NAMES if work.collective in COLLECTIVES else (AUTO,)
+        known = [*known, *by_nccl] if work.algorithm.islower() else [*by_nccl, *known]
+    hint = suggest(work.algorithm, known)
+    return f"expected one of {', '.join(known)} for {work.collective}, got {work.algorithm!r}{hint}"
+
+
 def _check_algorithm(prepared: Prepared) -> None:
     """Build a schedule, or smaller ones of its kind: what does not fit is said before a run."""
     source, work = prepared.cell.source, prepared.cell.scenario.collective
-    if work.algorithm not in tables.ALGORITHMS[work.collective] and not work.code:
-        near = nearest(work.algorithm, [*tables.ALGORITHMS[work.collective], *NCCL_NAMES])
-        if near in NCCL_NAMES:
-            message = f"expected an algorithm, got {work.algorithm!r} (did you mean {near}?)"
-            raise source.error(("workload", "algorithm"), message)
+    if not work.code and not any(work.algorithm in table for table in tables.ALGORITHMS.values()):
+        raise source.error(("workload", "algorithm"), _no_algorithm(prepared.cell.scenario))
     if work.protocol != AUTO:
         message = f"only NCCL's algorithms have protocols, {work.algorithm} has none"
         raise source.error(("workload", "protocol"), message)

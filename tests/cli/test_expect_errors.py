@@ -25,8 +25,14 @@ TYPOS = {
     ("--dtype", "flot"): "--dtype flot: workload.dtype: expected one of int8, uint8, int32, "
     "uint32, int64, uint64, half, float, double, bfloat16, f8e4m3, f8e5m2, got 'flot' "
     "(did you mean float?)",
-    ("--algo", "NVSL"): "--algo NVSL: workload.algorithm: expected an algorithm, got 'NVSL' "
-    "(did you mean NVLS?)",
+    ("--algo", "NVSL"): "--algo NVSL: workload.algorithm: expected one of auto, Tree, "
+    "Ring, CollNetDirect, CollNetChain, NVLS, NVLSTree, PAT, ring, tree, double-binary-tree, "
+    "halving-doubling, direct, hierarchical, parameter-server, bucket, multi-ring, swing, forest, "
+    "synth for all_reduce, got 'NVSL' (did you mean NVLS?)",
+    ("--algo", "pet"): "--algo pet: workload.algorithm: expected one of ring, tree, double-binary-"
+    "tree, halving-doubling, direct, hierarchical, parameter-server, bucket, multi-ring, swing, "
+    "forest, synth, auto, Tree, Ring, CollNetDirect, CollNetChain, NVLS, NVLSTree, PAT for "
+    "all_reduce, got 'pet' (did you mean PAT?)",
     ("--algo", "NVLSTree"): "--algo NVLSTree: workload.algorithm: no algorithm available for "
     "AllReduce (NVLSTree needs at least 2 nodes)",
     ("--algo", "PAT"): "--algo PAT: workload.algorithm: no algorithm available for AllReduce "
