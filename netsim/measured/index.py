@@ -18,7 +18,7 @@ from netsim.measured import logs
 from netsim.nccl.environment import is_known, settings_from
 from netsim.nccl.facts import NEWEST, Version, nearest_version, parse_version
 from netsim.results.row import Joined, joined
-from netsim.scenario.names import DTYPES, collective_name
+from netsim.scenario.names import DTYPE_NAMES, DTYPES, collective_name
 from netsim.topology.load import FOLDER, load_machine
 from netsim.topology.machine import TRANSPORTS, Machine, written
 from netsim.yamlio.models import override
@@ -200,10 +200,6 @@ def _usual(year: int, month: int) -> str:
 LAUNCHES = ("process_per_gpu", "single_process", "cuda_graph")
 GPUS_A_THREAD = re.compile(r"(?:^|\s)(?:-g|--ngpus)[ =]?(\d+)")
 THREADS = re.compile(r"(?:^|\s)(?:-t|--nthreads)[ =]?(\d+)")  # each launches on its own
-DTYPE_NAMES = {
-    "fp8_e4m3": "f8e4m3", "fp8_e5m2": "f8e5m2", "fp16": "half", "bf16": "bfloat16",
-    "fp32": "float", "fp64": "double",
-}  # fmt: skip
 ONLY_CHOICE = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_COLLNET_ENABLE")
 
 

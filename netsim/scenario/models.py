@@ -20,7 +20,7 @@ from netsim.collectives.table import own
 from netsim.nccl import environment, tuning
 from netsim.nccl.facts import NEWEST, facts_of, parse_version, supported_version
 from netsim.nccl.graph_xml import read_graph_file
-from netsim.scenario.names import DTYPES, CollectiveName
+from netsim.scenario.names import DTYPES, CollectiveName, dtype_name
 from netsim.topology.config import ClusterConfig
 from netsim.topology.faults import Retries
 from netsim.yamlio import models
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from netsim.scenario.training import Recorded, Training
 else:
     GraphFile = TunerRule = Any  # made by validators, not from what a file holds
-    Dtype = Literal[tuple(DTYPES)]
+    Dtype = Annotated[Literal[tuple(DTYPES)], BeforeValidator(dtype_name)]
     Training = Annotated[Any, Elsewhere("netsim.scenario.training", "Training")]
     Recorded = Annotated[Any, Elsewhere("netsim.scenario.training", "Recorded")]
 

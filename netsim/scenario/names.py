@@ -13,6 +13,12 @@ DTYPES = {
     "double": 8, "bfloat16": 2, "f8e4m3": 1, "f8e5m2": 1,
 }  # fmt: skip
 
+# What others call them: PyTorch, and logs.
+DTYPE_NAMES = {
+    "fp8_e4m3": "f8e4m3", "fp8_e5m2": "f8e5m2", "fp16": "half", "float16": "half",
+    "bf16": "bfloat16", "fp32": "float", "float32": "float", "fp64": "double", "float64": "double",
+}  # fmt: skip
+
 _SHORT = {"ar": "all_reduce", "ag": "all_gather", "rs": "reduce_scatter", "a2a": "alltoall"}
 _FOLDED = {name.replace("_", ""): name for name in NAMES} | _SHORT
 
@@ -26,6 +32,11 @@ def collective_name(value: object) -> str:
     known = ", ".join(NAMES)
     hint = suggest(value, NAMES) if isinstance(value, str) else ""
     raise ValueError(f"expected one of {known}, got {shown(value)}{hint}")
+
+
+def dtype_name(value: object) -> object:
+    """The name of a data type as nccl-tests writes it, where people use another."""
+    return DTYPE_NAMES.get(value.lower(), value) if isinstance(value, str) else value
 
 
 CollectiveName = Annotated[

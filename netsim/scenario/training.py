@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from netsim.base.errors import InputError
-from netsim.scenario.names import CollectiveName
+from netsim.scenario.names import CollectiveName, dtype_name
 from netsim.workloads.model import MODELS, model_named
 from netsim.workloads.setting import AXES
 from netsim.yamlio.models import Bytes, Count, FieldError, Index, ListOf, Model, Part, Seconds
@@ -24,6 +24,7 @@ def _model_name(value: object) -> object:
     return value
 
 
+AsNamed = BeforeValidator(dtype_name)
 ModelName = Annotated[
     str, BeforeValidator(_model_name), WithJsonSchema({"type": "string", "enum": list(MODELS)})
 ]
@@ -160,7 +161,7 @@ class Replicas(Model):
     islands: Annotated[int, Field(ge=2)] | None = None
     overlap_sync: bool = False
     delayed: bool = False
-    gradient_dtype: Literal["float", "half", "bfloat16"] | None = None
+    gradient_dtype: Annotated[Literal["float", "half", "bfloat16"] | None, AsNamed] = None
     gather: Literal["weights", "fp8"] = "weights"
 
     @model_validator(mode="after")
@@ -242,7 +243,9 @@ class Training(_Step):
     batch: Count
     micro_batch: Count = 1
     sequence: Count | None = None
-    dtype: Literal["bfloat16", "half", "float", "tf32", "fp8", "mxfp8", "nvfp4"] = "bfloat16"
+    dtype: Annotated[
+        Literal["bfloat16", "half", "float", "tf32", "fp8", "mxfp8", "nvfp4"], AsNamed
+    ] = "bfloat16"
     scaling: Literal["delayed", "tensor", "row", "block"] | None = None
     parallelism: Parallelism = Field(default_factory=Parallelism)
     pipeline: Pipeline = Field(default_factory=Pipeline)

@@ -32,8 +32,8 @@ TYPES = {
     "int8": ("Char", "i8"), "uint8": ("Byte", "u8"), "int32": ("Int", "i32"),
     "uint32": ("UInt32", "u32"), "int64": ("Long", "i64"), "uint64": ("UInt64", "u64"),
     "half": ("Half", "f16"), "bfloat16": ("BFloat16", "bf16"), "float": ("Float", "f32"),
-    "double": ("Double", "f64"), "fp8_e4m3": ("Float8_e4m3fn", "f8e4m3"),
-    "fp8_e5m2": ("Float8_e5m2", "f8e5m2"),
+    "double": ("Double", "f64"), "f8e4m3": ("Float8_e4m3fn", "f8e4m3"),
+    "f8e5m2": ("Float8_e5m2", "f8e5m2"),
 }  # fmt: skip
 KINETO_TYPES = {dtype: kineto for dtype, (kineto, _) in TYPES.items()}
 KERNEL_TYPES = {dtype: kernel for dtype, (_, kernel) in TYPES.items()}

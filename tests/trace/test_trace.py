@@ -191,6 +191,7 @@ def test_repeated_operations_are_kernels_of_their_own(tmp_path: Path) -> None:
     [
         (Operation("all_gather", "Ring", "LL128"), "ncclDevKernel_AllGather_RING_LL128"),
         (Operation("reduce", "Ring", "LL", "half"), "ncclDevKernel_Reduce_Sum_f16_RING_LL"),
+        (Operation("reduce", "Ring", "LL", "f8e5m2"), "ncclDevKernel_Reduce_Sum_f8e5m2_RING_LL"),
         (Operation("alltoall", "SendRecv", "Simple"), "ncclDevKernel_SendRecv"),
         (Operation("alltoall", "pairwise"), "pairwise alltoall"),
         (Operation("all_reduce", "ring"), "ring all_reduce"),
@@ -208,6 +209,10 @@ def test_long_groups_are_cut_as_kineto_cuts_them() -> None:
     assert args["Process Group Ranks"].startswith("[0, 1, 2,")
     assert args["Process Group Ranks"].endswith("28, ..., 63]")
     assert args["Collective name"] == "_allgather_base"
+    assert (
+        kineto_args(Operation("all_gather", dtype="f8e4m3"), 0, range(2), 0)["dtype"]
+        == "Float8_e4m3fn"
+    )
 
 
 def test_overlapping_slices_are_put_on_lanes(tmp_path: Path) -> None:

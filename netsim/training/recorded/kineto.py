@@ -102,10 +102,11 @@ SPELT = re.compile(
     r"(?P<reduce>reduce)|(?P<gather>gather)|(?P<scatter>scatter)|(?P<p2p>send|recv))(?:_|v|$)",
     re.IGNORECASE,
 )
-TYPES = {name: dtype for dtype, name in KINETO_TYPES.items() if dtype in DTYPES} | {
-    "Float8_e4m3fn": "f8e4m3", "Float8_e4m3fnuz": "f8e4m3", "Float8_e5m2": "f8e5m2",
-    "Float8_e5m2fnuz": "f8e5m2", "Bool": "uint8",
-}  # fmt: skip
+TYPES = {name: dtype for dtype, name in KINETO_TYPES.items()} | {
+    "Float8_e4m3fnuz": "f8e4m3",
+    "Float8_e5m2fnuz": "f8e5m2",
+    "Bool": "uint8",
+}
 # Collectives whose size, as nccl-tests counts it, is that of what comes out; and those of which one
 # rank says only its own part.
 WHOLE_OUTPUT = ("all_gather",)
