@@ -149,9 +149,8 @@ class _Rules:
             found["gpus_per_node"] = each
         changed: Values = {"gpu": figures} if figures else {}
         up = load_machine(name).scale_up
-        most = up.hosts if up else 1
-        if most > 1 and nodes > most:
-            domains = -(-nodes // most)
+        if up and 1 < up.hosts < nodes:
+            domains = -(-nodes // up.hosts)
             while nodes % domains:
                 domains += 1
             changed["scale_up"] = {"hosts": nodes // domains}
@@ -207,7 +206,10 @@ class _Rules:
 
     @cached_property
     def replicas(self) -> int:
-        return self.gpus // (self.degree("tp") * self.degree("pp") * self.degree("cp"))
+        each = self.degree("tp") * self.degree("pp") * self.degree("cp")
+        if each > self.gpus:
+            raise Unstated(f"tp x pp x cp is {each}, on {self.gpus} GPUs")
+        return self.gpus // each
 
 
 # What each framework does that its users do not state, as its code has it.
@@ -271,8 +273,7 @@ def _titan(r: _Rules) -> Values:
 def _megatron(r: _Rules) -> Values:
     """Megatron Core: distributed optimizer whose exchanges overlap, tensor parallelism with
     sequence parallelism and user buffers, interleaved pipelines."""
-    chunks = r.count("parallelism", "vp", usual=1)
-    pp = r.degree("pp")
+    chunks, pp = r.degree("vp"), r.degree("pp")
     return {
         "micro_batch": r.count("parallelism", "micro_batch", usual=r.count("micro_batch", usual=1)),
         "parallelism": {
@@ -399,6 +400,7 @@ def _divided(r: _Rules, work: Values, model: Any) -> None:
     """Layers over stages where they are not even: embedding and loss count as one each, or the last
     stage has fewer; and experts over no more ranks than replicas."""
     parallel, layers = work["parallelism"], MODELS[model].layers if isinstance(model, str) else 0
+    replicas = r.replicas
     parts = parallel["pp"] * work.get("pipeline", {}).get("chunks", 1)
     if isinstance(layers, int) and layers % parts:
         each = -(-layers // parts)
@@ -409,9 +411,9 @@ def _divided(r: _Rules, work: Values, model: Any) -> None:
             raise Unstated(f"{layers} layers in {parts} parts are not stated")
         work["pipeline"] = {**work.get("pipeline", {}), "stages": stages}
         r.notes.append("layers by stage as Megatron divides them")
-    if parallel["ep"] > r.replicas:
-        r.notes.append(f"ep {parallel['ep']} over tp and dp, told as {r.replicas} over dp")
-        parallel["ep"] = r.replicas
+    if parallel["ep"] > replicas:
+        r.notes.append(f"ep {parallel['ep']} over tp and dp, told as {replicas} over dp")
+        parallel["ep"] = replicas
 
 
 def published_like(machine: str, work: Mapping[str, Any]) -> list[Published]:
@@ -509,8 +511,6 @@ def by(some: Sequence[ComparedStep], key: str) -> dict[str, list[ComparedStep]]:
 
 
 def _named(one: ComparedStep, key: str) -> str:
-    if key == "group":
-        return one.group
     if key == "gpus":
         return f"up to {1 << (one.published.gpus - 1).bit_length()} GPUs"
     return str(getattr(one.published, key))

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests import pinned, pins
+from tests import pinned, pinned_commands, pinned_measured, pins
 
 BEFORE = pins.written()
 
@@ -20,6 +20,8 @@ def test_nothing_moves_unseen(name: str) -> None:
 def test_all_families_are_written_down() -> None:
     assert set(BEFORE) == set(pins.FAMILIES)
     assert pinned.SCENES
+    assert pinned_commands.PLANS
+    assert pinned_measured.LOGS
 
 
 @dataclass
