@@ -169,12 +169,12 @@ def nccl_plan(
     comm, wiring, (link, links) = job.comm, job.wiring, job.wiring.links
     usual: dict[str, Any] = {"mechanism": job.mechanism, "places": False, "memo": job.memo}
     usual |= {"node": wiring.node, "link": link, "links": links}
+    usual["cached"] = 2 * collective.size_bytes <= job.mechanism.cache  # input and output
     chosen = planned(job, collective, dtype)
     if chosen.algorithm == SEND_RECV:
         # Since 2.12 over the GPU beside the NIC on the receiver's rail, unless it is told not to.
         pxn = "PXN" in comm.facts.path_types and comm.settings.pxn_level == 2
         usual["far"] = "pxn" if pxn and not comm.settings.pxn_disabled else NET
-        usual["cached"] = 2 * collective.size_bytes <= job.mechanism.cache  # input and output
         return replace(chosen, transfers=Transfers(collective, job.rounds, job.sends), **usual)
     # Heads of NVLSTree and the ranks of PAT have NICs of their own, which the topology knows.
     ways = {"Ring": wiring.ring_routes, "Tree": wiring.tree_routes}

@@ -192,6 +192,8 @@ class Mechanism:
     NVLink, over one of Simple: lines are always written, where Simple is read on Ampere. Sends of
     Simple are `from_cache` times as fast where the user's buffers fit in the L2 of `cache` bytes; a
     pass of it that keeps its data takes `copy_send` times as long, of which no link sees the rest.
+    One that adds up sources in the GPU's own memory, beyond its L2, takes for each further one
+    `further_source` - 1 more.
 
     `nvls_efficiency` is the part of NVLink's rate that reductions and multicasts in the switch
     reach (of it, `nvls_tree` where trees join nodes), `nvls_sync` the time until a rank may use
@@ -224,6 +226,7 @@ class Mechanism:
     nvlink_lines: float = 1.0
     pcie_lines: float = 1.0
     further_store: float = 1.0
+    further_source: float = 1.0
     copy_send: float = 1.0
     cache: float = 0.0
     from_cache: float = 1.0
@@ -290,6 +293,7 @@ def _generation(sm: int) -> Mechanism:
         begin=ByProtocol(*(one + value(f"sm_{sm}.begin") for one in BEGIN)),
         send_share=value("send_share"),
         further_store=FURTHER_STORE.get(sm, value("further_store")),
+        further_source=value("further_source") if sm >= 90 else value(f"sm_{sm}.further_source"),
         copy_send=value(f"sm_{sm}.copy_send"),
         cache=value(f"sm_{sm}.cache"),
         from_cache=value("from_cache"),

@@ -210,6 +210,28 @@ def test_first_steps_out_of_place_copy_the_own_block_too(name, protocol, again, 
     assert out - within == pytest.approx(again * 4 * count / rate, rel=1e-6, abs=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("name", "protocol", "cached", "nodes", "again"),
+    [
+        ("reduce_scatter", "Simple", False, 1, 0.5),
+        ("reduce_scatter", "Simple", False, 4, 1.5),  # into FIFOs of proxies, too
+        ("reduce_scatter", "Simple", True, 1, 0.0),
+        ("reduce_scatter", "LL128", False, 1, 0.0),
+        ("all_gather", "Simple", False, 1, 0.0),
+        ("all_reduce", "Simple", False, 1, 0.0),
+    ],
+)
+def test_sums_that_stay_in_a_gpu_take_longer_beyond_its_cache(name, protocol, cached, nodes, again):
+    rate, count, times = 1e9, 2**14, []
+    for further in (1.0, 1.5):
+        mechanism = replace(IDEAL, rate=ByProtocol(rate, rate, rate), further_source=further)
+        plan = small_plan("Ring", protocol, nodes, 4 // nodes, count, channels=1,
+                          mechanism=mechanism, slot_bytes=2**20)  # fmt: skip
+        c = Collective(name, 4, count, 4)
+        times.append(seconds(c, replace(plan, cached=cached), 1e15, 0.0))
+    assert times[1] - times[0] == pytest.approx(again * 4 * count / rate, rel=1e-6, abs=1e-9)
+
+
 @pytest.mark.parametrize("nodes", [1, 4])
 def test_credits_bound_the_run_ahead(nodes):
     """One chunk a slot: with few slots a sender waits for credits that take long to return."""

@@ -111,7 +111,8 @@ class PlannedChannel:
 
     def __post_init__(self) -> None:
         mechanism = self.plan.mechanism
-        faster = mechanism.from_cache if self.plan.cached and self.simple else 1.0
+        sends = self.plan.transfers is not None and self.simple
+        faster = mechanism.from_cache if sends and self.plan.cached else 1.0
         object.__setattr__(self, "rate", mechanism.rate.of(self.plan.protocol) * faster)
 
     @property
@@ -288,16 +289,18 @@ class PlannedChannel:
         return Use("sm", "src", work, index=self.number), Use("hbm", "src", memory)
 
     def _by_block(self, style: Style, made: Pass) -> RowKind:
-        step, protocol = self.plan.mechanism.step_cost, self.plan.protocol
+        mechanism, protocol, threads = self.plan.mechanism, self.plan.protocol, made.threads
+        step = mechanism.step_cost
         fixed = {"Simple": step.simple, "LL128": step.ll128 / self.pieces, "LL": 0.0}[protocol]
-        threads = made.threads
         if protocol == "LL" and self.plan.transfers is not None:
-            threads = min(1.0, self.plan.mechanism.send_share * threads)
+            threads = min(1.0, mechanism.send_share * threads)
         elif protocol == "LL":
             stores = made.writes + (made.fan if style.kind == TRANSFER else 0)
-            threads /= 1 + (self.plan.mechanism.further_store - 1) * max(0, stores - 1)
+            threads /= 1 + (mechanism.further_store - 1) * max(0, stores - 1)
+        elif self.simple and style.kind == LOCAL_COPY and not self.plan.cached:
+            threads /= 1 + (mechanism.further_source - 1) * max(0, made.reads - 1)
         made_so = replace(style, **self.tags, latency=fixed, cap=self.rate * threads)
-        each = max(0.0, self.plan.mechanism.copy_send - 1) / self.rate
+        each = max(0.0, mechanism.copy_send - 1) / self.rate
         parts = Parts(each=each) if made.keeps and each else NO_PARTS
         return RowKind(made_so, least=step.ll if protocol == "LL" else 0.0, parts=parts)
 

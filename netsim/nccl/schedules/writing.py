@@ -419,7 +419,7 @@ def remembered(collective: Collective, plan: Plan, key: object, write: Callable[
     """One turn of a channel's loop, written once for all sizes. `key` is what it depends on besides
     the function and the plan without its work."""
     call = (collective.name, collective.root, plan.algorithm, plan.protocol)
-    whole = (*call, plan.direct, plan.registered, key)
+    whole = (*call, plan.direct, plan.registered, plan.cached, key)
     return plan.memo.of(whole, write, lambda turn: len(turn.woven) <= MEMORABLE)
 
 
