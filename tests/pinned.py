@@ -60,7 +60,7 @@ from tests.collectives.collective_cases import TABLE, build_small, make
 from tests.nccl.nccl_nodes import node_of, searched_communicator, system_of
 from tests.nccl.nccl_plans import small_plan
 from tests.pins import Found, family
-from tests.timing.cells import folded
+from tests.timing.cells import folded, timed
 from tests.topology.test_fabrics import FABRICS, hosts, with_routing
 from tests.topology.topology_tools import cluster, topology
 from tests.trace.output_runs import chain_run, launched_run, mixed_run, ring_run
@@ -234,6 +234,9 @@ SCENES = {
                    "all_reduce, algorithm: CollNetDirect, sizes: [64KiB]" + COLLNET),
     "chains": ("machine: dgx-a100, nodes: 2, gpus_per_node: 4, fabric: {kind: rail-optimized, "
                "sharp: true}", "all_reduce, algorithm: CollNetChain, sizes: [64KiB]" + COLLNET),
+    "gathered": ("machine: dgx-a100, nodes: 4, gpus_per_node: 4", "all_gather, sizes: [256KiB]"),
+    "scattered": ("machine: dgx-h100, nodes: 2, gpus_per_node: 4",
+                  "reduce_scatter, algorithm: Ring, protocol: Simple, sizes: [200KiB]"),
     "torus": ("graph: {kind: torus, dims: [3, 2], bandwidth: 50GB/s, latency: 1us}",
               "all_reduce, algorithm: ring, sizes: [10KB]"),
     "switch": ("graph: {kind: switch, gpus: 6, bandwidth: 50GB/s, latency: 1us}",
@@ -277,6 +280,9 @@ def become(one: Prepared) -> Found:
     if plan is not None:
         yield "plan", [plan.algorithm, plan.protocol, plan.work, plan.n_channels]
     yield "folded", rows(folded(one, size).schedule())
+    told = timed(one, size)
+    yield "timed", [told.seconds, told.approximation, told.uncertainty, told.hops, told.use]
+    yield "timed rows", placed(told.program)
     program = place(shown_of(one, size).schedule, one.topology, one.gpus.tolist())
     timeline = simulate(program, "compiled")
     yield "program", placed(program)

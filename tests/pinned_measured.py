@@ -50,8 +50,7 @@ def published_steps() -> Found:
     )
 
 
-CHANGED_STEPS = ("mosaic_077", "mosaic_110", "titan_t1_1", "titan_a70_async_float8_rowise",
-                 "nemo_018", "nemo_036", "nemo_087", "nemo_255",
+CHANGED_STEPS = ("mosaic_110", "titan_a70_async_float8_rowise", "nemo_018", "nemo_036", "nemo_255",
                  "mlperf_v30_NVIDIA_dgxh100_n64_nemo_gpt3")  # fmt: skip
 OTHERS = ("", "none", "1", "2", "7", "96", "1,024 (each)", "GPT-3 175B", "MPT 7b", "MPT 99b", "fp8",
           "FP8-MX", "NVFP4", "bf16", "true", "full AC, 202412", "Interleaved AsyncTP",
@@ -144,8 +143,8 @@ def about(entry: Entry) -> list[object]:
     return [*facts, *(outcome(ask, entry) for ask in asked)]
 
 
-RUNS = ("h100_sxm_8_all_reduce_2", "abci_a100_2x8_all_reduce_1", "a100_superbench_8_alltoall_1",
-        "coreweave_gb200_nvl72_18x4_all_reduce_1", "rtx2080ti_autodl_2_broadcast_1")  # fmt: skip
+RUNS = ("abci_a100_2x8_all_reduce_1", "coreweave_gb200_nvl72_18x4_all_reduce_1",
+        "rtx2080ti_autodl_2_broadcast_1")  # fmt: skip
 TOLD = ("", "unknown", "0", "1", "2", "3", "16", "yes", "no (slow)", "roce", "efa", "ib",
         "400", "8 x 400 Gb/s", "2.19.3", "2.9", "master", "2022-05", "dgx-h100", "h100", "half",
         "cuda_graph", "process_per_gpu", "single_process", "{NCCL_ALGO: Tree}")  # fmt: skip

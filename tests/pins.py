@@ -92,7 +92,7 @@ def write(every: Mapping[str, Mapping[str, str]]) -> None:
 
 def main() -> int:
     """Compare, or write."""
-    from tests import pinned, pinned_commands, pinned_measured  # noqa: F401  # they fill the table
+    from tests import pinned, pinned_commands, pinned_measured, pinned_parts  # noqa: F401  # they fill the table
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--write", action="store_true")

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests import pinned, pinned_commands, pinned_measured, pins
+from tests import pinned, pinned_commands, pinned_measured, pinned_parts, pins
 
 BEFORE = pins.written()
 
@@ -22,6 +22,7 @@ def test_all_families_are_written_down() -> None:
     assert pinned.SCENES
     assert pinned_commands.PLANS
     assert pinned_measured.LOGS
+    assert pinned_parts.SYSTEMS
 
 
 @dataclass

@@ -76,6 +76,8 @@ def test_several_runs_are_kept_apart() -> None:
     assert [(run.collective, len(run.rows)) for run in runs] == [("all_reduce", 2), ("alltoall", 1)]
     again = parse_log("\n".join([NEW, ROW, NEXT, NEW, ROW]), "x.log")
     assert [len(run.rows) for run in again] == [2, 1]
+    twice = parse_log("\n".join([START, NEW, "", OLD, ROW]), "x.log")  # a header begins a run
+    assert [run.line for run in twice] == [4]
 
 
 def test_nccl_writes_between_and_inside_rows() -> None:
