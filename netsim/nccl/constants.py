@@ -192,8 +192,7 @@ class Mechanism:
     NVLink, over one of Simple: lines are always written, where Simple is read on Ampere. Sends of
     Simple are `from_cache` times as fast where the user's buffers fit in the L2 of `cache` bytes; a
     pass of it that keeps its data takes `copy_send` times as long, of which no link sees the rest.
-    One that adds up sources in the GPU's own memory, beyond its L2, takes for each further one
-    `further_source` - 1 more.
+    One of two sources takes `further_source` times as long, beyond L2 and where no link bounds it.
 
     `nvls_efficiency` is the part of NVLink's rate that reductions and multicasts in the switch
     reach (of it, `nvls_tree` where trees join nodes), `nvls_sync` the time until a rank may use
@@ -252,9 +251,6 @@ BEGIN = tuple(value(f"begin.{protocol}") for protocol in ("ll", "ll128", "simple
 GRAIN = ByProtocol(value("grain.ll"), value("grain.ll128"), inf)
 HOST_MEMORY = _by_protocol("host_memory")
 
-# Of Volta no run shows it: the rate of its lines is NCCL's own limit, which has all that they take.
-FURTHER_STORE = {70: 1.0, 100: value("sm_100.further_store")}
-
 
 def _link_cost(kind: str, wire: float, poll: float = 0.0) -> LinkCost:
     ll, ll128 = (value(f"{kind}.hop.{lines}") - wire + poll for lines in ("ll", "ll128"))
@@ -292,7 +288,7 @@ def _generation(sm: int) -> Mechanism:
         step_cost=_by_protocol(f"sm_{sm}.step_cost"),
         begin=ByProtocol(*(one + value(f"sm_{sm}.begin") for one in BEGIN)),
         send_share=value("send_share"),
-        further_store=FURTHER_STORE.get(sm, value("further_store")),
+        further_store=value("further_store") if sm in (80, 90) else value(f"sm_{sm}.further_store"),
         further_source=value("further_source") if sm >= 90 else value(f"sm_{sm}.further_source"),
         copy_send=value(f"sm_{sm}.copy_send"),
         cache=value(f"sm_{sm}.cache"),
