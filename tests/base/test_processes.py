@@ -5,9 +5,11 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from netsim.base import processes
 from netsim.base.errors import InputError, LostError
 from netsim.base.processes import Processes, cause_of
 from netsim.base.startup import resident
@@ -116,3 +118,25 @@ def test_causes_are_told_apart() -> None:
     assert cause_of(255, 0, False) == "vanished (was killed)"
     assert resident() > 10**7
     assert resident(2**30) == 0
+
+
+def test_a_job_has_room_up_to_the_very_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a busy worker was promised counts, or what it has, if that is more."""
+    monkeypatch.setattr(processes, "resident", lambda: 100)
+
+    def room(limit: int, *workers: tuple[int | None, int]) -> bool:
+        every = [
+            SimpleNamespace(
+                job=None if promised is None else SimpleNamespace(memory=promised),
+                memory=lambda has=has: has,
+            )
+            for promised, has in workers
+        ]
+        busy = [one for one in every if one.job]
+        held = SimpleNamespace(limit=limit, busy=busy, workers=every)
+        return Processes._has_room(held, SimpleNamespace(memory=50))
+
+    assert room(0, (10**12, 0))
+    assert room(1, (None, 10**9))
+    assert [room(limit, (30, 20), (None, 0)) for limit in (179, 180)] == [False, True]
+    assert [room(limit, (20, 30), (None, 5)) for limit in (184, 185)] == [False, True]

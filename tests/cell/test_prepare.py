@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from netsim.base.errors import NoRoomError
-from netsim.cell import jobs, prepare
+from netsim.cell import explained, jobs, prepare
 from netsim.cell.prepare import Prepared
 from netsim.scenario.cells import expand
 from netsim.yamlio.read import parse_source
@@ -67,3 +67,18 @@ def test_jobs_that_run_together_have_no_more_rows_than_there_is_room_for(
     assert jobs.Shared._run(shared, [five, five]) == "ran"
     with pytest.raises(NoRoomError, match="15 are too many"):
         jobs.Shared._run(shared, [five] * 3)
+
+
+@pytest.mark.parametrize(("nics", "rails"), [(1, False), (2, True)])
+def test_rails_are_tried_where_hosts_have_several_nics(nics: int, rails: bool) -> None:
+    """A fabric with as many ports as hosts has one rail already."""
+    text = (
+        f"cluster: {{machine: dgx-a100, nodes: 4, gpus_per_node: 2, nics_per_node: {nics}, "
+        "fabric: {kind: leaf-spine, nodes_per_leaf: 2, routing: ecmp}}\n"
+        "workload: {collective: all_reduce, sizes: [64KiB]}\n"
+    )
+    one = prepare.prepare(expand(parse_source(text, "x.yaml"))[0])
+    selection = one.topology.router.selection
+    found = explained._changes(one, selection.fabric, selection.policy)
+    assert ("rails" in found) == rails
+    assert {"static routing", "adaptive routing", "spray routing"} <= set(found)

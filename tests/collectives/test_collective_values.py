@@ -2,6 +2,7 @@
 
 import pickle
 
+import numpy as np
 import pytest
 
 from netsim.collectives.collective import (
@@ -13,6 +14,7 @@ from netsim.collectives.collective import (
     collective_of,
 )
 from netsim.collectives.table import build
+from netsim.collectives.writing import rank_of
 from netsim.schedule.schedule import IN, OUT, SCRATCH
 from tests.collectives.collective_cases import make
 
@@ -223,3 +225,10 @@ def test_sizes_need_no_walk_over_the_ranks() -> None:
 def test_what_is_summed_or_sent_stays_only_where_there_is_nobody_else(name: str) -> None:
     assert KEPT[name](Collective(name, 1, 12), 0) == (0, 0, 12)
     assert KEPT[name](Collective(name, 3, 12), 2) == (0, 0, 0)
+
+
+def test_a_rank_is_a_number_of_those_that_there_are() -> None:
+    assert [rank_of("root", value, 4) for value in (0, 3, np.int64(2))] == [0, 3, 2]
+    for wrong in (True, False, "1", 1.0, None, -1, 4):
+        with pytest.raises(CollectiveError, match=r"expected a rank in 0\.\.3, got"):
+            rank_of("root", wrong, 4)

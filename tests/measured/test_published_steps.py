@@ -3,16 +3,20 @@
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from netsim.base.constants import TABLE
 from netsim.base.errors import NetsimError
+from netsim.measured import accuracy, training
 from netsim.measured.accuracy import steps_left_out
+from netsim.measured.estimate import Without
 from netsim.measured.index import read_index
 from netsim.measured.training import (
     ComparedStep,
     Published,
+    Steps,
     Unstated,
     by,
     error,
@@ -230,3 +234,56 @@ def test_stages_hold_all_layers_with_embedding_and_loss_as_one_each_or_the_last_
         with_ends = [stages[0] + 1, *stages[1:-1], stages[-1] + 1]
         assert len(set(with_ends)) == 1 or (len(set(stages[:-1])) == 1 and stages[-1] < stages[0])
     assert uneven > 10
+
+
+@pytest.mark.parametrize(
+    ("count", "asked", "together"), [(1, 3, 0), (2, 1, 0), (2, 2, 2), (3, 3, 3)]
+)
+def test_processes_answer_where_there_are_several_for_several(
+    count: int, asked: int, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "_answer", lambda entry, values: f"{entry.id} here")
+    given: list[tuple[str, int]] = []
+
+    def results(jobs):
+        for one, name, memory, weight in jobs:
+            given.append((name, memory))
+            assert weight == 1
+            yield one, ValueError("there")
+
+    entries = [(SimpleNamespace(id=f"e{number}"), {}) for number in range(asked)]
+    workers = SimpleNamespace(count=count, results=results)
+    order = list(reversed(range(asked)))
+    found = list(training._answers(entries, order, workers))
+    words = [f"e{number} here" if not together else "there" for number in order]
+    assert found == list(zip(order, words, strict=True))
+    assert given == [(f"e{number}", 0) for number in order][:together]
+
+
+def test_what_constants_are_without_a_group_is_said_and_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entry = ENTRIES["mosaic_077"]
+    group = published(entry).group
+    first, other = sorted(TABLE)[:2]
+    told = [
+        Without(other, group, 1.0, ""),
+        Without(first, group, 2.0, "nothing known"),
+        Without(first, "another", 0.5, other),
+    ]
+    ran: list[object] = []
+
+    def run(entries, jobs, done, values):
+        ran.append(values)
+        return Steps((), {})
+
+    monkeypatch.setattr(accuracy, "_withouts", lambda *_: told)
+    monkeypatch.setattr(accuracy, "run_steps", run)
+    found = steps_left_out([entry], [entry], 1, lambda done, of: None)
+    one, two = TABLE[first].value, TABLE[other].value
+    assert ran == [{entry.id: {first: 2 * one}}]  # what stays as it was is not told again
+    assert found.without == (
+        f"{group}: {first} {2 * one:.3g}, as nothing else shows it",
+        f"{group}: {other} {two:.3g}",
+        f"another: {first} {one / 2:.3g}, that of {other}",
+    )

@@ -102,6 +102,10 @@ def test_values_that_share_a_field():
             {"NCCL_NETDEVS_POLICY": "MAX"},
             "NCCL_NETDEVS_POLICY: expected AUTO, ALL or MAX:<number>, got 'MAX'",
         ),
+        (
+            {"NCCL_PROTO": "collnet"},  # an older name of an algorithm
+            "NCCL_PROTO: expected one of LL, LL128, Simple, got 'collnet'",
+        ),
     ],
 )
 def test_what_nccl_would_refuse(variables, message):

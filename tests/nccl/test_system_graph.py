@@ -1,11 +1,13 @@
 """NCCL's graph of a node, by hand: what each link counts for, in which order, and who is in."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from netsim.base.errors import InputError
-from netsim.nccl.environment import Settings, VariableError, nic_names
+from netsim.nccl import paths
+from netsim.nccl.environment import Settings, VariableError, nic_names, settings_from
 from netsim.nccl.facts import facts_of, parse_version
 from netsim.nccl.system import (
     CPU_CLASS,
@@ -221,3 +223,39 @@ def test_names_of_none_of_the_nics_are_refused_by_the_variable_that_named_them()
     assert "NCCL_SOCKET_IFNAME" in found.value.variable
     bare = host().with_ports(lambda _: None)
     assert with_nics(bare, "tcp", Settings(interfaces=nic_names("ib"))) == bare
+
+
+@pytest.mark.parametrize(
+    ("across", "near", "direct", "same_host", "through"),
+    [
+        ("NVL", ("PXB", 20.0), ("PXB", 10.0), True, True),
+        ("NVL", ("PXB", 10.0), ("PXB", 10.0), True, False),  # no wider
+        ("NVL", ("PXB", 10.0), ("PXN", 10.0), True, False),
+        ("NVL", ("PXB", 10.0), ("PHB", 10.0), True, True),  # not over the CPU
+        ("NVL", ("PXB", 10.0), None, True, True),
+        ("NVB", ("PXB", 20.0), ("SYS", 10.0), True, False),
+        (None, ("PXB", 20.0), ("SYS", 10.0), True, False),
+        ("NVL", ("PHB", 20.0), ("SYS", 10.0), True, False),
+        ("NVL", ("PXB", 20.0), ("SYS", 10.0), False, False),
+    ],
+)
+def test_a_neighbour_sends_where_that_is_wider_or_avoids_the_cpu(
+    across, near, direct, same_host, through, monkeypatch
+) -> None:
+    facts, via = facts_of(), []
+    monkeypatch.setattr(paths, "_via", lambda _, *ends: via.append(ends))
+
+    def path(kind: str, bandwidth: float = 1.0) -> SimpleNamespace:
+        return SimpleNamespace(type=facts.rank(kind), bandwidth=bandwidth)
+
+    gpu, beside, net = 0, 1, 2
+    known = {(beside, net): path(*near)}
+    known |= {(gpu, beside): path(across)} if across else {}
+    known |= {(gpu, net): path(*direct)} if direct else {}
+    nodes = [SimpleNamespace(host=0, gdr=True), SimpleNamespace(host=int(not same_host), gdr=True)]
+    graph = SimpleNamespace(
+        facts=facts, nodes=nodes, gpu=nodes.__getitem__, net=lambda _: SimpleNamespace(gdr=True)
+    )
+    table = SimpleNamespace(graph=graph, paths=known)
+    paths._through_neighbour(table, gpu, net, beside, settings_from({"NCCL_NET_GDR_C2C": "0"}))
+    assert via == [(beside, gpu, net, facts.rank("PXN"))] * through
