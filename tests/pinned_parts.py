@@ -12,10 +12,12 @@ from netsim.collectives.collective import BLOCKS, Collective, collective_of
 from netsim.collectives.forest import searched
 from netsim.nccl.choice import busiest_sender
 from netsim.nccl.environment import settings_from
-from netsim.nccl.facts import ALGORITHMS, FUNCTIONS, PROTOCOLS, parse_version
+from netsim.nccl.facts import ALGORITHMS, FUNCTIONS, PROTOCOLS, facts_of, parse_version
 from netsim.nccl.graph_xml import write_graphs
 from netsim.nccl.node import communicator, search_node
+from netsim.nccl.paths import local_gpu, path_table, ports_of
 from netsim.nccl.split import chunk_bytes, split_over_channels
+from netsim.nccl.system import system_graph
 from netsim.nccl.tuning import Call, choose, launch, timed_costs
 from netsim.scenario.cells import expand
 from netsim.timing.ladder import LIMITS
@@ -51,6 +53,20 @@ def searched_graphs() -> Found:
             settings = settings_from({"NCCL_CROSS_NIC": crossed})
             found = tried(search_node, system_of(name), networked=True, settings=settings)
             told.append(found if isinstance(found, str) else write_graphs(found))
+        yield name, told
+
+
+@family
+def ports() -> Found:
+    """Ports that each GPU takes in turn, and which GPU is first at each, by policy."""
+    for name in SYSTEMS:
+        graph = system_graph(system_of(name), facts_of(), networked=True)
+        told = []
+        for policy in ("AUTO", "ALL", "MAX:2"):
+            settings = settings_from({"NCCL_NETDEVS_POLICY": policy})
+            table = path_table(graph, settings)
+            told += [ports_of(table, gpu, settings) for gpu in table.gpus]
+            told += [local_gpu(table, net, settings) for net in table.nets]
         yield name, told
 
 
