@@ -254,7 +254,7 @@ def nodes_of(
     return tuple(found)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _searched(
     system: XmlSystem, networked: bool, version: Version, variables: tuple[tuple[str, str], ...],
     graphs: GraphFile | None,
