@@ -31,7 +31,7 @@ def make(name: str, n: int, count: int = 3, root: int = 0, in_place: bool = Fals
 
 def cases(name: str, n: int) -> Iterator[Collective]:
     """Counts that divide and do not, smaller than n, one and none; few of them for large n."""
-    counts = (0, 1, 2 * n, 2 * n + 3) if n <= 16 else (n + 3,)
+    counts = (0, 1, 2 * n, 2 * n + 3) if n < 16 else (n + 3,)
     roots = {0, n // 2, n - 1} if name in ROOTED and n <= 8 else {n // 3}
     places = (False, True) if name in HAS_IN_PLACE else (False,)
     for count in counts:
