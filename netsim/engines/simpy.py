@@ -121,6 +121,7 @@ class _Flow:
     demand: Demand
     left: float
     since: float
+    later: float = 0.0  # it begins so much later than the instant in which it is first given a rate
     rate: float = 0.0
     version: int = 0
 
@@ -169,9 +170,8 @@ class Simulation:
 
     def timeline(self) -> Timeline:
         """Run to the end."""
-        for row, count in enumerate(self.waiting):
-            if count == 0:
-                heappush(self.agenda, (self.ready[row], row, READY, 0.0))
+        for row in [row for row, count in enumerate(self.waiting) if count == 0]:
+            self._wake(row)
         for time, link, value in self.program.links.changes:
             heappush(self.agenda, (time, link, CAPACITY, value))
         self.env.process(self._fabric())
@@ -190,7 +190,7 @@ class Simulation:
             self.now = self.agenda[0][0]
             if self.now > self.env.now:
                 yield self.env.timeout(self.now - self.env.now)
-            self.horizon = self.now * (1 + self.tolerance)
+            self.horizon = self.now * (1 + self.tolerance) + self.program.instant
             while self._deliver():
                 yield self.env.timeout(0)  # all who were woken act before the clock goes on
             if self.observer is not None:
@@ -201,18 +201,18 @@ class Simulation:
 
     def _gpu(self, rank: int) -> Process:
         while True:
-            for row, what, _, _ in self._letters("gpu", rank):
+            for row, what, _, when in self._letters("gpu", rank):
                 latency = self.latency[self.style[row]]
                 if what == READY:
-                    self.start[row] = self.now
+                    self.start[row] = when
                 if what == READY and latency > 0:
-                    heappush(self.agenda, (self.now + latency, row, JOIN, 0.0))
+                    heappush(self.agenda, (when + latency, row, JOIN, 0.0))
                 elif self.amount[row] > 0 and self._may_choose(row):
                     self.choosing.append(row)
                 elif self.amount[row] > 0:
                     self._join(row)
                 else:
-                    self._finish(row)
+                    self._finish(row, when)
             yield self._sleep("gpu", rank)
 
     def _link(self, link: int) -> Process:
@@ -233,14 +233,15 @@ class Simulation:
         in row order, and divide the links anew."""
         while True:
             yield self._sleep(*FABRIC)
-            for row, _, _, _ in self._letters(*FABRIC):
-                self._leave(row)
+            for row, _, _, when in self._letters(*FABRIC):
+                self._leave(row, when)
             over = not self.agenda or self.agenda[0][0] > self.horizon
             for row in sorted(self.choosing) if over else ():
                 self._choose(row)
             self.choosing = [] if over else self.choosing
             if over and (self.touched or self.loners):
                 self._solve()
+                self.horizon = 0.0 if self.program.instant else self.horizon
 
     # **** Mail between processes ****
 
@@ -263,9 +264,9 @@ class Simulation:
         """Hand everything that is due to its process, in row order; the fabric acts last."""
         due: list[Letter] = []
         while self.agenda and self.agenda[0][0] <= self.horizon:
-            _, number, what, detail = heappop(self.agenda)
+            time, number, what, detail = heappop(self.agenda)
             if what != LEAVE or self._is_current(number, detail):
-                due.append((number, what, detail, self.now))
+                due.append((number, what, detail, time if self.program.instant else self.now))
         for letter in sorted(due):
             number, what = letter[:2]
             if what == LEAVE:
@@ -329,7 +330,8 @@ class Simulation:
     def _join(self, row: int) -> None:
         draws, style = self._draws(row), self.style[row]
         demand = Demand(draws, self.caps[style], self.shares[style])
-        self.flows[row] = _Flow(demand, self.amount[row], self.now)
+        later = max(0.0, self._moves(row) - self.now) if self.program.instant else 0.0
+        self.flows[row] = _Flow(demand, self.amount[row], self.now, later)
         for link, _ in draws:
             self.users.setdefault(link, set()).add(row)
             self.touched.add(link)
@@ -346,23 +348,38 @@ class Simulation:
             self.draws[path] = tuple(pairs)
         return self.draws[path]
 
-    def _leave(self, row: int) -> None:
+    def _moves(self, row: int) -> float:
+        """When a row begins to move its bytes."""
+        return float(self.start[row] + self.latency[self.style[row]])
+
+    def _leave(self, row: int, when: float) -> None:
         for link, _ in self.flows.pop(row).demand.draws:
             self.users[link].discard(row)
             self.touched.add(link)
         self._count(row, -1)
-        self._finish(row)
+        self._finish(row, max(when, self._moves(row)) if self.program.instant else when)
 
-    def _finish(self, row: int) -> None:
-        self.end[row] = self.now
+    def _wake(self, row: int) -> None:
+        """Nothing holds up a row any more. Of wide instants only what shares links tells when they
+        begin: of others, the end is known at once."""
+        self.start[row] = self.ready[row]
+        if self.program.instant == 0:
+            heappush(self.agenda, (self.ready[row], row, READY, 0.0))
+        elif self.amount[row] > 0 and self._draws(row):
+            heappush(self.agenda, (self._moves(row), row, JOIN, 0.0))
+        else:
+            self._finish(row, self._moves(row) + self.amount[row] / self.caps[self.style[row]])
+
+    def _finish(self, row: int, when: float) -> None:
+        self.end[row] = when
         self.done += 1
         latency = self.path_latency[self.path[row]]
         for dependant, lag, arrival in self.after[row]:
-            ready = self.now + (lag + arrival * latency)
+            ready = when + (lag + arrival * latency)
             self.ready[dependant] = max(self.ready[dependant], ready)
             self.waiting[dependant] -= 1
             if self.waiting[dependant] == 0:
-                heappush(self.agenda, (self.ready[dependant], dependant, READY, 0.0))
+                self._wake(dependant)
 
     def _solve(self) -> None:
         """Fair rates for all flows that share links, directly or not, with one that changed."""
@@ -373,6 +390,8 @@ class Simulation:
         flows = [self.flows[row] for row in rows]
         rates = fair_rates([flow.demand for flow in flows], self.capacity)
         for row, flow, rate in zip(rows, flows, rates, strict=True):
+            flow.left += rate * flow.later if rate < inf else 0.0
+            flow.later = 0.0
             if rate == flow.rate:
                 continue
             if flow.rate > 0:

@@ -95,13 +95,14 @@ class LinkTable:
 class Program:
     """A placed schedule. `path` gives every row its entry of `paths`; -1 where it draws on nothing.
     Styles, pieces, dependencies and tags are the schedule's own columns. `gpus` names the device of
-    every rank."""
+    every rank. Rates are solved once for what begins or ends within an `instant` (seconds)."""
 
     schedule: Schedule
     path: NDArray[np.int32]
     paths: Paths
     links: LinkTable
     gpus: tuple[str, ...]
+    instant: float = 0.0
 
     def __post_init__(self) -> None:
         self.path.setflags(write=False)

@@ -42,9 +42,9 @@ class Bench:
     engine: str = "auto"
     progress: Progress | None = None
 
-    def alone(self, schedule: Schedule) -> Alone:
-        """Simulate one operation from standstill."""
-        program = self.placed(schedule)
+    def alone(self, schedule: Schedule, placed: Program | None = None) -> Alone:
+        """Simulate one operation from standstill, perhaps one that has its place."""
+        program = self.placed(schedule) if placed is None else placed
         engine = choose(program, self.engine)
         runs = simulator(program, engine)
         timeline = runs.timeline(progress=self.progress)

@@ -31,6 +31,7 @@ from netsim.timing.max_plus import Relayed, causes_of, relayed_in_a_row, replaye
 from netsim.timing.textbook import ends_of_all, sketched, standing
 
 TIMED = 20  # operations that nccl-tests times, after one to warm up
+WIDTHS = 4  # by so many instants a time may be off at least, where they are wide
 SHAKEN = 1e-12  # seconds
 SAME_INSTANT = 1e-12  # ends so close, relatively, are one
 BY_CHANNEL = "one channel for all that meet in nothing that can be full"
@@ -59,6 +60,8 @@ class Limits:
     unless all are up to `restless` rows.
     So `few` may tell the others. Launches of the host leave no trace in what is longer by `short`.
     From `meeting` rows on, too many for operations in a row, it is asked where channels meet.
+    From `crowded` rows times GPUs of sends on, `crowd` rows are run, in instants of the part
+    `instant` for each of what the busiest link needs.
     Up to `shown` rows are shown in full. `exact`: nothing is left out. `without` are rungs that are
     not asked."""
 
@@ -83,6 +86,9 @@ class Limits:
     few: int = 6
     short: float = 0.1
     meeting: float = 10_000_000
+    crowded: float = 1e8
+    crowd: int = 2_000_000
+    instant: float = 6e-9
     shown: int = 4_000_000
     exact: bool = False
     without: frozenset[str] = frozenset()
@@ -328,6 +334,41 @@ def _by_channel(bench: Bench, call: Call, limits: Limits) -> One:
     off = 2 * max((abs(each / alone.timeline.makespan - 1) for each in shaken), default=0.0)
     ends = ends_by_rank(call.plans[0], alone.unjoined) + bench.launch.kernel
     return replace(one, ends=ends, words=BY_CHANNEL, off=off, follow=None, fewer=None)
+
+
+def wide_instants(asked: Asked) -> Offer | Refusal:
+    """Many sends that meet: rates are solved once for all that changes within a short time."""
+    call, limits = asked.call, asked.limits
+    if limits.exact or not any(plan.transfers is not None for plan in call.plans):
+        return Refusal("instants are wide for grouped sends only")
+    if _form(asked) is not call or call.topology.changes:
+        return Refusal("it folds, or capacities change")
+    if call.looped.rows() * len(call.gpus) < limits.crowded:
+        return Refusal("it has few rows")
+    return Offer(lambda bench: _wide(bench, call.looped, limits))
+
+
+def _wide(bench: Bench, work: Looped, limits: Limits) -> One | Refusal:
+    """From its first loops: each further one takes what the busiest link needs for it, or as much
+    longer as those did. What instants may be off shows in some that are twice as wide: three times
+    as much is stated, and no less than some widths."""
+    loops = min(work.loops, max(work.least, limits.crowd * work.least // len(work.shortest)))
+    program = bench.placed(work.schedule(loops))
+    if program.paths.choices is not None:
+        return Refusal("messages choose their paths")
+    amounts = every = link_amounts(program)
+    if left := work.loops - loops:
+        every = amounts + left * (amounts - link_amounts(bench.placed(work.write(loops - 1))))
+    need, whole = (use_of(program, each, 1.0).utilisation.max() for each in (amounts, every))
+    instant = limits.instant * len(program) * need
+    alone = bench.alone(program.schedule, replace(program, instant=instant))
+    wider = simulator(replace(program, instant=2 * instant), alone.engine).timeline()
+    seconds = alone.timeline.makespan
+    off = max(WIDTHS * instant, 3 * abs(wider.makespan - seconds))
+    off += max(0.0, seconds - need) * (whole / need - 1)
+    use = use_of(alone.program, every, total := seconds + whole - need)
+    words = f"{loops} of {work.loops} loops, rates solved anew every {format_time(instant)}"
+    return One(alone, alone.by_rank + (whole - need), use, words, off / total, rows=len(program))
 
 
 def fewer_loops(asked: Asked) -> Offer | Refusal:
@@ -676,7 +717,7 @@ def _timing(bench: Bench, one: One, seconds: float, words: str = "", off: float 
 
 EXACT: tuple[Rung, ...] = (in_step, max_plus, folded, whole)
 OPERATIONS: tuple[Rung, ...] = (one_operation, fewer_operations, as_timed)
-SINGLE: tuple[Rung, ...] = (by_channel, *EXACT, fewer_loops, fewer_hops)
+SINGLE: tuple[Rung, ...] = (by_channel, wide_instants, *EXACT, fewer_loops, fewer_hops)
 RUNGS = (*SINGLE, *OPERATIONS)
 
 

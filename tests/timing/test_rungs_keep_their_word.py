@@ -32,6 +32,8 @@ FORCED = {
     "fewer_loops": replace(LIMITS, rows=0, part=0.5, repeated=1e5),
     "as_timed": replace(LIMITS, repeated=1, restless=2e4, uneven=2e4),
 }
+WIDE = replace(LIMITS, crowded=0.0, instant=4e-7)
+TIMINGS = ("single", "throughput")
 SIMPLE = "{collective: %s, algorithm: %s, protocol: Simple, sizes: [%dB], timing: %s}"
 FABRICS = ("{kind: rail-optimized}", "{kind: leaf-spine}", "{kind: single-switch}")
 
@@ -90,6 +92,40 @@ def test_rungs_of_nccl_are_off_by_no_more_than_they_state(rung: str, seed: int) 
         assert -off <= told.seconds / full.seconds - 1 <= off + 1 / TIMED
     else:
         assert_within(told, full)
+
+
+HASHED = ("leaf-spine, nodes_per_leaf: 2, oversubscription: 2, transport: roce",
+          "dragonfly, routers: 2, ports_per_router: 8, global_links: 4",
+          "leaf-spine, nodes_per_leaf: 3, oversubscription: 4, transport: roce")  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(9))
+def test_wide_instants_are_off_by_no_more_than_they_state(seed: int) -> None:
+    some, crowd = random.Random(seed), 1 if seed % 3 == 2 else WIDE.crowd
+    nodes, gpus, timing = some.randint(5, 8), some.choice((2, 4)), TIMINGS[seed % 2]
+    cluster = f"machine: dgx-h100, nodes: {nodes}, gpus_per_node: {gpus}"
+    size, env = int(2 ** some.uniform(18, 23)), "{NCCL_BUFFSIZE: '65536'}"
+    work = f"{{collective: alltoall, sizes: [{size}B], timing: {timing}}}"
+    more = f"fold: off\nnccl: {{env: {env if crowd == 1 else {}}}}"
+    one = cell(f"{cluster}, fabric: {{kind: {some.choice(HASHED)}}}", work, more)
+    wide = replace(WIDE, crowd=crowd)
+    told, full = (timed(one, size_of(one), limits) for limits in (wide, WRITTEN_OUT))
+    assert "rates solved anew" in told.approximation
+    loops = one.call(size_of(one)).looped.loops
+    whole = f"{loops} of {loops} loops" in told.approximation
+    assert whole == (len(told.program) == len(full.program))
+    assert told.uncertainty > 0.0
+    assert_within(told, full)
+    if timing == "single" and crowd > 1:
+        narrow = timed(one, size_of(one), replace(wide, instant=0.0))
+        assert narrow.seconds == pytest.approx(full.seconds, rel=1e-9)
+
+
+def test_wide_instants_are_for_sends_that_are_many_and_nothing_exact() -> None:
+    one = cell("machine: dgx-h100, nodes: 2, gpus_per_node: 2, fabric: {kind: leaf-spine}",
+               "{collective: alltoall, sizes: [1MiB], timing: single}")  # fmt: skip
+    for limits in (LIMITS, replace(WIDE, exact=True)):
+        assert not timed(one, size_of(one), limits).approximation
 
 
 @pytest.mark.parametrize("rung", ["folded", "max_plus", "in_step"])

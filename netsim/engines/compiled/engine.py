@@ -52,6 +52,7 @@ def advance_rows(
             else:
                 _choose(rows, net, options)
         settle(rows, net, future.ends)
+        _join_later(rows, net, future.ends)
         if core.done == len(rows.start):
             return DONE
         if not _next_instant(rows, net, future, options):
@@ -72,7 +73,8 @@ def _next_instant(
     now = min(ends[1], alarms[1], changes[core.change].time)
     if now == inf:
         return False
-    core.now, core.horizon = now, now * (1 + (COARSE if len(options.taken) > 0 else INSTANT))
+    core.now, part = now, COARSE if len(options.taken) > 0 else INSTANT
+    core.horizon = now * (1 + part) + core.instant
     while changes[core.change].time <= core.horizon:
         change = changes[core.change]
         if change.link >= 0:
@@ -95,9 +97,10 @@ def _next_instant(
         place = node - (len(ends) >> 1)
         seat = net.seats[place]
         while seat.flows > 0 and structures.next_end(rows, seat) <= core.horizon:
-            row = structures.leave(rows, seat)
+            when, row = structures.next_end(rows, seat), structures.leave(rows, seat)
             _count(options, row, -1.0)
-            _finish(rows, core, row, core.now)
+            when = max(now, when, _moves(rows, core, row)) if core.instant > 0.0 else now
+            _finish(rows, core, row, when)
         mark_dirty(net, place)
         node = structures.next_due(ends, node, core.horizon)
     return True
@@ -139,11 +142,44 @@ def _join(
 ) -> None:
     """Let a row move its bytes."""
     core = net.core[0]
-    amount = rows.amount[rows.piece[row if row < core.span else row % core.span]]
-    rows.start[row] = min(rows.start[row], core.now)
-    seat = net.seats[seat_for(net, group)]
-    structures.join(rows, seat, row, amount / net.kinds[net.groups[group].kind].share)
+    place = seat_for(net, group)
+    net.seats[place].flows += 1
     _count(options, row, 1.0)
+    if core.instant == 0.0:
+        rows.start[row] = min(rows.start[row], core.now)
+    elif _moves(rows, core, row) > core.now:
+        rows.child[row], rows.waits[row], core.later = place, core.later, row
+        return
+    _sit(rows, net, row, place, 0.0)
+
+
+@Inner
+def _sit(rows: structures.Rows, net: structures.Net, row: int, place: int, more: float) -> None:
+    """Let a row begin its work, and so much more."""
+    core, seat = net.core[0], net.seats[place]
+    amount = rows.amount[rows.piece[row if row < core.span else row % core.span]]
+    structures.join(rows, seat, row, amount / net.kinds[net.groups[seat.group].kind].share + more)
+
+
+@Inner
+def _moves(rows: structures.Rows, core: structures.Records, row: int) -> float:
+    """When a row begins to move its bytes."""
+    once = row if row < core.span else row % core.span
+    return float(rows.start[row] + rows.styles[rows.style[once]].latency)
+
+
+@Inner
+def _join_later(rows: structures.Rows, net: structures.Net, ends: structures.Agenda) -> None:
+    """Let rows that begin to move after the beginning of the instant have as much more to do as
+    passes until then."""
+    core = net.core[0]
+    while core.later >= 0 and core.stop == 0:
+        row, place = core.later, rows.child[core.later]
+        core.later, rows.child[row] = rows.waits[row], 0
+        level = net.seats[place].level
+        more = (_moves(rows, core, row) - core.now) * level if level < inf else 0.0
+        _sit(rows, net, row, place, more)
+        structures.put(ends, place, structures.next_end(rows, net.seats[place]))
 
 
 @Inner
@@ -403,9 +439,10 @@ def _rows(many: Operations, laid: _Laid, begins: Floats | None) -> structures.Ro
 def _net(program: Program, found: Grouping, places: int) -> structures.Net:
     """All at rest, as before any run; seats that are not touched take no memory."""
     core = np.zeros(1, structures.CORE)
-    for name in ("ready", "over", "free_seat", "free_alarm", "dirty", "moved"):
+    for name in ("ready", "over", "free_seat", "free_alarm", "later", "dirty", "moved"):
         core[name] = structures.NOBODY
     core["kinds"], core["incast"] = found.kinds, program.links.incast
+    core["instant"], core["horizon"] = program.instant, -float(program.instant > 0.0)
     return structures.Net(
         core=core,
         links=found.links.copy(),

@@ -79,6 +79,7 @@ CORE = np.dtype(
         ("horizon", "f8"),  # what is due up to here belongs to the present instant
         ("level", "f8"),  # that the present solution has reached
         ("incast", "f8"),
+        ("instant", "f8"),  # how long one is
         ("done", "i8"),
         ("ready", "i4"),  # heads of lists of rows, linked through `waits`
         ("over", "i4"),
@@ -87,6 +88,7 @@ CORE = np.dtype(
         ("seats", "i4"),
         ("free_alarm", "i4"),
         ("alarms", "i4"),
+        ("later", "i4"),  # head of a list of rows that begin to move within the present instant
         ("dirty", "i4"),  # heads of lists of seats
         ("moved", "i4"),
         ("stop", "i4"),  # set from outside: give up, soon and in any state
@@ -369,8 +371,7 @@ def join(rows: Rows, seat: Records, row: int, work: float) -> None:
     """Let a row start its work (amount ÷ share) in a seat whose clock shows the present."""
     rows.end[row] = -(seat.clock + work)
     rows.waits[row] = NOBODY
-    seat.root = row if seat.flows == 0 else _meld(rows, seat.root, row)
-    seat.flows += 1
+    seat.root = row if seat.root < 0 else _meld(rows, seat.root, row)
 
 
 @Inner
