@@ -193,6 +193,7 @@ class Mechanism:
     Simple are `from_cache` times as fast where the user's buffers fit in the L2 of `cache` bytes; a
     pass of it that keeps its data takes `copy_send` times as long, of which no link sees the rest.
     One of two sources takes `further_source` times as long, beyond L2 and where no link bounds it.
+    What a block stores over NVLink in Simple takes at most `store_share` of its rate.
 
     `nvls_efficiency` is the part of NVLink's rate that reductions and multicasts in the switch
     reach (of it, `nvls_tree` where trees join nodes), `nvls_sync` the time until a rank may use
@@ -227,6 +228,7 @@ class Mechanism:
     further_store: float = 1.0
     further_source: float = 1.0
     copy_send: float = 1.0
+    store_share: float = 1.0
     cache: float = 0.0
     from_cache: float = 1.0
 
@@ -291,6 +293,7 @@ def _generation(sm: int) -> Mechanism:
         further_store=value("further_store") if sm in (80, 90) else value(f"sm_{sm}.further_store"),
         further_source=value("further_source") if sm >= 90 else value(f"sm_{sm}.further_source"),
         copy_send=value(f"sm_{sm}.copy_send"),
+        store_share=value("store_share"),
         cache=value(f"sm_{sm}.cache"),
         from_cache=value("from_cache"),
         begin_channels=value(f"sm_{sm}.begin_channels"),

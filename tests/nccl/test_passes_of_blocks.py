@@ -74,6 +74,21 @@ def test_lines_take_more_of_nvlink_where_simple_is_read(
     assert kind.style.wire == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(("protocol", "link", "threads", "expected"), [
+    ("Simple", "nvlink", 1.0, 0.55), ("Simple", "nvlink", 0.5, 0.5), ("Simple", "pcie", 1.0, 1.0),
+    ("LL128", "nvlink", 1.0, 1.0),
+])  # fmt: skip
+def test_blocks_store_over_nvlink_at_a_part_of_their_rate(
+    protocol: Protocol, link: str, threads: float, expected: float
+) -> None:
+    mechanism = MECHANISMS[90]
+    plan = replace(plan_of("Ring", 1, 2), protocol=protocol, mechanism=mechanism, link=link)
+    channel = PlannedChannel(plan, 0)
+    stored = channel.write(0, 1, Pass(SCRATCH, OUT, threads=threads)).style.cap
+    assert stored == pytest.approx(expected * mechanism.rate.of(protocol))
+    assert channel.local(Pass(SCRATCH, OUT)).style.cap == mechanism.rate.of(protocol)
+
+
 def test_results_that_need_not_be_copied_out_are_not() -> None:
     collective = Collective("all_reduce", 4, COUNT, 4)
     for algorithm in ("Ring", "Tree"):
