@@ -124,7 +124,13 @@ def drawings() -> Iterator[dict[str, object]]:
 def says(*arguments: str, drawn: bool = False) -> list[object]:
     """What a command does, in the folder that one is in: code, words, files, pictures."""
     here, out, err, code = os.getcwd(), io.StringIO(), io.StringIO(), 0
-    with drawings() as pictures, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    wide = mock.patch.dict(os.environ, COLUMNS="118")  # whatever terminal this runs in
+    with (
+        wide,
+        drawings() as pictures,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
         try:
             main(list(arguments))
         except SystemExit as end:

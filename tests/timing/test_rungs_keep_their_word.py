@@ -238,7 +238,7 @@ def test_rings_of_one_channel_take_what_those_of_all_do(
 
 def test_exactly_is_in_full_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     some, exact = FORCED["fewer_loops"], ladder.limits_of(exact=True)
-    calls = ((one, size_of(one)) for one in map(drawn, range(8)))
+    calls = ((one, size_of(one)) for one in map(drawn, range(16)))
     one, size = next(call for call in calls if "steady" in timed(*call, some).approximation)
     told = timed(one, size, exact)
     assert "steady state of" not in told.approximation
