@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator
 
 from netsim.cli import main
-from tests.pins import Found, family
+from tests.pins import Found, family, with_library
 
 ROOT = Path(__file__).parents[1]
 NUMBER = re.compile(r"-?\d+\.\d{5,}(e[-+]?\d+)?")
@@ -286,13 +286,14 @@ def runs() -> Found:
 @family
 def searches() -> Found:
     """What `netsim optimize` finds, of how many."""
-    asked = (
-        "-o a",
-        "--objective cost_usd -o b",
-        "--subject-to 'cost_usd<1' -o c",
-        "--trials 2 -o d",
-    )
+    asked = ("-o a", "--objective cost_usd -o b", "--subject-to 'cost_usd<1' -o c")
     yield from session(*(f"optimize sweep.yaml --jobs 1 {one}" for one in asked), files=PLANS)
+
+
+@with_library("optuna")
+def searches_by_trials() -> Found:
+    """What is found where not all is tried."""
+    yield from session("optimize sweep.yaml --jobs 1 --trials 2 -o d", files=PLANS)
 
 
 EXPLAINED = (
@@ -317,7 +318,7 @@ SHOWN = (
     "show dgx-1-v100 --nodes 2", "plot dgx-a100 --nodes 4 -o p",
     "plot gb200-nvl72 --nodes 2 -o q", "plot mi300x -o r", "lint dgx-h100 --nodes 4",
     "lint l40s-pcie-x8", "export dgx-a100 --format nccl", "export dgx-h100 --format json",
-    "export gb200-nvl72 --format infragraph", "export mi300x --nodes 2 --format custom",
+    "export mi300x --nodes 2 --format custom",
 )  # fmt: skip
 
 
@@ -333,6 +334,12 @@ def topologies() -> Found:
         text = (ROOT / "tests" / "data" / "smi" / f"{name}.txt").read_text(encoding="utf-8")
         imported = f"topo import {name}.txt --gpu {gpu} -o made.yaml"
         yield from session(imported, files={f"{name}.txt": text})
+
+
+@with_library("infragraph")
+def graphs_of_infrastructure() -> Found:
+    """A topology as InfraGraph has it."""
+    yield from session("topo export gb200-nvl72 --format infragraph", files=PLANS)
 
 
 @family

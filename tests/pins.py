@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,28 @@ WRITTEN = Path(__file__).parent / "data" / "pins.yaml"
 Found = Iterator[tuple[str, Any]]
 Family = Callable[[], Found]
 FAMILIES: dict[str, Family] = {}
+NEEDS: dict[str, str] = {}  # the library of an extra, by the families that are nothing without it
 
 
 def family(function: Family, name: str = "") -> Family:
     """A family of pins by its name."""
     FAMILIES[name or function.__name__] = function
     return function
+
+
+def with_library(library: str) -> Callable[[Family], Family]:
+    """A family of pins that an extra's library has part in."""
+
+    def known(function: Family) -> Family:
+        NEEDS[function.__name__] = library
+        return family(function)
+
+    return known
+
+
+def is_there(name: str) -> bool:
+    """Whether what a family needs is installed."""
+    return name not in NEEDS or find_spec(NEEDS[name]) is not None
 
 
 def spelled(value: Any) -> str:
@@ -97,7 +114,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
-    before, now = written(), {name: found(name) for name in FAMILIES}
+    before = written()
+    now = {name: found(name) if is_there(name) else before[name] for name in FAMILIES}
     lines = [f"{n}: {what}" for n in now for what in moved(before.get(n, {}), now[n])]
     print("\n".join(lines) or "nothing moved")
     if given.write:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from netsim.engines.compiled import engine
+from netsim.engines.compiled import engine, structures
 from netsim.engines.compiled.grouping import group_rows
 from netsim.engines.compiled.structures import grown, longer
 from netsim.program.program import Operations
@@ -30,3 +30,8 @@ def test_looks_have_a_place_for_every_seat(count: int, links: int) -> None:
     for _ in range(2):
         assert len(looks) > len(net.links) + len(ends) // 2
         looks, ends = longer(looks), grown(ends)
+
+
+def test_room_that_the_system_refuses_is_want_of_memory() -> None:
+    with pytest.raises(MemoryError):
+        structures.untouched(1 << 55, np.uint8)

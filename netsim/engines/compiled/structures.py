@@ -447,7 +447,8 @@ def keep_freed() -> None:
 def untouched(count: int, dtype: DTypeLike) -> NDArray[Any]:
     """Zeros that take memory once written; numpy's own may be recycled, and cleared first."""
     size = max(1, count * np.dtype(dtype).itemsize)
-    if sys.platform == "win32":
-        return np.frombuffer(mmap.mmap(-1, size), dtype, count)
-    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    return np.frombuffer(mmap.mmap(-1, size, flags=private), dtype, count)
+    private = {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
+    try:
+        return np.frombuffer(mmap.mmap(-1, size, **private), dtype, count)
+    except OSError as error:  # as numpy tells it
+        raise MemoryError from error
