@@ -5,25 +5,27 @@
     python -m tests.mutants --only nccl/split.py:81        # all mutants of a line
 
 Mutants are drawn with a seed from all places of the package where a comparison, an operator, a
-number, `and`, `or`, `not`, `min`, `max`, `any` or `all` can be another. Each is tried in a copy of
-the repository by the tests that run its line, the quickest first, until one fails (where no test
-does, by those of its statement, of its function, or of what mentions the name that it defines);
-then by others that run any line of its file, since what others have asked before is recalled where
-coverage is measured, by those questions of `tests.figures` and `tests.pins` that do, and in the end
-by slow tests of its package, as many as there is time for. Which these are is found once, by
-running the quick tests, the figures and the pins (`--all`: all tests; or `--tests`) under coverage,
-and kept in `.mutants/` until it is deleted; compiled code has the tests of its package.
+number, `and`, `or`, `not`, `min`, `max`, `any` or `all` can be another; by what they are called, so
+that a draw stays the same where other lines change and a longer one begins with it. Each is tried
+in a copy of the repository by the tests that run its line, the quickest first, until one fails
+(where no test does, by those of its statement, of its function, or of what mentions the name that
+it defines); then by others that run any line of its file, since what others have asked before is
+recalled where coverage is measured, by those questions of `tests.figures` and `tests.pins` that do,
+and in the end by slow tests of its package, as many as there is time for. Which these are is found
+once, by running the quick tests, the figures and the pins (`--all`: all tests; or `--tests`) under
+coverage, and kept in `.mutants/` until it is deleted; compiled code has the tests of its package.
 Seconds are of processor time, so that who else works decides neither which tests there is time for
 nor whether one hangs.
 `tests/data/mutants.yaml` names the survivors that are known, each with the argument why it changes
-nothing that anybody can see: they are not counted.
+nothing that anybody can see (and `line`, where it holds for one line of several): their share is
+told apart, and nine of ten of the others must be killed.
 """
 
 import argparse
 import ast
+import hashlib
 import json
 import os
-import random
 import re
 import resource
 import shutil
@@ -192,6 +194,16 @@ def every_mutant(packages: Sequence[str]) -> list[Mutant]:
         ):
             found += mutants_of(path, file.read_text(encoding="utf-8"))
     return found
+
+
+def drawn_from(mutants: Sequence[Mutant], count: int, seed: int) -> list[Mutant]:
+    """Some of the mutants, drawn by their names; of equal names, by which of them each is."""
+    seen, lots = Counter[str](), []
+    for one in mutants:
+        seen[one.name] += 1
+        text = f"{seed} {one.name} {seen[one.name]}"
+        lots.append((hashlib.sha256(text.encode()).digest(), one))
+    return [one for _, one in sorted(lots)[:count]]
 
 
 # **** Lines near one ****
@@ -491,10 +503,28 @@ def trials(mutants: Iterable[Mutant], known: Covered, jobs: int) -> Iterator[Tri
         yield from pool.map(one, mutants)
 
 
-def known_survivors(path: Path = KNOWN) -> dict[str, str]:
-    """Survivors by name, with the argument why they change nothing."""
+def known_survivors(path: Path = KNOWN) -> dict[tuple[str, str], str]:
+    """The arguments why survivors change nothing, by name and line ("" where any of the name)."""
     entries = yaml.safe_load(path.read_text(encoding="utf-8")) or []
-    return {entry["mutant"]: entry["why"] for entry in entries}
+    return {(entry["mutant"], entry.get("line", "")): entry["why"] for entry in entries}
+
+
+def argument(mutant: Mutant, known: Mapping[tuple[str, str], str]) -> str:
+    """Why a survivor changes nothing, or ""."""
+    lines = (ROOT / "netsim" / mutant.path).read_text(encoding="utf-8").splitlines()
+    here = lines[mutant.line - 1].strip()
+    return next(
+        (known[mutant.name, line] for line in (here, "") if (mutant.name, line) in known), ""
+    )
+
+
+def report(killed: int, same: int, drawn: int) -> str:
+    """What became of a draw, the killed and those that change nothing apart."""
+    both, counted = killed + same, max(1, drawn - same)
+    shares = (
+        f"{both / max(1, drawn):.0%} of all; {killed / counted:.0%} of those that change anything"
+    )
+    return f"{killed} of {drawn} killed, {same} change nothing for a stated reason: {shares}"
 
 
 def main() -> int:
@@ -516,19 +546,18 @@ def main() -> int:
         drawn = [one for one in every if one.path == path and str(one.line) == line]
     else:
         reached = [one for one in every if not given.tests or known.chosen(one)]
-        drawn = random.Random(given.seed).sample(reached, min(given.count, len(reached)))
+        drawn = drawn_from(reached, given.count, given.seed)
     survivors, killed, same = known_survivors(), 0, 0
     for number, trial in enumerate(trials(drawn, known, given.jobs), 1):
-        why = survivors.get(trial.mutant.name, "") if not trial.killed_by else ""
+        why = "" if trial.killed_by else argument(trial.mutant, survivors)
         killed, same = killed + bool(trial.killed_by), same + bool(why)
         told = (
             f"killed by {trial.killed_by}" if trial.killed_by else f"survived {trial.tests} tests"
         )
         known_as = f" (known: {why})" if why else ""
         print(f"{number}/{len(drawn)} {trial.mutant}: {told}{known_as}", flush=True)
-    share = killed / max(1, len(drawn) - same)
-    print(f"{killed} of {len(drawn) - same} killed, {share:.0%}; {same} others change nothing")
-    return int(share < 0.9)
+    print(report(killed, same, len(drawn)))
+    return int(killed < 0.9 * (len(drawn) - same))
 
 
 if __name__ == "__main__":

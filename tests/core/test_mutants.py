@@ -2,6 +2,7 @@
 
 import ast
 import random
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -181,9 +182,43 @@ def test_seconds_of_tests_are_those_of_processors(monkeypatch: pytest.MonkeyPatc
     assert [part.duration for part in parts] == [5.0, 0.5]
 
 
+def test_a_draw_keeps_its_mutants_where_others_come_and_a_longer_one_begins_with_it() -> None:
+    every = [Mutant("a.py", line, 0, 0, "1", "2", f"f{line}") for line in range(40)]
+    some = mutants.drawn_from(every, 10, 1)
+    assert mutants.drawn_from(every, 20, 1)[:10] == some
+    assert mutants.drawn_from(every, 10, 2) != some
+    moved = [replace(one, line=one.line + 5) for one in every]
+    new = Mutant("a.py", 1, 0, 0, "3", "4", "g")
+    others = [one.name for one in mutants.drawn_from([new, *moved], 11, 1) if one != new]
+    assert others[:10] == [one.name for one in some]
+    twice = mutants.drawn_from([every[0], replace(every[0], line=99)], 2, 1)
+    assert {one.line for one in twice} == {0, 99}
+
+
+def test_an_argument_holds_for_its_line_or_for_any_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netsim").mkdir()
+    (tmp_path / "netsim" / "a.py").write_text("A = 1\n  B = 1\n")
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    one, other = (Mutant("a.py", line, 0, 0, "1", "2") for line in (1, 2))
+    assert [mutants.argument(each, {(one.name, ""): "x"}) for each in (one, other)] == ["x", "x"]
+    known = {(one.name, "B = 1"): "y", ("b.py : 1 -> 2", ""): "z"}
+    assert [mutants.argument(each, known) for each in (one, other)] == ["", "y"]
+
+
+def test_shares_of_the_killed_and_of_the_argued_are_told_apart() -> None:
+    told = mutants.report(45, 10, 60)
+    assert told.startswith("45 of 60 killed, 10 change nothing")
+    assert "92% of all; 90% of those that change anything" in told
+    assert "0% of all" in mutants.report(0, 0, 0)
+
+
 def test_known_survivors_are_there_and_say_why() -> None:
-    for name, why in mutants.known_survivors().items():
+    for (name, line), why in mutants.known_survivors().items():
         path = name.partition(" ")[0]
         text = (mutants.ROOT / "netsim" / path).read_text(encoding="utf-8")
-        assert name in {one.name for one in mutants_of(path, text)}, name
+        lines = text.splitlines()
+        found = [lines[one.line - 1].strip() for one in mutants_of(path, text) if one.name == name]
+        assert line in found if line else found, name
         assert len(why) > 30
