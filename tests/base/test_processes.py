@@ -140,3 +140,26 @@ def test_a_job_has_room_up_to_the_very_limit(monkeypatch: pytest.MonkeyPatch) ->
     assert room(1, (None, 10**9))
     assert [room(limit, (30, 20), (None, 0)) for limit in (179, 180)] == [False, True]
     assert [room(limit, (20, 30), (None, 5)) for limit in (184, 185)] == [False, True]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_no_more_is_asked_ahead_than_twice_as_much_as_there_are_workers(count: int) -> None:
+    """What is asked may be made as it is asked for, and be large."""
+    workers, asked, waiting, given = Processes(count, call), [], [], []
+
+    def jobs() -> Iterator[tuple[int, str, int, int]]:
+        for number in range(20):
+            asked.append(number)
+            yield number, "", 0, 1
+
+    def share_out(window: list[processes.Job]) -> None:
+        waiting.append(len(window))
+        given[:] = [SimpleNamespace(job=window.pop(0))] if window else []
+
+    workers._share_out = share_out  # type: ignore[method-assign]
+    workers._heard = lambda interrupt: iter([(len(asked), "")])  # type: ignore[method-assign]
+    workers._end = lambda some: None  # type: ignore[method-assign]
+    workers.workers = given
+    ahead = [told for told, _ in workers.results(jobs())]
+    assert waiting == [2 * count] * (21 - 2 * count) + [*range(2 * count - 1, -1, -1)]
+    assert ahead == [min(20, 2 * count + n) for n in range(20)]

@@ -12,13 +12,14 @@ from netsim.base.units import format_time
 from netsim.cell.explained import shown_of
 from netsim.cell.prepare import Prepared, prepare
 from netsim.collectives.reduced import Relay
+from netsim.program.program import LinkTable, Paths
 from netsim.results.row import Row
 from netsim.scenario.cells import expand
 from netsim.schedule.schedule import REDUCE, Style
 from netsim.timing import max_plus
 from netsim.timing.ladder import LIMITS, Asked, Refusal
 from netsim.timing.ladder import max_plus as max_plus_rung
-from netsim.timing.max_plus import Relayed, relayed
+from netsim.timing.max_plus import Relayed, _crowded, relayed
 from netsim.timing.textbook import RELAYS
 from netsim.yamlio.read import parse_source
 from tests.timing.cells import bench_of, simulate_size
@@ -128,6 +129,22 @@ def test_what_is_in_each_others_way_is_run_in_full(cluster: str, algorithm: str,
         assert "is asked for" in why
     here, there = both(cluster, "all_reduce", algorithm, 3, more)
     assert here == there
+
+
+@pytest.mark.parametrize(("capacity", "lanes", "crowded"), [
+    (1.0, [0, 0], False), (1.0, [0, 1], True), (2.0, [0, 1], False), (0.5, [0, 0], True),
+])  # fmt: skip
+def test_a_lane_asks_of_a_link_what_the_most_of_its_rows_asks(
+    capacity: float, lanes: list[int], crowded: bool
+) -> None:
+    """Two ways over one link at 1 byte/s, of one lane one after the other, of two at once."""
+    paths = Paths(np.array([0, 2, 4]), np.array([0, 1, 0, 2], np.int32), np.ones(4),
+                  np.ones(4, bool), np.zeros(2))  # fmt: skip
+    links = LinkTable("abc".__getitem__, str, np.array([capacity, 9.0, np.inf]), np.zeros(3))
+    program = SimpleNamespace(paths=paths, links=links, path=np.array([0, 1], np.int32))
+    told = _crowded(program, np.array(lanes), np.array([1.0, 0.75]))
+    assert told.startswith("a is asked for ") == crowded
+    assert crowded or not told
 
 
 def test_unequal_chunks_are_run_in_full() -> None:

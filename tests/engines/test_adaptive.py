@@ -4,6 +4,7 @@ By hand on two leaves and two spines; on other fabrics, engines agree on every r
 """
 
 import csv
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -186,3 +187,16 @@ def test_a_run_takes_it_from_the_command_line(capsys):
         (row,) = csv.DictReader(netsim(capsys, *call, *fabric, *setting).out.splitlines())
         took[routing] = float(row["time_us"])
     assert took["adaptive"] < took["ecmp"]
+
+
+def test_a_path_is_as_full_as_the_fullest_of_its_links_that_others_do_not_share() -> None:
+    """By the messages on each, this one included, over its rate; dead links are full."""
+    choices = SimpleNamespace(
+        ptr=np.array([0, 3, 5, 6]), slot=np.array([0, 1, 2, 0, 3, 4]), link=np.arange(10, 15),
+        apart=np.array([False, True, True, False, True, True]),
+    )  # fmt: skip
+    rates = np.zeros(15)
+    rates[10:14] = 1.0, 4.0, 2.0, 8.0
+    engine = SimpleNamespace(choices=choices, whole=rates, messages={0: 100, 1: 1, 2: 2, 3: 7})
+    found = [simpy.Simulation._fullest(engine, path) for path in range(3)]
+    assert found == [max(2 / 4, 3 / 2), 8 / 8, np.inf]

@@ -9,9 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from netsim.cell.prepare import prepare
 from netsim.measured.compare import error_figures, fit_of, prepared_for
 from netsim.measured.hypotheses import Explained, Tried, causes, ranked, tried
 from netsim.measured.logs import LogRun, Measured, read_log
+from netsim.scenario.cells import expand
 from netsim.yamlio.models import override
 from netsim.yamlio.read import Source, parse_source
 
@@ -145,3 +147,18 @@ def test_causes_are_ranked_by_their_distance_those_that_change_nothing_last() ->
     assert [one.usual for one in found] == pytest.approx([4 / 3 * log(2)] * 3)
     assert half.error == pytest.approx(1.0)
     assert half.before == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("nics", "parts"), [(8, [4, 2, 1]), (4, [2, 1]), (2, [])])
+def test_half_a_quarter_or_an_eighth_of_the_nics_may_be_all_that_is_used(
+    nics: int, parts: list[int]
+) -> None:
+    """One less than all is a cause of its own."""
+    source = parse_source(
+        f"cluster: {{machine: dgx-h100, nodes: 2, nics_per_node: {nics}}}\n"
+        "workload: {collective: all_reduce}", "here",
+    )  # fmt: skip
+    prepared = prepare(expand(source)[0])
+    found = [one.name for one in causes(source, prepared)]
+    used = [name for name in found if "in use on every host" in name]
+    assert used == [f"{part} of {nics} NICs in use on every host" for part in parts]

@@ -4,8 +4,9 @@ import pytest
 
 from netsim.nccl.environment import NO_SETTINGS, Settings
 from netsim.nccl.facts import facts_of
-from netsim.nccl.paths import path_table, ports_of, reaches_directly
+from netsim.nccl.paths import PathTable, local_gpu, path_table, ports_of, reaches_directly
 from netsim.nccl.system import system_graph
+from netsim.topology.foreign.nccl_xml import XmlCpu, XmlGpu, XmlNet, XmlNic, XmlPci, XmlSystem
 from tests.nccl.nccl_nodes import node_of, system_of
 
 
@@ -58,3 +59,28 @@ def test_without_peer_to_peer_traffic_stages_in_host_memory():
     assert table.type_of(table.gpus[0], table.gpus[1]) == "PIX"
     assert table.type_of(table.gpus[0], table.gpus[7]) == "SYS"
     assert table.paths[table.gpus[0], table.gpus[7]].bandwidth == 16.0
+
+
+def below_one_switch(gpus: int, ports: int) -> PathTable:
+    """Of a host whose GPUs and ports are all as near to each other."""
+    speed = {"link_speed": "32.0 GT/s PCIe", "link_width": 16}
+    below = [XmlPci(f"b{n}", **speed, gpu=XmlGpu(n, 90, gdr=True)) for n in range(gpus)]
+    nets = [XmlNet(f"mlx5_{n}", n, 400_000, gdr=True) for n in range(ports)]
+    below += [XmlPci(f"c{n}", **speed, nics=(XmlNic((net,)),)) for n, net in enumerate(nets)]
+    cpu = XmlCpu(0, vendor="GenuineIntel", modelid=0x8F, pcis=(XmlPci("a0", **speed, pcis=below),))
+    return path_table(system_graph(XmlSystem((cpu,)), facts_of(), networked=True))
+
+
+@pytest.mark.parametrize(("count", "taken"), [(2, [0, 1]), (3, [0, 1, 2]), (4, [0, 2, 1, 3])])
+def test_ports_as_near_are_taken_by_the_bits_of_a_gpu_in_reverse(count, taken):
+    """So that neighbours are far apart; where they are no power of two, one after another."""
+    table = below_one_switch(count, count)
+    found = [ports_of(table, gpu, NO_SETTINGS) for gpu in table.gpus]
+    assert found == [[table.nets[port]] for port in taken]
+
+
+def test_a_port_is_used_first_by_the_gpu_whose_channels_come_to_it_first():
+    alone = below_one_switch(1, 2)
+    assert [local_gpu(alone, net, NO_SETTINGS) for net in alone.nets] == [alone.gpus[0]] * 2
+    idle, one = below_one_switch(1, 2), Settings(nics_policy="MAX", nics_at_most=1)
+    assert [local_gpu(idle, net, one) for net in idle.nets] == [idle.gpus[0], -1]

@@ -81,6 +81,9 @@ REFUSED = {
     PCI.format(f'<pci {BUS}><gpu dev="-1" sm="90"/></pci>'): (
         "x.xml:3:29: gpu.dev: expected a whole number from 0 to 2147483648, got '-1'"
     ),
+    PCI.format(f'<pci {BUS}><gpu dev="0" sm="90" rank="-2"/></pci>'): (
+        "x.xml:3:29: gpu.rank: expected a whole number from -1 to 2147483648, got '-2'"
+    ),
     PCI.format(f'<pci {BUS}>\n<nic><net dev="0" latency="nan"/></nic></pci>'): (
         "x.xml:4:6: net.latency: expected a number of at least 0, got 'nan'"
     ),
@@ -105,6 +108,17 @@ def test_malformed_files_name_place_and_reason(xml):
     with pytest.raises(ScenarioError) as error:
         parse_system(xml, "x.xml")
     assert str(error.value) == REFUSED[xml]
+
+
+@pytest.mark.parametrize(("given", "rank"), [("", None), ('rank="-1"', None), ('rank="3"', 3)])
+def test_a_gpu_has_a_rank_where_the_file_gives_one(given, rank):
+    system = parse_system(PCI.format(f'<pci {BUS}><gpu dev="0" sm="90" {given}/></pci>'))
+    assert [gpu.rank for gpu in system.gpus()] == [rank]
+
+
+def test_what_a_file_leaves_out_of_a_cpu_is_zero_or_empty():
+    (cpu,) = parse_system('<system version="1"><cpu numaid="1"/></system>').cpus
+    assert cpu == XmlCpu(1, "0x0", "", "x86_64", "", 0, 0, (), ())
 
 
 def test_unknown_attributes_of_newer_releases_are_let_through():

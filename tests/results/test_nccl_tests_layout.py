@@ -214,3 +214,13 @@ def test_half_a_line_has_rates_of_its_own_time_and_none_without_one() -> None:
     for gone in told:
         found = half(replace(row, **gone), "time_us")
         assert found == (gone.get("time_us", 10.0) or 0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("time", [0.25, 1.0, 8.0])
+def test_bandwidths_are_bytes_over_time_also_below_a_microsecond(time: float) -> None:
+    row = Row(size_bytes=4000, time_us=time, algbw_GBps=4 / time, busbw_GBps=7 / time)
+    assert half(row, "time_us") == (time, 4 / time, 7 / time)
+    assert half(replace(row, inplace_time_us=2 * time), "inplace_time_us") == (
+        2 * time, 2 / time, 3.5 / time,
+    )  # fmt: skip
+    assert half(replace(row, time_us=0.0), "time_us") == (0.0, 0.0, 0.0)

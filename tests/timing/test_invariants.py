@@ -293,6 +293,14 @@ def test_sends_between_two_hosts_are_no_faster_than_their_nics() -> None:
 # **** Rungs and engines, on real questions ****
 
 
+def test_a_run_in_full_agrees_up_to_what_is_stated_and_nothing_takes_no_time() -> None:
+    told = Answer(1.0, 0.25, in_full=lambda: 1.25)
+    assert not broken(told, IN_TESTS)
+    for full in (0.75 - 1e-3, 1.25 + 1e-3):
+        assert broken(replace(told, in_full=lambda full=full: full), IN_TESTS)
+    assert not broken(Answer(0.0, 0.0, in_full=lambda: 0.0), IN_TESTS)
+
+
 @pytest.mark.parametrize(("machine", "name", "size", "nodes"), [
     ("dgx-h100", "all_gather", 256 * MIB, 1), ("dgx-a100", "all_reduce", 64 * MIB, 2),
     ("gh200-x4", "broadcast", 64 * MIB, 2), ("dgx-h100", "alltoall", 64 * MIB, 2),

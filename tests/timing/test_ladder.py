@@ -3,6 +3,7 @@
 import random
 from dataclasses import dataclass, replace
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from netsim.nccl.schedules.ring import round_again
 from netsim.scenario.cells import expand
 from netsim.timing import ladder
 from netsim.timing.ladder import Asked, Limits, Offer, Refusal
-from netsim.timing.steady import full_ring, runs_of
+from netsim.timing.steady import Recurrence, full_ring, runs_of, why_whole
 from netsim.training.costs import Costs
 from netsim.workloads.lower import Coarse
 from netsim.workloads.tape import Task
@@ -201,6 +202,35 @@ def test_shorter_ways_end_where_the_whole_ring_does(nodes: int, gpus: int) -> No
     assert {(nodes * gpus - 1 - hops) % gpus for hops in found} == {0}
     assert found == sorted({*found})
     assert found[-1] <= nodes * gpus / 2
+
+
+@pytest.mark.parametrize(("nodes", "runs"), [(7, 3), (8, 4)])
+def test_three_increments_need_four_runs(nodes: int, runs: int) -> None:
+    """Of 7, 15, 23 (and 31) hops: whole hosts, up to half of the ring."""
+    plan = small_plan("Ring", "Simple", nodes, 8, 40_000)
+    call = Collective("all_gather", nodes * 8, 40_000, 4)
+    assert list(runs_of(call, plan, 1)) == [8 * n - 1 for n in range(1, runs + 1)]
+    assert bool(why_whole(call, plan, 1)) == (runs < 4)
+
+
+@pytest.mark.parametrize("period", [1, 2, 3, 5, 7])
+def test_loops_that_recur_go_on_by_whole_periods(
+    period: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run that tells is no longer than the first, by less than a period; all end so much later
+    as whole periods take that are left out, but for what ended before its kernel began."""
+    seconds = 0.25
+    recurs = Recurrence(period, seconds * period, 0.0, 0.0)
+    runs = SimpleNamespace(
+        work=SimpleNamespace(loops=100), recurs=lambda size: recurs,
+        ends=lambda size: np.array([0.0, size * seconds + 1]),
+        bench=SimpleNamespace(launch=SimpleNamespace(kernel=0.5)),
+    )  # fmt: skip
+    monkeypatch.setattr(ladder, "_with_all_loops", lambda runs, last, found: (last, found))
+    last, found = ladder._recurring(runs, 20)
+    assert 20 - period < last <= 20
+    assert (100 - last) % period == 0
+    assert found.ends.tolist() == [0.0, 100 * seconds + 1]
 
 
 def test_rings_that_hops_do_not_tell_are_run_in_full_or_refused(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from netsim.timing import fits
-from netsim.timing.fits import PROCESS, available_memory, needed
+from netsim.timing.fits import PROCESS, available_memory, estimated_rows, needed
 from tests.bench.memory import AT_MOST, needed_and_taken
 from tests.cli.command import netsim
 
@@ -83,3 +83,16 @@ def test_a_limit_is_one(capsys, tmp_path: Path, monkeypatch) -> None:
     assert "--memory 8: one process alone needs up to 200MB (as 8GB)" in done.err
     done = netsim(capsys, "run", tmp_path / "large.yaml", "--memory", "8Gb", "--jobs", 2)
     assert (done.code, "--memory 8Gb: " in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("ranks", [16, 129, 256])
+def test_rows_of_few_ranks_are_counted(ranks: int) -> None:
+    assert estimated_rows(ranks, lambda n: n * n + 1000 * (n % 2)) == ranks**2 + 1000 * (ranks % 2)
+
+
+def test_rows_of_many_ranks_grow_as_they_do_between_fewer() -> None:
+    asked = []
+    assert estimated_rows(2048, lambda n: asked.append(n) or n**2) == 2048**2
+    assert max(asked) == 128
+    assert estimated_rows(2048, lambda n: 7) == 7
+    assert estimated_rows(2048, lambda n: 0) == 0

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from netsim.base.errors import InputError
@@ -20,6 +21,7 @@ from netsim.training.recorded.chakra import (
     RECEIVE,
     SEND,
     Node,
+    _calls,
     decoded,
     encoded,
     fields,
@@ -31,6 +33,7 @@ from netsim.training.recorded.chakra import (
 )
 from netsim.training.run import simulate_step
 from netsim.workloads.step import training_step
+from netsim.workloads.tape import Task
 from netsim.yamlio.read import parse_source
 from tests.cli.command import netsim
 from tests.training.steps import setting, step
@@ -486,3 +489,13 @@ def test_on_a_graph_kernels_take_their_time_and_collectives_that_of_rings(tmp_pa
     ring = build(collective_of("all_reduce", 8, 2**20, 2), "ring")
     alone = simulate(place(ring, topology[shape.split()[1].strip(",")])).makespan
     assert found == pytest.approx(500e-6 + alone, rel=1e-6)
+
+
+@pytest.mark.parametrize(("rank", "kind"), [(5, SEND), (2, RECEIVE)])
+def test_a_message_has_its_sender_and_receiver_at_either_end(rank: int, kind: int) -> None:
+    node = Node(7, "p2p", COMPUTE, (), 0)
+    task = Task("p2p", "pp", "", "", np.array([[5, 2]]), (), collective="p2p", nbytes=64)
+    (found,) = _calls(node, task, rank, (5, 2), {}, 99)
+    assert (found.number, found.kind) == (7, kind)
+    told = found.attributes
+    assert [told[f"comm_{name}"] for name in ("src", "dst", "size", "tag")] == [5, 2, 64, 7]

@@ -9,11 +9,19 @@ import numpy as np
 import pytest
 
 from netsim.base.errors import InputError
+from netsim.timing.fits import BYTES_A_ROW, needed
 from netsim.training import run
-from netsim.training.prepare import _transformer_misfits, check_memory, memories, model_flops
+from netsim.training.prepare import (
+    BYTES_A_TASK,
+    TOLD,
+    PreparedStep,
+    _transformer_misfits,
+    check_memory,
+    memories,
+    model_flops,
+)
 from netsim.training.run import (
     LARGE,
-    LEAST,
     Breakdown,
     Rates,
     _Fold,
@@ -153,7 +161,7 @@ def test_a_kernel_loses_the_sms_that_collectives_beside_it_hold() -> None:
     kernel, tp = task(seconds=3.0), task(kind="tp", seconds=1.0)
     assert seconds(kernel, tp) == pytest.approx(3.0)
     assert seconds(kernel, tp, sms=0.25) == pytest.approx(1.0 + (3.0 - 0.75))
-    assert seconds(kernel, tp, sms=1.5) == pytest.approx(1.0 + 3.0 - LEAST)
+    assert seconds(kernel, tp, sms=1.5) == pytest.approx(1.0 + 3.0 - 1 / 50)  # it keeps a 50th
     other = task(kind="dp", seconds=1.0)
     assert seconds(kernel, tp, other, sms=0.25) == pytest.approx(1.0 + (3.0 - 0.5))
     moved = replace(kernel, moving=3.0)  # which few SMs do as well
@@ -282,6 +290,13 @@ MISFITS: list[tuple[dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("tp", "fits"), [(1, True), (2, False), (3, True), (6, True), (12, True)])
+def test_ranks_have_whole_kv_heads_or_share_one(tp: int, fits: bool) -> None:
+    model = replace(SMALLER, heads=12, kv_heads=3, ffn=2304, layers=1)
+    found = [text for _, text in _transformer_misfits(setting(model=model, tp=tp), model)]
+    assert found == ([] if fits else ["3 KV heads do not go with tp 2"])
+
+
 @pytest.mark.parametrize(("given", "told"), MISFITS)
 def test_what_does_not_divide_is_told_and_nothing_else_is(given: dict[str, Any], told: str) -> None:
     found = [
@@ -317,3 +332,18 @@ def test_the_stage_that_needs_most_is_refused_from_the_first_byte_too_many() -> 
         with pytest.raises(InputError, match=f"a GPU of stage {stage} needs"):
             check_memory(one, work, made, cluster)
         check_memory(one, SimpleNamespace(allow_oom=True), made, cluster)
+
+
+@pytest.mark.parametrize(("large", "why", "tasks"), [
+    (True, "", TOLD), (True, "exact", 16 * BYTES_A_TASK), (False, "", 16 * BYTES_A_TASK),
+])  # fmt: skip
+def test_a_step_told_by_one_rank_a_stage_needs_memory_for_that(
+    large: bool, why: str, tasks: int
+) -> None:
+    step = SimpleNamespace(
+        topology=range(16), lowered=None, large=large, why_in_full=why,
+        tape=lambda: SimpleNamespace(tasks=range(1000)),
+    )  # fmt: skip
+    assert PreparedStep.memory_needed(step, 1) == needed(16, 0, 1000 * tasks)
+    rows = SimpleNamespace(**{**vars(step), "lowered": SimpleNamespace(schedule=range(500))})
+    assert PreparedStep.memory_needed(rows, 1) == needed(16, 0, 500 * BYTES_A_ROW)
