@@ -167,12 +167,15 @@ def test_json_of_the_tests() -> None:
                 "in_place": {"time": "nan", "alg_bw": "nan", "bus_bw": "nan"},
             },
             {"size": 8, "count": 2, "type": "float", "out_of_place": None, "in_place": None},
+            {"size": 0, "count": 0, "type": "float", "out_of_place": {"time": 5.0}},
+            {"size": 1, "count": 1, "type": "int8", "out_of_place": {"time": 6.0}},
         ],
     }  # fmt: skip
     run = one(json.dumps(value))
     assert (run.collective, run.nccl, run.gpus_per_thread) == ("all_reduce", "22703", 8)
-    assert run.rows[0].out_of_place == pytest.approx(50e-6)
-    assert run.rows[0].in_place is None
+    assert [row.size_bytes for row in run.rows] == [1, 1048576]  # of nothing no time is told
+    assert run.rows[1].out_of_place == pytest.approx(50e-6)
+    assert run.rows[1].in_place is None
     assert run.variables == {"NCCL_ALGO": "Ring"}
     assert run.gpu_name == "NVIDIA H200"
     assert "no time at 8 B" in run.problems[0]

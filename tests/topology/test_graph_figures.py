@@ -27,3 +27,11 @@ def test_regular_graphs(topology, out, bisection, diameter) -> None:
     assert found.latency == pytest.approx(diameter * 1e-6)
     if bisection is not None:
         assert found.bisection == pytest.approx(bisection * GB, rel=1e-5)
+
+
+@pytest.mark.parametrize(("gpus", "cables"), [(1, 0), (2, 1), (3, 3), (7, 7)])
+def test_a_ring_has_a_cable_for_every_gpu_but_one_for_two(gpus: int, cables: int) -> None:
+    links = ring(gpus, GB).links
+    assert len(links) == 2 * cables
+    ends = {frozenset(pair) for pair in zip(links.tail.tolist(), links.head.tolist(), strict=True)}
+    assert len(ends) == cables

@@ -19,8 +19,8 @@ SMALL = (
 )
 
 
-def traced(path: Path, rest: str, batch: int = 16) -> dict[str, Any]:
-    write_step_trace(path, step(rest, model=SMALL, batch=batch))
+def traced(path: Path, rest: str, batch: int = 16, gpus: int = 8) -> dict[str, Any]:
+    write_step_trace(path, step(rest, model=SMALL, batch=batch, gpus=gpus))
     found: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
     return found
 
@@ -57,12 +57,14 @@ def test_a_pipeline_is_read_by_passes_and_by_sends_between_named_stages(tmp_path
     assert (received[0]["args"]["Collective name"], received[0]["args"]["Src Rank"]) == ("recv", 2)
 
 
-def test_an_arrow_leads_from_every_send_to_its_receive(tmp_path) -> None:
-    trace = traced(tmp_path / "t.json.gz", "  parallelism: {pp: 2, dp: 4}")
+@pytest.mark.parametrize("pairs", [1, 4])
+def test_an_arrow_leads_from_every_send_to_its_receive(tmp_path, pairs: int) -> None:
+    parallel = f"  parallelism: {{pp: 2, dp: {pairs}}}"
+    trace = traced(tmp_path / "t.json.gz", parallel, 4 * pairs, gpus=2 * pairs)
     begins = {e["id"]: e for e in trace["traceEvents"] if e["ph"] == "s"}
     ends = {e["id"]: e for e in trace["traceEvents"] if e["ph"] == "f"}
     assert begins.keys() == ends.keys()
-    assert len(begins) == 2 * 4 * 4  # there and back, four micro-batches, four pairs
+    assert len(begins) == 2 * 4 * pairs  # there and back, four micro-batches
     for number, begin in begins.items():
         end = ends[number]
         (held,) = (

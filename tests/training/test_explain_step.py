@@ -4,12 +4,15 @@ import csv
 import json
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from netsim.scenario.cells import expand
-from netsim.training.explain import causes_of, explained_step, hops_of, visits_of
+from netsim.schedule.schedule import TRANSFER, Style
+from netsim.training.explain import _part_of, causes_of, explained_step, hops_of, visits_of
 from netsim.training.prepare import prepare_step
 from netsim.training.run import simulate_step
+from netsim.workloads.lower import Coarse
 from netsim.yamlio.models import override
 from tests.cli.command import netsim
 from tests.training.steps import TEXT, source, step
@@ -150,3 +153,11 @@ def test_what_goes_with_collectives_only_is_told(tmp_path, capsys, option) -> No
     outcome = netsim(capsys, "explain", path, *option)
     assert outcome.code == 2
     assert f"{option[0]}: goes with a collective, not with a training step" in outcome.err
+
+
+def test_a_part_of_a_collective_moves_so_much_less_but_one_byte_at_least() -> None:
+    style = Style(TRANSFER, latency=4e-6)
+    coarse = Coarse(8.0, (style,), *np.zeros((2, 4), np.int32), np.array([1, 2, 5, 1000]))
+    found = _part_of(coarse, 0.25)
+    assert (found.seconds, found.styles[0].latency) == (2.0, 1e-6)
+    assert found.amount.tolist() == [1, 1, 1, 250]
