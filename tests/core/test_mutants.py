@@ -1,6 +1,7 @@
 """Mutants are made where they should be, tried in a copy, and told apart from survivors."""
 
 import ast
+import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -105,6 +106,18 @@ def test_lines_that_no_test_runs_have_the_tests_of_what_is_around(
     monkeypatch.setattr(mutants, "around", lambda path, line: lines[line])
     assert known.chosen(Mutant("a.py", 1, 0, 0, "", "")) == ["y", "x"]  # x: any line of its file
     assert known.chosen(Mutant("a.py", 4, 0, 0, "", "")) == ["x"]
+
+
+def test_tests_that_are_gone_are_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pytest would end with another code than 0 before any is run, and every mutant be killed."""
+    names = ["tests/test_a.py::test_a", "tests/test_a.py::Some::test_b", "tests/test_c.py::test_c"]
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_a.py").write_text("def test_a():\n    pass\n")
+    kept = {"tests": {}, "seconds": dict.fromkeys(names, 1.0)}
+    (tmp_path / "covered.json").write_text(json.dumps(kept))
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    monkeypatch.setattr(mutants, "KEPT", tmp_path)
+    assert list(mutants.covered().seconds) == names[:1]
 
 
 def test_figures_that_run_a_file_come_last_and_each_question_counts() -> None:

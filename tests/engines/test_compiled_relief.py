@@ -119,3 +119,18 @@ def test_memory_is_looked_at_if_a_way_is_faster_for_a_while() -> None:
     program = replace(program, links=replace(program.links, changes=faster))
     assert is_looked_at(program, "hbm")
     np.testing.assert_allclose(compiled.run(program).end, simpy.run(program).end, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("share", "cap"), [(4.0, 2.0), (0.25, 2.0), (4.0, 0.9)])
+def test_what_has_a_larger_share_is_counted_at_its_cap(share: float, cap: float) -> None:
+    """Two bring 3 bytes a second from rank 0, all that its memory gives; another brings its cap."""
+    builder = Builder(3)
+    pieces = builder.pieces([6, 6, 6])
+    builder.rows(Style(uses=(Use("hbm", "src", 1.0),)), [0, 0], [1, 1], pieces[:2])
+    builder.rows(Style(cap=cap, share=share), 2, 1, pieces[2])
+    room = replace(switch(3, RATE, 0.0), capacities={"hbm": np.array([3.0, np.inf, np.inf])})
+    program = place(builder.finish(), room)
+    into = program.paths.link[program.paths.ptr[program.path[2] + 1] - 1]
+    assert (group_rows(program).number[into] >= 0) == (3.0 + cap > RATE)
+    expected, got = simpy.run(program), compiled.run(program)
+    np.testing.assert_allclose(got.end, expected.end, rtol=1e-12)
