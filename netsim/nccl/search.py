@@ -49,9 +49,11 @@ class Found:
 
 @dataclass
 class Budget:
-    """Visits that are left; -1 once nothing better can be found."""
+    """Visits that are left; -1 once nothing better can be found. Where bounds have `settled` that,
+    how many the walk would have left is not known."""
 
     left: int
+    settled: bool = False
 
     @property
     def complete(self) -> bool:
@@ -284,9 +286,8 @@ def _score(arena: Arena, gpu: int, peer: int, door: int) -> Score:
 # Lets the search skip walks that cannot improve on what it has, without changing what it finds.
 
 
-def hopeless(arena: Arena, attempt: Attempt, found: Found) -> bool:
-    """Whether no walk of this attempt can find enough channels, or better ones than `found`."""
-    most = most_channels(arena, attempt)
+def hopeless(arena: Arena, attempt: Attempt, most: int, found: Found) -> bool:
+    """Whether `most` channels of this attempt are too few, or cannot be better than `found`."""
     if most < attempt.min_channels or most == 0:
         return True
     if not found.n_channels:
@@ -296,8 +297,8 @@ def hopeless(arena: Arena, attempt: Attempt, found: Found) -> bool:
         wider = most * attempt.bw_inter > found.n_channels * old.bw_inter
         return most <= found.n_channels and not wider
     gain = most * attempt.bw_intra - found.n_channels * old.bw_intra
-    if gain:
-        return gain < 0
+    if gain or (attempt.pattern, attempt.cross_nic) != (old.pattern, old.cross_nic):
+        return gain <= 0
     return most * fewest_hops(arena, attempt) >= found.n_hops
 
 
@@ -315,7 +316,9 @@ def most_channels(arena: Arena, attempt: Attempt) -> int:
     if attempt.pattern == NVLS:
         return min(most, max(map(sum, slots)) // intra - 1)
     out = [sum(left // min(intra, inter) for left in links) for links in slots]
-    return min(most, min(out) if attempt.pattern == RING else sum(out) // (count - 1))
+    # A ring that goes by no port leaves every GPU; others leave all but one, each perhaps another.
+    closed = attempt.pattern == RING and not arena.nets
+    return min(most, min(out) if closed else sum(out) // (count - 1))
 
 
 def fewest_hops(arena: Arena, attempt: Attempt) -> int:
@@ -323,12 +326,21 @@ def fewest_hops(arena: Arena, attempt: Attempt) -> int:
     gpus, nets = arena.gpus, arena.nets
     inside = (arena.hops(one, two) for one in gpus for two in gpus if one != two)
     hop = min((hops for hops in inside if hops), default=0)
-    closes = attempt.pattern == RING and not nets
-    total = hop * (len(gpus) - 1 + closes)
+    ring = attempt.pattern == RING
+    total = hop * (len(gpus) - 1 + (ring and not nets))
     if nets:
-        total += min(arena.hops(gpu, net) for gpu in gpus for net in nets)
-        total += min(arena.hops(net, gpu) for gpu in gpus for net in nets)
+        rails = arena.rails if attempt.cross_nic == 0 else [("", "", 0)] * len(nets)
+        doors = grouped(range(len(nets)), rails.__getitem__).values()
+        total += min(_outside(arena, ports, apart=ring and len(gpus) > 1) for ports in doors)
     return total
+
+
+def _outside(arena: Arena, ports: Iterable[int], *, apart: bool) -> int:
+    """Links from and to these ports at least; a ring leaves from another GPU than it came to."""
+    nets = [arena.nets[port] for port in ports]
+    into = sorted((min(arena.hops(net, gpu) for net in nets), gpu) for gpu in arena.gpus)[:2]
+    out = sorted((min(arena.hops(gpu, net) for net in nets), gpu) for gpu in arena.gpus)[:2]
+    return min(a + b for a, first in into for b, last in out if first != last or not apart)
 
 
 def _through_port(arena: Arena, nets: tuple[int, ...], attempt: Attempt, inter: int) -> int:
@@ -416,10 +428,12 @@ class Start(NamedTuple):
 
 
 class Walker:
-    """Walks one attempt over an arena and keeps the best solution in `found`."""
+    """Walks one attempt over an arena and keeps the best solution in `found`; until nothing better
+    can be or, `in_full`, as long as NCCL would."""
 
-    def __init__(self, arena: Arena, attempt: Attempt, found: Found) -> None:
-        self.arena, self.attempt, self.found = arena, attempt, found
+    def __init__(self, arena: Arena, attempt: Attempt, found: Found, *, in_full: bool) -> None:
+        self.arena, self.attempt, self.found, self.in_full = arena, attempt, found, in_full
+        self.most = most_channels(arena, attempt)
         self.n_gpus = len(arena.gpus)
         self.orders: list[list[int]] = []
         self.doors: list[list[int]] = []
@@ -472,8 +486,8 @@ class Walker:
             self.n_hops -= hop.links
             self._shut(net)
             self.arena.give_back(hop.needs)
-            if own.complete:
-                budget.left = -1
+            if own.complete or own.settled:
+                budget.left, budget.settled = own.left, own.settled
         self.orders.pop()
         self.doors.pop()
         self.used.pop()
@@ -626,6 +640,8 @@ class Walker:
             self.found = Found(self.attempt, self._channels(), self.n_hops, self.latency)
             if count == self.attempt.max_channels:
                 budget.left = -1
+            elif not self.in_full and hopeless(self.arena, self.attempt, self.most, self.found):
+                budget.left, budget.settled = 0, True
         if count < self.attempt.max_channels:
             yield self._channel(budget)
 
@@ -716,7 +732,7 @@ class _Ladder:
         self.found = Found(replace(self.start, bw_intra=0.0, bw_inter=0.0))
         self.effort = ALL_VISITS
         self.deferred: list[Attempt] = []
-        self.walked: dict[Likeness, int] = {}
+        self.walked: dict[Likeness, Budget] = {}
         self.kinds = kinds_of(arena)
 
     def _first_rung(self) -> int:
@@ -742,30 +758,33 @@ class _Ladder:
 
     def _try(self) -> Budget:
         full = VISITS_SAME if self.now.same_channels else VISITS
-        if hopeless(self.arena, self.now, self.found):
+        if hopeless(self.arena, self.now, most_channels(self.arena, self.now), self.found):
             self.deferred.append(self.now)
             self.effort -= full
             return Budget(0)
         if self.deferred and self.effort < 0 and self.found.n_channels:
             # Count what the attempts put off would have left of the effort, by walking them.
             for attempt in self.deferred:
-                left = self._walk(attempt).left
+                left = self._walk(attempt, in_full=True).left
                 if not attempt.same_channels or self._keeps_channels(attempt):
                     self.effort += left
             self.deferred.clear()
             if self.effort < 0:
                 return Budget(-1)
         self.effort -= full
-        return self._walk(self.now)
+        budget = self._walk(self.now, in_full=False)
+        if budget.settled:
+            self.deferred.append(self.now)
+        return budget
 
-    def _walk(self, attempt: Attempt) -> Budget:
+    def _walk(self, attempt: Attempt, *, in_full: bool) -> Budget:
         # The same walk again could not do better than it did.
         alike = likeness(self.arena, self.kinds, attempt)
-        if alike in self.walked:
-            return Budget(self.walked[alike])
-        budget = Budget(VISITS_SAME if attempt.same_channels else VISITS)
-        self.found = Walker(self.arena, attempt, self.found).run(budget)
-        self.walked[alike] = budget.left
+        budget = self.walked.get(alike)
+        if budget is None or (in_full and budget.settled):
+            budget = Budget(VISITS_SAME if attempt.same_channels else VISITS)
+            self.found = Walker(self.arena, attempt, self.found, in_full=in_full).run(budget)
+            self.walked[alike] = budget
         return budget
 
     def _keeps_channels(self, attempt: Attempt) -> bool:
@@ -836,11 +855,11 @@ class _Ladder:
         budget = Budget(1)
         while self.rung > 0 and (budget.complete or budget.left > 0):
             following = self._faster(self.speeds[self.rung - 1])
-            if following is None:
-                return
+            if following is None or most_channels(self.arena, following) < count:
+                return  # nor would so many fit at still higher speeds
             self.now = following
             self.rung -= 1
-            budget = self._walk(self.now)
+            budget = self._walk(self.now, in_full=True)
 
     def _faster(self, speed: float) -> Attempt | None:
         now, best = self.now, self.found.attempt

@@ -39,10 +39,23 @@ def arena_of(system: XmlSystem, *, networked: bool, settings: Settings = NO_SETT
 @pytest.mark.parametrize("networked", [False, True], ids=["alone", "networked"])
 def test_shortcuts_change_nothing(config, networked, monkeypatch):
     fast = node_of(config, networked=networked)
-    monkeypatch.setattr(search, "hopeless", lambda arena, attempt, found: False)
+    monkeypatch.setattr(search, "most_channels", lambda arena, attempt: attempt.max_channels)
+    monkeypatch.setattr(search, "hopeless", lambda arena, attempt, most, found: False)
     monkeypatch.setattr(search, "likeness", lambda arena, kinds, attempt: (attempt, (id(attempt),)))
     slow = search_node(system_of(config), networked=networked)
     assert (slow.ring, slow.tree, slow.nvls) == (fast.ring, fast.tree, fast.nvls)
+
+
+def test_as_many_rings_leave_by_ports_as_all_links_of_all_gpus_allow() -> None:
+    """Seven links of each are taken by eight rings, each of which leaves another GPU by its port;
+    that is what the search finds without any shortcut too."""
+
+    def fewer(pci: XmlPci) -> XmlPci:
+        links = tuple(replace(one, count=8) for one in pci.gpu.nvlinks) if pci.gpu else ()
+        return replace(pci, gpu=pci.gpu and replace(pci.gpu, nvlinks=links))
+
+    ring = search_node(system_of("h100_8nic").changed(fewer), networked=True).ring
+    assert (ring.n_channels, ring.bw_intra, ring.cross_nic) == (8, 22, 2)
 
 
 @pytest.mark.parametrize("config", ["dgxa100", "h100_8nic", "dgx1v_4nic", "l40s8sw"])
