@@ -82,3 +82,25 @@ def test_rails_are_tried_where_hosts_have_several_nics(nics: int, rails: bool) -
     found = explained._changes(one, selection.fabric, selection.policy)
     assert ("rails" in found) == rails
     assert {"static routing", "adaptive routing", "spray routing"} <= set(found)
+
+
+@pytest.mark.parametrize(("collective", "fold", "told"), [
+    ("alltoall", True, ""), ("alltoall", False, "large; not folded: fold is off"),
+    ("alltoallv", True, "large; not folded: a slow link"),
+])  # fmt: skip
+def test_equal_sends_that_may_fold_are_not_refused_before_their_communicator_is_known(
+    collective: str, fold: bool, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare, "misfit_of_nccl", lambda *asked: "large")
+    monkeypatch.setattr(prepare, "odd_one", lambda where: "a slow link")
+    work = SimpleNamespace(collective=collective)
+    source = SimpleNamespace(error=lambda path, words, **given: NoRoomError(words))
+    cell = SimpleNamespace(scenario=SimpleNamespace(collective=work), source=source)
+    one = SimpleNamespace(
+        cell=cell, groups=[range(8)], jobs=(), may_fold=fold, topology=None, gpus=range(8)
+    )
+    if not told:
+        prepare._check_rows(one)
+        return
+    with pytest.raises(NoRoomError, match=told):
+        prepare._check_rows(one)

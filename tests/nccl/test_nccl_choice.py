@@ -115,6 +115,7 @@ def test_a_network_that_reduces_has_more_channels_wherever_a_node_has_several_ra
     wide = replace(comm.ring, bw_intra=2 * comm.ring.bw_inter)
     kinds = [replace(comm, collnet_chain=wide), replace(comm, collnet_chain=wide, n_heads=1)]
     found = [_joined(kinds, ranks).n_channels for ranks in ([1, 1], [1, 8], [8, 1], [8, 8])]
+    assert found[0] > 0
     assert found[0] * 3 // 2 == found[1] == found[2] == found[3]
 
 
@@ -150,3 +151,11 @@ def test_names_of_functions():
     assert function_of("all_reduce") == function_of("AllReduce") == "AllReduce"
     with pytest.raises(InputError, match=r"no algorithm choice for 'all_redce' \(did you mean"):
         function_of("all_redce")
+
+
+@pytest.mark.parametrize("order", [(0,), (0, 1), (1, 0), (1, 0, 2)])
+def test_nodes_of_several_kinds_agree_on_what_the_oldest_has(order: tuple[int, ...]) -> None:
+    comm = searched_communicator("a100_8nic", 2)
+    every = [replace(comm, min_cc=sm) for sm in (90, 80, 100)]
+    kinds = [every[kind] for kind in order]
+    assert _joined(kinds, [8] * len(kinds)).min_cc == min(kind.min_cc for kind in kinds)

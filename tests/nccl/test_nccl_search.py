@@ -7,7 +7,7 @@ import pytest
 
 from netsim.base.errors import InputError
 from netsim.nccl import search
-from netsim.nccl.communicator import RING
+from netsim.nccl.communicator import BALANCED_TREE, NVLS, RING
 from netsim.nccl.environment import NO_SETTINGS, Settings
 from netsim.nccl.facts import facts_of
 from netsim.nccl.node import communicator, search_node
@@ -69,6 +69,21 @@ def test_what_is_found_is_within_the_bounds_and_the_capacities(config):
     ladder = search._Ladder(arena, Request(RING, 1, 32), NO_SETTINGS)
     attempt = replace(ladder.start, bw_intra=ring.bw_intra, bw_inter=ring.bw_inter, type_intra=9)
     assert ring.n_channels <= most_channels(arena, attempt)
+
+
+@pytest.mark.parametrize(("pattern", "most"), [(RING, 15), (BALANCED_TREE, 35), (NVLS, 0)])
+@pytest.mark.parametrize(("intra", "inter"), [(10.0, 20.0), (20.0, 10.0)])
+def test_channels_are_at_most_what_links_out_of_gpus_hold_at_the_lower_rate(
+    pattern: int, most: int, intra: float, inter: float
+) -> None:
+    """A ring leaves every GPU, by links of 100 and 59 GB/s of one, 200 of the other; trees two GPUs
+    between them; through a switch a channel takes the whole rate, and one place stays free."""
+    left = [[100_000, 59_000], [200_000]]
+    arena = SimpleNamespace(nets=(), gpus=(0, 1), left_of_gpu=lambda gpu, kind: left[gpu])
+    asked = SimpleNamespace(max_channels=64, pattern=pattern, type_intra=0, bw_intra=intra,
+                            bw_inter=inter)  # fmt: skip
+    expected = 200 // int(intra) - 1 if pattern == NVLS else most
+    assert most_channels(arena, asked) == expected
 
 
 def test_some_gpus_of_a_node():

@@ -54,6 +54,17 @@ def test_uneven_exchanges_and_pairs():
         messages_of(Collective("all_reduce", 4, 10), np.arange(4))
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+def test_the_own_block_stays_where_it_is_only_in_place(in_place: bool) -> None:
+    c = Collective("gather", 4, 10, 4, root=2, in_place=in_place)
+    src, dst, offset, target, count = (column.tolist() for column in messages_of(c, np.arange(4)))
+    assert src == ([0, 1, 3] if in_place else [0, 1, 2, 3])
+    assert dst == [2] * len(src)
+    assert offset == [0] * len(src)
+    assert target == [10 * rank for rank in src]
+    assert count == [10] * len(src)
+
+
 @pytest.mark.parametrize(("count", "pieces"), [(4096, 4), (2048, 2)])
 def test_proxies_send_chunks_of_ll_as_one_message(count, pieces):
     """A message over the network begins when a chunk is whole; its receiver uses what is there."""

@@ -2,10 +2,16 @@
 
 from collections import Counter
 
+import numpy as np
 import pytest
 
+from netsim.cell.cluster import wishes_of
+from netsim.cell.prepare import prepare
+from netsim.scenario.cells import expand
 from netsim.schedule.schedule import MULTICAST, TRANSFER, Style, Use
-from netsim.training.costs import MOST_TARGETS, _thinned, _Way
+from netsim.training.costs import MOST_TARGETS, Costs, _thinned, _Way
+from netsim.workloads.tape import Task
+from netsim.yamlio.read import parse_source
 
 
 def ways_of(rank: int, targets: int, near: int) -> list[_Way]:
@@ -44,3 +50,19 @@ def test_targets_that_stand_for_others_are_spread_over_all() -> None:
 def test_few_targets_and_switches_are_written_as_they_are() -> None:
     ways = [*ways_of(0, MOST_TARGETS, 2), _Way(Style(MULTICAST), 0, 1, 5.0)]
     assert Counter(map(id, _thinned(ways))) == Counter(map(id, ways))
+
+
+def test_groups_whose_ways_are_alike_use_their_own_nics() -> None:
+    """They take as long as each other, and each is beside another NIC."""
+    text = (
+        "cluster: {machine: dgx-h100, nodes: 2}\nworkload: {collective: all_reduce, sizes: [1MiB]}"
+    )
+    ready = prepare(expand(parse_source(text, "x.yaml"))[0])
+    costs = Costs(ready.jobs[0].cluster, wishes_of(ready.cell.scenario))
+    groups = np.array([[gpu, 8 + gpu] for gpu in range(8)])
+    task = Task("x", "dp", "", "", groups, (), collective="all_reduce", nbytes=1 << 20)
+    found = [costs(task, tuple(group)) for group in groups.tolist()]
+    assert [{style.route for style in one.styles} for one in found] == [
+        {f"nic:{gpu}:{gpu}"} for gpu in range(8)
+    ]
+    assert len({one.seconds for one in found}) == 1
