@@ -9,6 +9,7 @@ import netsim
 from netsim.base.errors import InputError, ScenarioError
 from netsim.base.files import preset_folder
 from netsim.cell import prepare
+from netsim.collectives import table
 from netsim.collectives.collective import Collective, CollectiveError
 from netsim.collectives.table import ALGORITHMS, MOST_CHECKED, build, own, stamp
 from netsim.scenario.cells import expand
@@ -215,3 +216,14 @@ def test_the_smallest_and_the_largest_size_are_checked_first_and_as_many_as_ther
     asked.clear()
     prepare._check_own(SimpleNamespace(cell=cell))
     assert asked == [(4, False), (32, False), (8, False), (16, False)]
+
+
+def test_where_no_ranks_are_given_small_numbers_and_some_larger_are_verified(monkeypatch) -> None:
+    """All up to 8, and beyond one that is a power of two and one that is not."""
+    asked: set[int] = set()
+    monkeypatch.setattr(
+        table, "refuse_wrong", lambda collective, *rest: asked.add(collective.ranks)
+    )
+    monkeypatch.setitem(ALGORITHMS, "all_gather", {})
+    netsim.algorithm("all_gather")(lambda collective: None)
+    assert asked == {*range(1, 9), 12, 16}

@@ -8,7 +8,15 @@ from netsim.base.errors import InputError
 from netsim.nccl.constants import nccl_launch
 from netsim.nccl.facts import NEWEST, Version, function_of
 from netsim.nccl.job import _joined
-from netsim.nccl.tuning import Call, choose, cost_entry, latency_us, time_us, timed_costs
+from netsim.nccl.tuning import (
+    Call,
+    _correction,
+    choose,
+    cost_entry,
+    latency_us,
+    time_us,
+    timed_costs,
+)
 from tests.nccl.nccl_nodes import searched_communicator
 
 MIB = 2**20
@@ -159,3 +167,23 @@ def test_nodes_of_several_kinds_agree_on_what_the_oldest_has(order: tuple[int, .
     every = [replace(comm, min_cc=sm) for sm in (90, 80, 100)]
     kinds = [every[kind] for kind in order]
     assert _joined(kinds, [8] * len(kinds)).min_cc == min(kind.min_cc for kind in kinds)
+
+
+# By log2(bytes / 64), as `treeCorrectionFactor` of NCCL's src/graph/tuning.cc has them.
+AS_WRITTEN = {
+    "LL": "1.0 1.0 1.0 1.0 .9 .8 .7 .7 .7 .7 .6 .5 .4 .4 .5 .6 .7 .8 .9 1.0 1.0 1.0 1.0 1.0",
+    "LL128": "1.0 1.0 1.0 1.0 1.0 .9 .8 .8 .8 .7 .6 .6 .6 .6 .6 .6 .8 .9 .9 .9 .9 1.0 1.0 1.0",
+    "Simple": ".9 .9 .9 .9 .9 .9 .9 .8 .7 .6 .6 .5 .5 .5 .5 .6 .7 .8 .7 .7 .8 .9 .9 .9",
+}
+
+
+@pytest.mark.parametrize("protocol", AS_WRITTEN)
+def test_trees_are_discounted_at_middle_sizes_as_nccl_does(protocol: str) -> None:
+    factors = [float(factor) for factor in AS_WRITTEN[protocol].split()]
+    comm = searched_communicator("a100_8nic", 2)
+    cost = cost_entry(comm, "AllReduce", "Tree", protocol)
+    for step, factor in enumerate([*factors[:23], 1.0, 1.0]):
+        for nbytes in (64 << step, (64 << step + 1) - 1):
+            assert _correction(comm, Call("AllReduce", nbytes), cost) == factor
+    assert _correction(comm, Call("AllReduce", 63), cost) == 1.0
+    assert _correction(comm, Call("Broadcast", 1 << 16), cost) == 1.0

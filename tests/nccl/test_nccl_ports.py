@@ -1,9 +1,12 @@
 """Ports of GPUs, GPUDirect and the paths around it."""
 
+from dataclasses import replace
+
 import pytest
 
 from netsim.nccl.environment import NO_SETTINGS, Settings
 from netsim.nccl.facts import facts_of
+from netsim.nccl.p2p import _to_network
 from netsim.nccl.paths import PathTable, local_gpu, path_table, ports_of, reaches_directly
 from netsim.nccl.system import system_graph
 from netsim.topology.foreign.nccl_xml import XmlCpu, XmlGpu, XmlNet, XmlNic, XmlPci, XmlSystem
@@ -84,3 +87,13 @@ def test_a_port_is_used_first_by_the_gpu_whose_channels_come_to_it_first():
     assert [local_gpu(alone, net, NO_SETTINGS) for net in alone.nets] == [alone.gpus[0]] * 2
     idle, one = below_one_switch(1, 2), Settings(nics_policy="MAX", nics_at_most=1)
     assert [local_gpu(idle, net, one) for net in idle.nets] == [idle.gpus[0], -1]
+
+
+@pytest.mark.parametrize(("count", "channels"), [(1, 4), (3, 11), (4, 15)])
+def test_channels_to_a_peer_over_the_network_cover_the_rate_of_the_ports(count, channels):
+    """One channel moves 14 GB/s; ports have 50 GB/s. Before that, as many as there are ports."""
+    table = below_one_switch(1, count)
+    facts = replace(facts_of(), p2p_net_channels="by_bandwidth")
+    assert _to_network(table, table.gpus[0], facts, NO_SETTINGS, 1) == channels
+    older = replace(facts, p2p_net_channels="covering")
+    assert _to_network(table, table.gpus[0], older, NO_SETTINGS, 1) == count

@@ -19,7 +19,7 @@ from netsim.schedule.repeat import Launch, repeat
 from netsim.schedule.schedule import ARRIVED, TRANSFER, Style
 from netsim.topology.routing import switch
 from netsim.trace.chrome import write_trace
-from netsim.trace.names import Operation, kineto_args
+from netsim.trace.names import Operation, kineto_args, short_size
 from tests.trace.output_runs import (
     chain_run,
     launched_run,
@@ -300,3 +300,11 @@ def test_lines_are_events_so_that_tools_can_read_them_one_by_one(tmp_path: Path)
     text = write_trace(tmp_path / "t.json", program, timeline).path.read_text(encoding="utf-8")
     lines = text.splitlines()[1:-1]
     assert [json.loads(line.rstrip(",")) for line in lines] == json.loads(text)["traceEvents"]
+
+
+@pytest.mark.parametrize(("nbytes", "text"), [
+    (2**30, "1 GiB"), (2**30 - 2**20, "1023 MiB"), (2**20, "1 MiB"), (4 * 2**20 // 3, "1.333 MiB"),
+    (2**19, "512 KiB"), (2**10, "1 KiB"), (1023, "1023 B"), (8, "8 B"), (0, "0 B"),
+])  # fmt: skip
+def test_sizes_in_names_are_short(nbytes: int, text: str) -> None:
+    assert short_size(nbytes) == text
