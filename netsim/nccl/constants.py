@@ -27,20 +27,24 @@ ANY = 1 << 62  # bytes: more than any message has
 class Handling:
     """Seconds for which a NIC, with who serves it, is busy with a message after another one of its
     connection: completions of the one before, its receive buffer, the next request. `eager` is for
-    one sent at once; `read` comes on top of others where the receiver reads the data, and `first`
+    one sent at once; beyond, those of LL and LL128 take `lines`, those of Simple up to `small_bytes`
+    `small` and larger ones `large`. `read` comes on top of these where the receiver reads the data, and `first`
     is what the first of those takes."""
 
     eager: float = 0.0
-    ll: float = 0.0
-    simple: float = 0.0
+    lines: float = 0.0
+    small: float = 0.0
+    large: float = 0.0
+    small_bytes: int = ANY
     read: float = 0.0
     first: float = 0.0
 
-    def later(self, protocol: str, *, eager: bool) -> float:
-        """The figure for a message of a protocol; LL128 is read as LL is."""
-        if eager:
-            return self.eager
-        return self.read + (self.simple if protocol == "Simple" else self.ll)
+    def later(self, wire_bytes: float, protocol: str) -> float:
+        """The figure for a message that is not sent at once."""
+        if protocol != "Simple":
+            return self.read + self.lines
+        return self.read + (self.small if wire_bytes <= self.small_bytes else self.large)
+
 
 
 NO_HANDLING = Handling()
@@ -70,7 +74,7 @@ class MessagePath:
         """Seconds of the NIC for a message."""
         eager = wire_bytes <= self.eager_bytes
         if follows:
-            return self.handling.later(protocol, eager=eager)
+            return self.handling.eager if eager else self.handling.later(wire_bytes, protocol)
         return 0.0 if eager or protocol == "Simple" else self.handling.first
 
 
@@ -84,7 +88,12 @@ CXI = MessagePath(
     inline_bytes=int(value("cxi.inline_bytes")),
     fetch=value("cxi.fetch"),
     eager_bytes=int(value("cxi.eager_bytes")),
-    handling=Handling(ll=value("cxi.handling.ll"), simple=value("cxi.handling.simple")),
+    handling=Handling(
+        lines=value("cxi.handling.lines"),
+        small=value("cxi.handling.small"),
+        large=value("cxi.handling.large"),
+        small_bytes=int(value("cxi.small_bytes")),
+    ),
 )
 
 
@@ -335,11 +344,14 @@ def mechanism_of(
         post=ByProtocol(*(one + plugin.post for one in (post.ll, post.ll128, post.simple))),
         delivery=ByProtocol(*(one + plugin.matched for one in (late.ll, late.ll128, late.simple))),
     )
+    if network.flush:  # a read of the NIC's own, which keeps it as a message does
+        path, busy = network.path, network.path.handling
+        busy = replace(busy, small=2 * busy.small, large=busy.large + busy.small)
+        network = replace(network, path=replace(path, handling=busy))
     if cpu_vendor == "AMD":
-        times, handling = value("network.post.amd"), network.path.handling
+        times = value("network.post.amd")
         network = replace(
             network, post=replace(network.post, simple=times * network.post.simple),
-            path=replace(network.path, handling=replace(handling, simple=times * handling.simple)),
             pool=times * network.pool, receive=times * network.receive,
         )  # fmt: skip
     if rccl:

@@ -43,10 +43,29 @@ def test_a_message_after_another_keeps_the_nic():
     assert nic_seconds(message("LL", 2.0), 4096) == pytest.approx(0.1 * MICRO)
     later = message("LL", 2.0, follows=True)
     assert later.of(4096).latency == 0.0
-    assert nic_seconds(later, 4096) == pytest.approx(0.1 * MICRO + CXI.handling.ll)
+    assert nic_seconds(later, 4096) == pytest.approx(0.1 * MICRO + CXI.handling.lines)
     assert nic_seconds(later, 2048) == pytest.approx(0.1 * MICRO)  # sent at once
     simple = message("Simple", 1.0, follows=True, FI_CXI_RDZV_PROTO="alt_read")
-    assert nic_seconds(simple, 65536) == pytest.approx(0.1 * MICRO + CXI.handling.simple + 5e-6)
+    assert nic_seconds(simple, 65536) == pytest.approx(0.1 * MICRO + CXI.handling.large + 5e-6)
+
+
+def test_slices_up_to_some_size_keep_the_nic_longer():
+    simple, most = message("Simple", 1.0, follows=True), CXI.handling.small_bytes
+    assert nic_seconds(simple, most) == pytest.approx(0.1 * MICRO + CXI.handling.small)
+    assert nic_seconds(simple, most + 1) == pytest.approx(0.1 * MICRO + CXI.handling.large)
+    lines = message("LL", 2.0, follows=True)
+    assert nic_seconds(lines, most) == pytest.approx(0.1 * MICRO + CXI.handling.lines)
+
+
+def test_before_hopper_the_nic_reads_after_every_slice():
+    """A read that orders data before its flag is a small message of the NIC's own."""
+    hopper, ampere = (
+        mechanism_of(sm, plugin=plugin_of("slingshot", settings_from({}))) for sm in (90, 80)
+    )
+    new, old = (one.network.path.handling for one in (hopper, ampere))
+    assert old.small - new.small == pytest.approx(new.small)
+    assert old.large - new.large == pytest.approx(new.small)
+    assert old.lines == new.lines
 
 
 def test_other_networks_have_one_way_for_all_sizes():
@@ -93,10 +112,10 @@ def seconds(collective: str, size: int, *variables: str, nodes: int = 2, **nccl:
 def test_rings_wait_for_nics_and_trees_do_not():
     """A ring of 32 GPUs sends 31 messages a connection one after another, a tree one."""
     ring, tree = (seconds("all_gather", 262144, nodes=8), seconds("all_reduce", 16384, nodes=8))
-    assert ring > 30 * CXI.handling.ll
-    assert tree < 7 * CXI.handling.ll
+    assert ring > 30 * CXI.handling.lines
+    assert tree < 7 * CXI.handling.lines
     small = seconds("all_gather", 16384, nodes=8)  # 512 bytes of each rank, 1 KiB on the wire
-    assert small < 10 * CXI.handling.ll
+    assert small < 10 * CXI.handling.lines
 
 
 def test_matching_in_software_shows_in_every_hop_of_a_tree():
