@@ -27,9 +27,9 @@ ANY = 1 << 62  # bytes: more than any message has
 class Handling:
     """Seconds for which a NIC, with who serves it, is busy with a message after another one of its
     connection: completions of the one before, its receive buffer, the next request. `eager` is for
-    one sent at once; beyond, those of LL and LL128 take `lines`, those of Simple up to `small_bytes`
-    `small` and larger ones `large`. `read` comes on top of these where the receiver reads the data, and `first`
-    is what the first of those takes."""
+    one sent at once; beyond, those of LL and LL128 take `lines`, those of Simple up to
+    `small_bytes` `small` and larger ones `large`. `read` comes on top of these where the receiver
+    reads the data, and `first` is what the first of those takes."""
 
     eager: float = 0.0
     lines: float = 0.0
