@@ -46,7 +46,6 @@ class Handling:
         return self.read + (self.small if wire_bytes <= self.small_bytes else self.large)
 
 
-
 NO_HANDLING = Handling()
 
 
