@@ -190,8 +190,8 @@ class Mechanism:
 
     `rate` is what one channel's block moves (bytes of data a second), `step_cost` what it spends on
     a step (of Simple: on a slice) beyond moving it: waiting, the first loads, barriers, posting.
-    Lines of LL overlap that: there it is the least time of a piece, and sends and receives have
-    `send_share` of their part of a block; lines that are stored twice take `further_store` times as
+    Lines of LL overlap that: there it is the least time of a piece, `step_gap` lies between two
+    steps of a ring, and sends and receives have `send_share` of their part of a block; lines that are stored twice take `further_store` times as
     long. `begin` is what a kernel takes before its first byte beyond one of LL on Hopper, and
     `begin_channels` for each doubling of its blocks, which do not begin at once. `grain` is the
     bytes that are passed on together (what 512 threads of LL hold, a warp of LL128), `most_pieces`
@@ -214,6 +214,7 @@ class Mechanism:
 
     rate: ByProtocol
     step_cost: ByProtocol
+    step_gap: float
     send_share: float
     begin: ByProtocol
     begin_channels: float
@@ -296,6 +297,7 @@ def _generation(sm: int) -> Mechanism:
     return Mechanism(
         rate=_by_protocol(f"sm_{sm}.rate"),
         step_cost=_by_protocol(f"sm_{sm}.step_cost"),
+        step_gap=value(f"sm_{sm}.step_gap"),
         begin=ByProtocol(*(one + value(f"sm_{sm}.begin") for one in BEGIN)),
         send_share=value("send_share"),
         further_store=value("further_store") if sm in (80, 90) else value(f"sm_{sm}.further_store"),

@@ -276,10 +276,12 @@ class PlannedChannel:
 
     @property
     def next_step(self) -> Lag:
-        """From the end of a block's step of a ring until it begins the next one."""
-        if self.plan.protocol != "LL128":
-            return schedule.IN_ORDER
-        return Lag((1 - BEFORE) * self.plan.mechanism.step_cost.ll128, arrival=False)
+        """From the end of a block's step of a ring until it begins the next one, in which the warps
+        of LL and LL128 meet."""
+        mechanism = self.plan.mechanism
+        after = {"LL": mechanism.step_gap, "LL128": (1 - BEFORE) * mechanism.step_cost.ll128}
+        seconds = after.get(self.plan.protocol, 0.0)
+        return Lag(seconds, arrival=False) if seconds else schedule.IN_ORDER
 
     def merge(self, dst_buffer: int, op: int) -> RowKind:
         """A further source of a pass that has several: its time is in that pass."""
