@@ -191,11 +191,11 @@ class Mechanism:
     `rate` is what one channel's block moves (bytes of data a second), `step_cost` what it spends on
     a step (of Simple: on a slice) beyond moving it: waiting, the first loads, barriers, posting.
     Lines of LL overlap that: there it is the least time of a piece, `step_gap` lies between two
-    steps of a ring, and sends and receives have `send_share` of their part of a block; lines that are stored twice take `further_store` times as
-    long. `begin` is what a kernel takes before its first byte beyond one of LL on Hopper, and
-    `begin_channels` for each doubling of its blocks, which do not begin at once. `grain` is the
-    bytes that are passed on together (what 512 threads of LL hold, a warp of LL128), `most_pieces`
-    how finely that is followed: pieces of a chunk. `local_credit` is the credit of a FIFO between a
+    steps of a ring, and sends and receives have `send_share` of their part of a block; lines that
+    are stored twice take `further_store` times as long. `begin` is what a kernel takes before its
+    first byte beyond one of LL on Hopper, and `begin_channels` for each doubling of its blocks,
+    which do not begin at once. `grain` is the bytes that are passed on together (what 512 threads
+    of LL hold, a warp of LL128), `most_pieces` how finely that is followed: pieces of a chunk. `local_credit` is the credit of a FIFO between a
     block and the proxy of its own rank. `nvlink_lines` is what a byte of LL or LL128 takes of
     NVLink, over one of Simple: lines are always written, where Simple is read on Ampere. Sends of
     Simple are `from_cache` times as fast where the user's buffers fit in the L2 of `cache` bytes; a
@@ -214,7 +214,6 @@ class Mechanism:
 
     rate: ByProtocol
     step_cost: ByProtocol
-    step_gap: float
     send_share: float
     begin: ByProtocol
     begin_channels: float
@@ -238,6 +237,7 @@ class Mechanism:
     further_source: float = 1.0
     copy_send: float = 1.0
     store_share: float = 1.0
+    step_gap: float = 0.0
     cache: float = 0.0
     from_cache: float = 1.0
 
