@@ -195,13 +195,14 @@ class Mechanism:
     are stored twice take `further_store` times as long. `begin` is what a kernel takes before its
     first byte beyond one of LL on Hopper, and `begin_channels` for each doubling of its blocks,
     which do not begin at once. `grain` is the bytes that are passed on together (what 512 threads
-    of LL hold, a warp of LL128), `most_pieces` how finely that is followed: pieces of a chunk. `local_credit` is the credit of a FIFO between a
-    block and the proxy of its own rank. `nvlink_lines` is what a byte of LL or LL128 takes of
-    NVLink, over one of Simple: lines are always written, where Simple is read on Ampere. Sends of
-    Simple are `from_cache` times as fast where the user's buffers fit in the L2 of `cache` bytes; a
-    pass of it that keeps its data takes `copy_send` times as long, of which no link sees the rest.
-    One of two sources takes `further_source` times as long, beyond L2 and where no link bounds it.
-    What a block stores over NVLink in Simple takes at most `store_share` of its rate.
+    of LL hold, a warp of LL128), `most_pieces` how finely that is followed: pieces of a chunk.
+    `local_credit` is the credit of a FIFO between a block and the proxy of its own rank.
+    `nvlink_lines` is what a byte of LL or LL128 takes of NVLink, over one of Simple: lines are
+    always written, where Simple is read on Ampere. Sends of Simple are `from_cache` times as fast
+    where the user's buffers fit in the L2 of `cache` bytes; a pass of it that keeps its data takes
+    `copy_send` times as long, of which no link sees the rest. One of two sources takes
+    `further_source` times as long, beyond L2 and where no link bounds it. What a block stores over
+    NVLink in Simple takes at most `store_share` of its rate.
 
     `nvls_efficiency` is the part of NVLink's rate that reductions and multicasts in the switch
     reach (of it, `nvls_tree` where trees join nodes), `nvls_sync` the time until a rank may use
