@@ -161,10 +161,10 @@ def test_blocks_of_ll_pause_between_steps_that_wait_for_no_lines():
     """A step of many waves takes the pause on top, one of a single line hides it."""
     pause = 0.3e-6
     for nbytes, added in ((4 * MIB, 14 * pause), (8, 0.0)):
-        c, plan = call("all_reduce", nbytes, "LL")
-        mechanism = replace(MECHANISMS[90], step_gap=0.0)
         without, with_it = (
-            seconds(c, replace(plan, mechanism=replace(mechanism, step_gap=gap)))
+            seconds(
+                *call("all_reduce", nbytes, "LL", mechanism=replace(MECHANISMS[90], step_gap=gap))
+            )
             for gap in (0.0, pause)
         )
         assert with_it - without == pytest.approx(added, abs=0.25 * 14 * pause)
