@@ -51,9 +51,9 @@ class Limits:
     A call is run in full at once if it has no more `rows`; else with fewer loops, if runs of up to
     the `part` of them show how they go on. Only rings of more than `rings` rows are told by hops,
     from runs that differ by at least so many `hops` (as a FIFO has slots): what these add may
-    differ by `tolerated` once the part `around` of the ring is run. From the part `hopped` of those
-    rows on, so are rings of which what hops add agrees by then. Rings of fewer than `folded` rows
-    are written out.
+    differ by `alike`, and by `tolerated` once chunks go so `far` or the part `around` of the ring.
+    From the part `hopped` of those rows on, so are rings that this tells to within `alike`. Rings
+    of fewer than `folded` rows are written out.
 
     Of operations back to back the numbers `in_a_row` are tried, the first one with up to `most`
     rows, the others with up to `repeated`; where those not run may move the mean by more than
@@ -75,7 +75,8 @@ class Limits:
     rings: float = 5_000_000
     hopped: float = 0.4
     hops: int = 8
-    tolerated: float = 0.02
+    tolerated: float = 0.05
+    far: int = 100
     around: float = 0.125
     folded: int = 0
     in_a_row: tuple[int, ...] = (3, 8, TIMED)
@@ -466,7 +467,7 @@ def _by_hops(bench: Bench, given: Call, call: Call, limits: Limits) -> Timing | 
     """One operation, less what operations in a row overlap with the least and with the most hops
     that are held against others. Rows are those of the last run; on links, each hop leaves as much
     as another."""
-    plan, shorter = call.plans[0], replace(limits, rings=np.inf)
+    plan, shorter = call.plans[0], replace(limits, rings=np.inf, few=0, uneven=limits.repeated)
     times, known = dict[int, float](), list[Asked]()
     written = _one_channel(bench, given, call, limits)
 
@@ -480,11 +481,12 @@ def _by_hops(bench: Bench, given: Call, call: Call, limits: Limits) -> Timing | 
         return times[hops]
 
     runs, whole = steady.runs_of(call.collective, plan, limits.hops), len(plan.node) - 1
-    tolerated, few = limits.tolerated, call.rows_of_rings <= limits.rings
+    few = call.rows_of_rings <= limits.rings
     if few:  # all of them can be run instead
         runs = takewhile(lambda hops: hops <= limits.around * whole, runs)
-        tolerated = min(steady.AGREE, tolerated)
-    found = steady.full_ring(whole, runs, alone, tolerated, limits.around)
+    tolerated = min(limits.alike, limits.tolerated), limits.tolerated
+    far = min(limits.around * whole, limits.far)
+    found = steady.full_ring(whole, runs, alone, tolerated, far)
     if found is None:
         return TOO_DIFFERENT
     last, least = _in_a_row(bench, known.pop()), sorted(times)[-1 - steady.WINDOW]
@@ -493,7 +495,7 @@ def _by_hops(bench: Bench, given: Call, call: Call, limits: Limits) -> Timing | 
     more = (gain - less) / (found.hops - least) * (found.whole - found.hops)
     seconds = found.seconds - gain - more
     off = abs(more) / seconds
-    if few and off > limits.alike:
+    if few and found.uncertainty + off > limits.alike:
         return TOO_DIFFERENT
     use = replace(last.use, amount=last.use.amount * (found.whole / found.hops))
     return replace(
@@ -762,14 +764,22 @@ def _asked(rungs: tuple[Rung, ...], limits: Limits) -> list[Rung]:
 
 
 def alike(one: Call, other: Call, limits: Limits = LIMITS) -> bool:
-    """Whether two calls are the same rows; of very many loops, a few tell."""
-    if told_by_hops(one, limits):
-        return False
+    """Whether two calls are the same rows; of very many loops, a few tell. Of rings that a few hops
+    tell, whether those end as soon: what differs are copies of own data, as long for any hops."""
+    if told_by_hops(one, limits) and told_by_hops(other, limits):
+        fewest = next(steady.runs_of(one.collective, one.plans[0], limits.hops))
+        mine, theirs = (_ends_of_hops(call, fewest, limits) for call in (one, other))
+        return mine.shape == theirs.shape and np.allclose(mine, theirs, steady.AGREE, 0.0)
     first, second = (written(call, limits) for call in (one, other))
     if (first.loops, first.least) != (second.loops, second.least):
         return False
     loops = first.least if _may_be_cut(first, limits) else first.loops
     return _same(first.schedule(loops), second.schedule(loops))
+
+
+def _ends_of_hops(call: Call, hops: int, limits: Limits) -> Floats:
+    bench = Bench(call.topology, call.gpus)
+    return bench.alone(written(call.of_hops(hops), limits).schedule()).first
 
 
 def _same(a: Schedule, b: Schedule) -> bool:

@@ -231,30 +231,36 @@ def why_whole(collective: Collective, plan: Plan, least: int) -> str:
 
 
 def runs_of(collective: Collective, plan: Plan, least: int) -> Iterator[int]:
-    """How far chunks go in runs of a ring, one longer than the other by whole hosts and at least
-    that many hops, up to half of the ring; chunks that are shorter than others fit in between."""
+    """How far chunks go in runs of a ring, up to half of it: each longer than the last by whole
+    hosts and at least that many hops, from the fifth on by as many as ever. Chunks that are shorter
+    than others fit in between."""
     ranks, whole = len(plan.nodes[0]), len(plan.node) - 1
     unit, first = ranks * -(-least // ranks), shorter_chunks(collective, plan)
-    hops = first + (whole - first) % unit or unit
-    start = hops
+    start = hops = first + (whole - first) % unit or unit
     while hops <= (whole - 1) // 2:
         yield hops
-        hops += unit * max(1, (hops - start) // (WINDOW * unit))
+        hops += unit if hops < start + WINDOW * unit else hops - start + unit
 
 
 def full_ring(
-    whole: int, runs: Iterator[int], seconds: Callable[[int], float], tolerated: float, part: float
+    whole: int,
+    runs: Iterator[int],
+    seconds: Callable[[int], float],
+    tolerated: tuple[float, float],
+    far: float,
 ) -> Hops | None:
     """The time of a ring of `whole` hops, by `seconds` of chunks that go as far as in some `runs`.
-    None if what hops add still differs by more than is `tolerated`, from that `part` of it on."""
+    None if what hops add differs by more than is `tolerated`: at first, and from so `far` on."""
     times: dict[int, float] = {}
     for last in runs:
         times[last] = seconds(last)
         if len(times) <= WINDOW:
             continue
-        pairs = list(pairwise(sorted(times)[-1 - WINDOW :]))[::-1]
-        allowed = tolerated if last > part * whole else min(AGREE, tolerated)
-        found = extend(lambda hops: times[hops], whole, pairs, allowed)
+        known = sorted(times)  # of more than four, each adds as much as all before
+        if len(known) > WINDOW + 1:
+            del known[WINDOW - 1]
+        pairs = list(pairwise(known[-1 - WINDOW :]))[::-1]
+        found = extend(lambda hops: times[hops], whole, pairs, tolerated[last > far])
         if found is not None:
             # Where the ring closes may be a hop unlike the others, which short ways pass once less.
             each = (found.seconds - times[last]) / (whole - last) / found.seconds

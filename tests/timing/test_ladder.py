@@ -174,8 +174,9 @@ def test_a_slow_link_hidden_in_the_ring_changes_the_answer() -> None:
 
 
 def test_hops_that_differ_too_much_tell_nothing() -> None:
-    assert full_ring(135, iter((7, 15, 23, 31, 39)), lambda hops: hops**2.0, 0.02, 0.125) is None
-    even = full_ring(135, iter((7, 15, 23, 31, 39)), lambda hops: 2.0 * hops + 1, 0.02, 0.125)
+    runs, alike = (7, 15, 23, 31, 39), (0.02, 0.02)
+    assert full_ring(135, iter(runs), lambda hops: hops**2.0, alike, 17) is None
+    even = full_ring(135, iter(runs), lambda hops: 2.0 * hops + 1, alike, 17)
     assert even is not None
     assert (even.seconds, even.hops, even.whole) == (271.0, 31, 135)
     assert even.uncertainty == pytest.approx(2 / 271)
@@ -187,7 +188,8 @@ def test_what_few_hops_add_has_to_agree_better_than_what_many_do() -> None:
     def times(hops: int) -> float:
         return hops + 1e-4 * hops * (-1) ** (hops // 8)
 
-    late, early = (full_ring(135, iter(range(7, 64, 8)), times, 0.02, x) for x in (0.125, 1.0))
+    runs, alike = range(7, 64, 8), (1e-4, 0.02)
+    late, early = (full_ring(135, iter(runs), times, alike, far) for far in (17, 135))
     assert early is None
     assert late is not None
     assert late.seconds == pytest.approx(135, rel=1e-3)
@@ -211,6 +213,33 @@ def test_three_increments_need_four_runs(nodes: int, runs: int) -> None:
     call = Collective("all_gather", nodes * 8, 40_000, 4)
     assert list(runs_of(call, plan, 1)) == [8 * n - 1 for n in range(1, runs + 1)]
     assert bool(why_whole(call, plan, 1)) == (runs < 4)
+
+
+def test_runs_grow_by_hosts_at_first_and_then_by_as_many_hops_as_ever() -> None:
+    """So each of the last three increments is as long as all before it together."""
+    plan, asked = small_plan("Ring", "Simple", 66, 8, 40_000), list[int]()
+
+    def seconds(hops: int) -> float:
+        asked.append(hops)
+        return hops + 0.1 * (hops > 30)
+
+    runs = list(runs_of(Collective("all_gather", 66 * 8, 40_000, 4), plan, 8))
+    assert runs == [7, 15, 23, 31, 63, 127, 255]
+    found = full_ring(527, iter(runs), seconds, (1e-6, 0.02), 100)
+    assert found is not None
+    assert asked == runs[:-1]
+    assert found.seconds == pytest.approx(127.1 + 400 * (1 + 0.1 / 112), rel=1e-12)
+
+
+@pytest.mark.parametrize(("protocol", "same"), [("LL", True), ("Simple", False)])
+def test_rings_told_by_hops_are_alike_if_a_few_end_as_soon(protocol: str, same: bool) -> None:
+    """Out of place each rank copies its own block, which is over before the ring is; in Simple its
+    first step stores it as well."""
+    case = Case(17, 4 * MIB, name="all_gather", protocol=protocol)
+    calls = [case.ready.call(case.size, in_place=place) for place in (False, True)]
+    assert ladder.alike(*calls, HOPS) == same
+    out, here = (ladder.timed(call, limits=HOPS).seconds for call in calls)
+    assert (out == pytest.approx(here, rel=1e-6)) == same
 
 
 @pytest.mark.parametrize("period", [1, 2, 3, 5, 7])

@@ -229,14 +229,15 @@ def _sends(
 ) -> None:
     following = np.roll(order, -1)
     hops = list(zip(order[: numbers.n].tolist(), following[: numbers.n].tolist(), strict=True))
-    kinds = _kinds(woven, channel, walk, hops)
+    which, kinds = _kinds(woven, channel, walk, hops)
     subs, places, proxies = numbers.columns()
     step, column = (x.ravel() for x in np.indices((walk.steps, numbers.width)))
     sub, place, by_proxy = subs[column], places[column], proxies[column]
     own_fifo = np.isin(place, numbers.net) & ~by_proxy
     chunk, base = _data(c, walk, order, step, place)
+    turn = np.where(by_proxy, np.where(sub > 0, 4, 2 + (step > 0)), sub > 0)
     woven.rows(
-        kinds[step, place, np.where(by_proxy, np.where(sub > 0, 4, 2 + (step > 0)), sub > 0)],
+        kinds[which[step], place, turn],
         order[place],
         np.where(own_fifo, order[place], following[place]),
         chunk * numbers.subs + sub,
@@ -269,9 +270,9 @@ def _data(c: Collective, walk: Walk, order: Ints, step: Ints, place: Ints) -> tu
 
 def _kinds(
     woven: Weave, channel: PlannedChannel, walk: Walk, hops: Sequence[tuple[int, int]]
-) -> Ints:
-    """The kind of row by step and place: of the block, first and further ones of a step, and of the
-    proxy's first one of all, its first one of a step and its further ones."""
+) -> tuple[Ints, Ints]:
+    """The pass of every step, and the kinds of its rows by place: of the block, first and further
+    ones of a step, and of the proxy's first one of all, its first one of a step, further ones."""
     known: dict[tuple[object, ...], list[int]] = {}
 
     def numbers(made: Pass, hop: tuple[int, int]) -> list[int]:
@@ -280,8 +281,9 @@ def _kinds(
             known[key] = [woven.kind(kind) for kind in _kinds_of_hop(channel, hop, made)]
         return known[key]
 
-    rows = {made: [numbers(made, hop) for hop in hops] for made in dict.fromkeys(walk.passes)}
-    return np.array([rows[made] for made in walk.passes])
+    passes = {made: number for number, made in enumerate(dict.fromkeys(walk.passes))}
+    which = np.array([passes[made] for made in walk.passes], np.int64)
+    return which, np.array([[numbers(made, hop) for hop in hops] for made in passes])
 
 
 def _kinds_of_hop(channel: PlannedChannel, hop: tuple[int, int], made: Pass) -> Iterator[RowKind]:

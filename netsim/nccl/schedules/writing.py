@@ -22,6 +22,7 @@ from netsim.schedule.builder import Builder
 from netsim.schedule.schedule import IN, IN_ORDER, LOCAL_COPY, OUT, REDUCE, SCRATCH, Fold, Lag
 
 Rows = NDArray[np.int32]
+ROW = 5  # columns that say what a row is, before those that say where its data lies
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +43,9 @@ class Weave:
 
     def __init__(self) -> None:
         self.kinds: dict[RowKind, int] = {}
-        self._blocks: list[NDArray[np.int64]] = []
+        self._blocks: list[Sequence[NDArray[Any]]] = []  # columns of rows
         self._single: list[tuple[int, ...]] = []  # rows not yet made a block of
-        self._edges: dict[Lag, list[tuple[Ints, Ints, Ints]]] = {}
+        self._edges: dict[Lag, list[tuple[Rows, Rows, Rows]]] = {}
         self._pairs: dict[Lag, list[tuple[int, int, int]]] = {}
         self._size = 0
 
@@ -69,10 +70,10 @@ class Weave:
         """Append rows (arrays broadcast against each other) and return their numbers. Their data
         lies `base` elements behind the offset of their segment, at the sender's `origin`."""
         self._flush()
-        places = base, base if origin is None else origin
-        given = [np.asarray(x, np.int64) for x in (kind, src, dst, step, segment, *places)]
+        given = [np.asarray(x, np.int32) for x in (kind, src, dst, step, segment)]
+        given += [np.asarray(x, np.int64) for x in (base, base if origin is None else origin)]
         shape = np.broadcast_shapes((1,), *(x.shape for x in given))
-        self._blocks.append(np.array([np.broadcast_to(x, shape).ravel() for x in given]))
+        self._blocks.append([np.broadcast_to(x, shape).reshape(-1) for x in given])
         first = self._size
         self._size += int(np.prod(shape))
         return np.arange(first, self._size)
@@ -88,18 +89,19 @@ class Weave:
         if isinstance(row, int) and isinstance(earlier, int) and isinstance(back, int):
             self._pairs.setdefault(lag, []).append((row, earlier, back))
             return
-        given = [np.asarray(x, np.int64) for x in (row, earlier, back)]
-        one, two, three = (x.ravel() for x in np.broadcast_arrays(*given))
+        given = [np.asarray(x, np.int32) for x in (row, earlier, back)]
+        one, two, three = (x.reshape(-1) for x in np.broadcast_arrays(*given))
         self._edges.setdefault(lag, []).append((one, two, three))
 
     def _flush(self) -> None:
         if self._single:
-            self._blocks.append(np.array(self._single, np.int64).T)
+            *whole, base, origin = np.array(self._single, np.int64).T
+            self._blocks.append([*(x.astype(np.int32) for x in whole), base, origin])
             self._single = []
 
     def _flush_edges(self) -> None:
         for lag, pairs in self._pairs.items():
-            one, two, three = np.array(pairs, np.int64).T
+            one, two, three = np.array(pairs, np.int32).T
             self._edges.setdefault(lag, []).append((one, two, three))
         self._pairs = {}
 
@@ -115,15 +117,17 @@ class Weave:
         first turn wait for the rows in `gates` too (one for each, -1: none)."""
         self._flush()
         self._flush_edges()
-        kind, src, dst, step, segment, *bases = np.concatenate(self._blocks, axis=1)
+        columns = zip(*self._blocks, strict=True)
+        kind, src, dst, step, segment = (_one(next(columns)) for _ in range(ROW))
+        bases = list(map(_one, columns)) if places else []
         turns, size = len(segments.count), self._size
         joins = self._unrolled(builder, turns, gates)
         made = builder.rows(
             self._styles(builder, kind, segment, segments).ravel(),
-            np.tile(src.astype(np.int32), turns),
-            np.tile(dst.astype(np.int32), turns),
-            _pieces(builder, segments, segment, bases if places else []).ravel(),
-            step=np.tile(step.astype(np.int32), turns),
+            np.tile(src, turns),
+            np.tile(dst, turns),
+            _pieces(builder, segments, segment, bases).ravel(),
+            step=np.tile(step, turns),
             joins=joins,
         )
         return made.reshape(turns, size)
@@ -131,7 +135,7 @@ class Weave:
     def _styles(self, builder: Builder, kind: Ints, segment: Ints, segments: Segments) -> Rows:
         """Style numbers by turn, one for each kind and size; later turns follow earlier ones."""
         kinds = list(self.kinds)
-        later = np.arange(len(kinds))
+        later = np.arange(len(kinds), dtype=np.int32)
         for number, first in enumerate(kinds[:]):
             if first.path.handling != NO_HANDLING and not first.follows:
                 later[number] = len(kinds)
@@ -142,13 +146,15 @@ class Weave:
         found: dict[int, int] = {}
         columns = []
         for first_turn, *size_of in patterns:
-            code = (kind if first_turn else later[kind]) * len(sizes) + np.array(size_of)[segment]
-            codes, place = np.unique(code, return_inverse=True)
-            for c in codes.tolist():
+            code = (kind if first_turn else later[kind]) * np.int32(len(sizes))
+            code += np.array(size_of, np.int32)[segment]
+            numbers = np.zeros(len(kinds) * len(sizes), np.int32)
+            for c in np.flatnonzero(np.bincount(code)).tolist():
                 if c not in found:
                     style = kinds[c // len(sizes)].of(sizes[c % len(sizes)] * builder.element_bytes)
                     found[c] = builder.style(style)
-            columns.append(np.array([found[c] for c in codes.tolist()], np.int32)[place])
+                numbers[c] = found[c]
+            columns.append(numbers[code])
         return np.stack(columns)[turn]
 
     def _unrolled(
@@ -157,7 +163,7 @@ class Weave:
         """What the rows of all turns wait for, as pointers, rows and lags."""
         row, earlier, back, lag = self._sorted_edges(builder, turns)
         size, first = self._size, len(builder)
-        target = (earlier - back * size + first).astype(np.int32)
+        target = earlier - back * np.int32(size) + np.int32(first)
         counts, rows, lags = list[Ints](), list[Rows](), list[NDArray[np.int16]]()
         settled = min(turns, int(back.max(initial=0)))
         for turn in range(settled):  # the first ones have fewer before them
@@ -173,15 +179,21 @@ class Weave:
         joins = ptr, np.concatenate(rows), np.concatenate(lags)
         return _gated(builder, joins, gates) if gates else joins
 
-    def _sorted_edges(self, builder: Builder, turns: int) -> tuple[Ints, Ints, Ints, Any]:
-        parts = [np.zeros((4, 0), np.int64)]
+    def _sorted_edges(self, builder: Builder, turns: int) -> Iterator[NDArray[Any]]:
+        none = np.zeros(0, np.int32)
+        parts: list[tuple[NDArray[Any], ...]] = [(none, none, none, none.astype(np.int16))]
         for lag, edges in self._edges.items():
-            row, earlier, back = (np.concatenate(column) for column in zip(*edges, strict=True))
-            parts.append(np.stack([row, earlier, back, np.full(len(row), builder.lag(lag))]))
-        every = np.concatenate(parts, axis=1)
-        every = every[:, every[2] < turns]
-        row, earlier, back, number = every[:, np.argsort(every[0], kind="stable")]
-        return row, earlier, back, number.astype(np.int16)
+            number = builder.lag(lag)
+            for edge in edges:
+                some = edge[-1] < turns  # by how many turns back
+                parts.append((*(x[some] for x in edge), np.full(some.sum(), number, np.int16)))
+        every = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        order = np.argsort(every[0], kind="stable")
+        return (column[order] for column in every)
+
+
+def _one(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _patterns(table: Ints) -> tuple[list[list[int]], Ints]:
