@@ -34,7 +34,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
@@ -55,6 +55,7 @@ KNOWN = ROOT / "tests" / "data" / "mutants.yaml"
 LEFT_OUT = ("plots/", "report/", "cli/")  # texts and pictures
 # Of these every case is a test of its own.
 FIGURES = ("tests/core/test_figures.py::", "tests/core/test_pins.py::")
+ENDED = (0, 1, 5)  # exit codes of pytest: all passed, some failed, there are none
 QUICK = "NETSIM_MUTANTS_QUICK"  # in the environment: slow tests are not measured
 COMPILED = ("engines/compiled/", "tests/engines")
 MOST_SECONDS = 60.0  # of tests for a mutant
@@ -317,20 +318,32 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         running.switch_context(unit_of(item.nodeid))
 
 
-SPENT = [0.0]  # processor time when the last part of a test ended
+class Clock:
+    """Processor time of this process and of those that it has started, part by part. Tests may put
+    another clock in the place of the system's, so that this one has its own."""
+
+    def __init__(self, times: Callable[[], Sequence[float]] = os.times) -> None:
+        self._times, self._before = times, 0.0
+
+    def part(self) -> float:
+        """Seconds since the last part ended."""
+        before, self._before = self._before, sum(self._times()[:4])
+        return self._before - before
+
+
+CLOCK = Clock()
 
 
 def pytest_runtest_logstart() -> None:
     """Note when a test begins."""
-    SPENT[0] = sum(os.times()[:4])
+    CLOCK.part()
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport():  # type: ignore[no-untyped-def]  # pytest sends what it made
-    """Report processor time, of processes that have been started, too, in the place of seconds."""
+    """Report processor time in the place of seconds."""
     made = yield
-    now = sum(os.times()[:4])
-    made.get_result().duration, SPENT[0] = now - SPENT[0], now
+    made.get_result().duration = CLOCK.part()
 
 
 def measure(tests: Sequence[str], jobs: int = 1, *, quick: bool = False) -> None:
@@ -344,7 +357,8 @@ def measure(tests: Sequence[str], jobs: int = 1, *, quick: bool = False) -> None
         folder.mkdir(parents=True, exist_ok=True)
         found.append((folder, _measured(part, folder, quick)))
     for folder, running in found:
-        running.wait()
+        if running.wait() not in ENDED:
+            raise SystemExit("the tests that are measured have come to no end: see above")
         for path, told in _lines(folder / "coverage").items():
             for line, names in told.items():
                 lines.setdefault(path, {}).setdefault(line, set()).update(names)
