@@ -6,6 +6,7 @@ tests whose subject is the search call `search_node`, of which nothing is kept.
 import hashlib
 import os
 import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,10 @@ def code() -> str:
 def keep(folder: Path) -> None:
     """From now on a job's nodes are searched once for all processes that keep what they find in a
     folder."""
-    job.search_node = kept(folder / code(), node.search_node)
+    here = folder / code()
+    for other in [one for one in folder.iterdir() if one != here]:
+        shutil.rmtree(other, ignore_errors=True)  # of code that is no more
+    job.search_node = kept(here, node.search_node)
 
 
 def kept(folder: Path, search: Callable[..., Any]) -> Callable[..., Any]:

@@ -47,7 +47,7 @@ def loads_and_time(made, size=6):
     program = place(schedule, made.topology, ranks.tolist())
     amount = link_amounts(program)
     loads = {program.links.name(int(n)): amount[n] for n in np.flatnonzero(amount)}
-    return loads, simulate(program, "simpy").makespan
+    return loads, simulate(program, "compiled").makespan
 
 
 @pytest.mark.parametrize(("fabric", "routing"), CASES)
