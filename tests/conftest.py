@@ -1,12 +1,15 @@
 """Settings for all tests: hypothesis derandomised, so that a failure is the same everywhere,
 Ctrl-C heard by those that send it, also in a shell's background, where it is ignored, nothing
 recalled that another test has simulated, tests marked that are quick, and no time spent on looking
-through what stays or on compiling the same files for every command that is started.
+through what stays, on compiling the same files for every command that is started, on searching
+NCCL's channels anew where others have, or on pixels that no test looks at.
 """
 
 import gc
 import os
 import signal
+import sys
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,7 +21,7 @@ from netsim.collectives.table import build
 from netsim.engines.compiled import engine
 from netsim.program.place import place
 from netsim.topology.routing import switch
-from tests import quick
+from tests import quick, searches
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # commands compile what they import once
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -47,8 +50,10 @@ def pytest_collection_finish() -> None:
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Compile the engine once, before the processes of a session: it takes seconds, and what `auto`
-    means depends on whether that was done.
+    means depends on whether that was done. Search each node once, for all of them.
     """
+    if hasattr(session.config, "cache"):  # but for mutants, each of which is other code
+        searches.keep(session.config.cache.mkdir("searches"))
     if not hasattr(session.config, "workerinput") and not engine.is_ready():
         engine.run(place(build(collective_of("all_reduce", 2, 8), "ring"), switch(2, 1e9)))
 
@@ -56,3 +61,23 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 @pytest.fixture(autouse=True)
 def _nothing_recalled() -> None:
     simulate.KNOWN.clear()
+
+
+@pytest.fixture
+def pictures() -> None:
+    """Asked for where pictures are the subject, outside of `tests/plots` and `tests/report`."""
+
+
+@pytest.fixture(autouse=True)
+def _no_pixels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elsewhere figures are made, not drawn: files of them say only what they are of."""
+    there = request.path.parent.name in ("plots", "report") or "pictures" in request.fixturenames
+    module = sys.modules.get("matplotlib.figure")
+    if module is None or there:
+        return
+
+    def save(figure: Any, stream: Any, *, format: str, **_: object) -> None:
+        stream.write(f"{format} of {len(figure.axes)} panels".encode())
+
+    monkeypatch.setattr(module.Figure, "savefig", save)
+    monkeypatch.setattr(module.Figure, "get_layout_engine", lambda _: None)

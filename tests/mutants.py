@@ -3,6 +3,7 @@
     python -m tests.mutants                                # 200 of them; an hour on two cores
     python -m tests.mutants --count 20 --seed 7 --packages nccl,timing --jobs 2
     python -m tests.mutants --only nccl/split.py:81        # all mutants of a line
+    python -m tests.mutants --seconds 20                   # a third of the time: more survive
 
 Mutants are drawn with a seed from all places of the package where a comparison, an operator, a
 number, `and`, `or`, `not`, `min`, `max`, `any` or `all` can be another; by what they are called, so
@@ -34,13 +35,15 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from compileall import compile_dir
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, pairwise
 from math import ceil
 from pathlib import Path
+from py_compile import PycInvalidationMode
 from queue import Queue
 from xml.etree import ElementTree
 
@@ -55,6 +58,7 @@ KNOWN = ROOT / "tests" / "data" / "mutants.yaml"
 LEFT_OUT = ("plots/", "report/", "cli/")  # texts and pictures
 # Of these every case is a test of its own.
 FIGURES = ("tests/core/test_figures.py::", "tests/core/test_pins.py::")
+ENDED = (0, 1, 5)  # exit codes of pytest: all passed, some failed, there are none
 QUICK = "NETSIM_MUTANTS_QUICK"  # in the environment: slow tests are not measured
 COMPILED = ("engines/compiled/", "tests/engines")
 MOST_SECONDS = 60.0  # of tests for a mutant
@@ -317,20 +321,32 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         running.switch_context(unit_of(item.nodeid))
 
 
-SPENT = [0.0]  # processor time when the last part of a test ended
+class Clock:
+    """Processor time of this process and of those that it has started, part by part. Tests may put
+    another clock in the place of the system's, so that this one has its own."""
+
+    def __init__(self, times: Callable[[], Sequence[float]] = os.times) -> None:
+        self._times, self._before = times, 0.0
+
+    def part(self) -> float:
+        """Seconds since the last part ended."""
+        before, self._before = self._before, sum(self._times()[:4])
+        return self._before - before
+
+
+CLOCK = Clock()
 
 
 def pytest_runtest_logstart() -> None:
     """Note when a test begins."""
-    SPENT[0] = sum(os.times()[:4])
+    CLOCK.part()
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport():  # type: ignore[no-untyped-def]  # pytest sends what it made
-    """Report processor time, of processes that have been started, too, in the place of seconds."""
+    """Report processor time in the place of seconds."""
     made = yield
-    now = sum(os.times()[:4])
-    made.get_result().duration, SPENT[0] = now - SPENT[0], now
+    made.get_result().duration = CLOCK.part()
 
 
 def measure(tests: Sequence[str], jobs: int = 1, *, quick: bool = False) -> None:
@@ -344,7 +360,8 @@ def measure(tests: Sequence[str], jobs: int = 1, *, quick: bool = False) -> None
         folder.mkdir(parents=True, exist_ok=True)
         found.append((folder, _measured(part, folder, quick)))
     for folder, running in found:
-        running.wait()
+        if running.wait() not in ENDED:
+            raise SystemExit("the tests that are measured have come to no end: see above")
         for path, told in _lines(folder / "coverage").items():
             for line, names in told.items():
                 lines.setdefault(path, {}).setdefault(line, set()).update(names)
@@ -434,6 +451,8 @@ def copy_of(root: Path, to: Path) -> Path:
         source = root / name
         if source.is_dir():
             shutil.copytree(source, to / name, ignore=shutil.ignore_patterns("__pycache__"))
+            # By what files hold: two mutants of one file may be as old and as long as each other.
+            compile_dir(to / name, quiet=2, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
         elif source.is_file():
             shutil.copy(source, to / name)
     return to
@@ -466,17 +485,19 @@ def tried(mutant: Mutant, tests: Sequence[str], seconds: float, root: Path) -> T
     return Trial(mutant, len(tests), by if done.returncode else "")
 
 
-def tried_on(mutant: Mutant, before: Trial, known: Covered, root: Path) -> Trial:
+def tried_on(
+    mutant: Mutant, before: Trial, known: Covered, root: Path, most: float = MOST_SECONDS_MORE
+) -> Trial:
     """Try a survivor by slow tests of its package, for some time; these are not measured, so that
     one that fails must pass without the mutant."""
-    found, tests = before, unmeasured(mutant, known)
+    found, tests = before, unmeasured(mutant, known) if most else []
     while tests:
-        last = tried(mutant, tests, MOST_SECONDS_MORE, root)
+        last = tried(mutant, tests, most, root)
         found = replace(before, tests=before.tests + len(tests))
         if not last.killed_by or last.killed_by == "time":
             return found
         test, same = function_of(last.killed_by), replace(mutant, new=mutant.old)
-        if test in tests and not tried(same, [test], MOST_SECONDS_MORE, root).killed_by:
+        if test in tests and not tried(same, [test], most, root).killed_by:
             return replace(found, killed_by=last.killed_by)
         tests = tests[tests.index(test) + 1 :] if test in tests else []
     return found
@@ -494,20 +515,23 @@ def unmeasured(mutant: Mutant, known: Covered) -> list[str]:
     return sorted(left, key=unlike)
 
 
-def trials(mutants: Iterable[Mutant], known: Covered, jobs: int) -> Iterator[Trial]:
+def trials(
+    mutants: Iterable[Mutant], known: Covered, jobs: int, seconds: float = MOST_SECONDS
+) -> Iterator[Trial]:
     """Try mutants, some at a time, each in a copy of its own."""
+    more = seconds * MOST_SECONDS_MORE / MOST_SECONDS
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
         copies: Queue[Path] = Queue()
         for number in range(jobs):
             copies.put(copy_of(ROOT, Path(folder) / str(number)))
 
         def one(mutant: Mutant) -> Trial:
-            tests, copy = known.chosen(mutant), copies.get()
+            tests, copy = known.chosen(mutant, seconds), copies.get()
             try:
                 usual = sum(known.seconds[name] for name in tests)
                 least = COMPILING if mutant.path.startswith(COMPILED[0]) else LEAST
                 found = tried(mutant, tests, least + SLOWER * usual, copy)
-                return found if found.killed_by else tried_on(mutant, found, known, copy)
+                return found if found.killed_by else tried_on(mutant, found, known, copy, more)
             finally:
                 copies.put(copy)
 
@@ -547,6 +571,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="PATH:LINE")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--tests", nargs="*", default=(), help="measure these only")
+    parser.add_argument("--seconds", type=float, default=MOST_SECONDS, help="of tests a mutant")
     parser.add_argument("--all", action="store_true", help="measure slow tests, too")
     given = parser.parse_args()
     if given.tests or not (KEPT / "covered.json").is_file():
@@ -559,7 +584,7 @@ def main() -> int:
         reached = [one for one in every if not given.tests or known.chosen(one)]
         drawn = drawn_from(reached, given.count, given.seed)
     survivors, killed, same = known_survivors(), 0, 0
-    for number, trial in enumerate(trials(drawn, known, given.jobs), 1):
+    for number, trial in enumerate(trials(drawn, known, given.jobs, given.seconds), 1):
         why = "" if trial.killed_by else argument(trial.mutant, survivors)
         killed, same = killed + bool(trial.killed_by), same + bool(why)
         told = (

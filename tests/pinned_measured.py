@@ -1,6 +1,7 @@
 """What is read from indexes, logs and tables of measured runs, and what is told of them (see
 `tests.pins`). Nothing is simulated: simulated times stand a known factor beside measured ones."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import sin
@@ -113,7 +114,7 @@ def pages_of_steps() -> Found:
     """What is written of steps beside published ones."""
     found = simulated_steps()
     sources = {entry.id: entry.text("source") for entry in read_index(STEPS, ())}
-    yield "json", found.json()
+    yield "json", json.loads(found.json())  # of texts every digit would count
     yield "page", training.page_of(found, sources)
     yield (
         "page of few",
@@ -246,7 +247,7 @@ def pages_of_runs() -> Found:
     yield "bands", accuracy.bands(found.points)
     yield "classes", accuracy.classes_of(found.points, entries)
     yield "intervals", accuracy.intervals_text(found.points, entries)
-    yield "json", found.json()
+    yield "json", json.loads(found.json())  # of texts every digit would count
     forecast = accuracy.forecast_text(found, entries)
     yield "forecast", forecast.replace(MODEL_VERSION, "")
     yield "compared", accuracy.compared(found.points, found.left_out)

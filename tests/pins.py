@@ -1,7 +1,8 @@
 """Pins: what small calls write down, by their digests, so that no row, link or figure moves unseen.
 
     python -m tests.pins              # which are others than those written down
-    python -m tests.pins --write      # write them down anew
+    python -m tests.pins --write      # write them down anew; two minutes
+    python -m tests.pins --only drawn --write    # of families whose names begin so
 
 Where `tests.figures` pins times, which many schedules share, these pin the whole outputs of single
 functions over small inputs: schedules row by row, links and routes, tables of costs, bounds, what
@@ -17,6 +18,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ WRITTEN = Path(__file__).parent / "data" / "pins.yaml"
 Found = Iterator[tuple[str, Any]]
 Family = Callable[[], Found]
 FAMILIES: dict[str, Family] = {}
+MODULES = ("pinned", "pinned_commands", "pinned_measured", "pinned_parts", "pinned_whole")
 NEEDS: dict[str, str] = {}  # the library of an extra, by the families that are nothing without it
 
 
@@ -45,6 +48,12 @@ def with_library(library: str) -> Callable[[Family], Family]:
         return family(function)
 
     return known
+
+
+def fill() -> None:
+    """Fill the table of families: each module adds its own as it is imported."""
+    for module in MODULES:
+        import_module(f"tests.{module}")
 
 
 def is_there(name: str) -> bool:
@@ -109,13 +118,15 @@ def write(every: Mapping[str, Mapping[str, str]]) -> None:
 
 def main() -> int:
     """Compare, or write."""
-    from tests import pinned, pinned_commands, pinned_measured, pinned_parts  # noqa: F401  # they fill the table
+    fill()
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--only", default="", help="families whose names begin so")
     given = parser.parse_args()
     before = written()
-    now = {name: found(name) if is_there(name) else before[name] for name in FAMILIES}
+    asked = [name for name in FAMILIES if name.startswith(given.only) and is_there(name)]
+    now = {name: found(name) if name in asked else before.get(name, {}) for name in FAMILIES}
     lines = [f"{n}: {what}" for n in now for what in moved(before.get(n, {}), now[n])]
     print("\n".join(lines) or "nothing moved")
     if given.write:

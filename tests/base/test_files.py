@@ -10,6 +10,7 @@ import pytest
 
 from netsim.base.errors import InputError
 from netsim.base.files import csv_cell, csv_of, csv_value, half_written, replacing, write_text
+from tests.cli.command import netsim
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,11 +71,13 @@ workload: {collective: all_reduce, algorithm: ring, sizes: [64KiB, 1MiB]}
 """
 
 
-def test_without_room_pictures_traces_and_reports_stay_as_they_were(tmp_path: Path) -> None:
-    (tmp_path / "room.yaml").write_text(SCENARIO)
-    roomy = 10**9
-    for command in (("run", "room.yaml", "-q", "-o", "out"), ("report", "out")):
-        assert limited(roomy, tmp_path, *command).returncode == 0
+@pytest.mark.usefixtures("pictures")
+def test_without_room_pictures_traces_and_reports_stay_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "room.yaml").write_text(SCENARIO + "outputs: [csv, plots, trace, report]\n")
+    monkeypatch.chdir(tmp_path)
+    assert netsim(capsys, "run", "room.yaml", "-q", "-o", "out").code == 0
     out = tmp_path / "out"
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     assert {"trace.json.gz", "trace.csv", "links.csv", "busbw.png", "busbw.svg", "report.html"} <= {

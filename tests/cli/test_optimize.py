@@ -17,6 +17,7 @@ name: opt
 cluster:
   machine: dgx-a100
   nodes: 4
+  gpus_per_node: 4
   fabric: {kind: rail-optimized}
 workload: {collective: all_reduce, algorithm: hierarchical, sizes: [1MiB, 16MiB]}
 prices: default
@@ -78,13 +79,14 @@ name: seeded
 cluster:
   machine: dgx-h100
   nodes: 4
+  gpus_per_node: 4
   fabric: {kind: leaf-spine, nodes_per_leaf: 2, routing: ecmp}
 workload: {collective: all_reduce, algorithm: hierarchical, sizes: [4MiB]}
 outputs: [csv]
 sweep:
   cluster.fabric.oversubscription: [1, 2]
   cluster.fabric.qps: [1, 4]
-  seeds: 5
+  seeds: 3
 """
 
 
@@ -92,7 +94,7 @@ def test_seeds_are_no_choices_and_the_middle_one_counts(capsys) -> None:
     Path("seeded.yaml").write_text(SEEDED)
     done = netsim(capsys, "optimize", "seeded.yaml", "-o", "best", "-q")
     assert done.code == 0
-    assert done.out.startswith("4 of 4 choices, 5 seeds each, looked at, 0 failed")
+    assert done.out.startswith("4 of 4 choices, 3 seeds each, looked at, 0 failed")
     times: dict[tuple[str, str], list[float]] = {}
     for row in rows("best/results.csv"):
         key = row["axis:cluster.fabric.oversubscription"], row["axis:cluster.fabric.qps"]
@@ -211,7 +213,7 @@ def test_prices_of_ones_own(capsys) -> None:
     assert (one.code, two.code) == (0, 0)
     costs = [[float(row["cost_usd"]) for row in rows(f"{x}/costs.csv")] for x in "ab"]
     assert len(costs[0]) == 8
-    assert [b - a for a, b in zip(*costs, strict=True)] == pytest.approx([32 * 5000] * 8)
+    assert [b - a for a, b in zip(*costs, strict=True)] == pytest.approx([16 * 5000] * 8)
 
 
 @pytest.mark.parametrize(
@@ -284,10 +286,10 @@ def test_a_layout_that_fits_in_memory_is_found_and_reproduced(capsys) -> None:
 
 MANY_LAYOUTS = """\
 name: layouts
-cluster: {machine: dgx-h100, nodes: 1}
+cluster: {machine: dgx-h100, gpus_per_node: 4}
 workload:
   model: {layers: 4, hidden: 2048, heads: 32, ffn: 8192, vocabulary: 50000}
-  batch: 32
+  batch: 16
   parallelism: {data: distributed-optimizer}
 sweep:
   workload.parallelism.tp: [1, 2]
@@ -323,7 +325,7 @@ def test_layouts_too_large_to_run_each_rank_are_told_and_that_of_the_file_has_a_
 ) -> None:
     own = MANY_LAYOUTS.replace("parallelism: {", "micro_batch: 2\n  parallelism: {tp: 2, pp: 2, ")
     # Another batch than in other tests: what is prepared for those knows that it is not large.
-    Path("layouts.yaml").write_text(own.replace("batch: 32", "batch: 64"))
+    Path("layouts.yaml").write_text(own.replace("batch: 16", "batch: 32"))
     monkeypatch.setattr(prepare, "MOST_TASKS", 0)
     done = netsim(capsys, "optimize", "layouts.yaml", "-o", "told", "-q", "--jobs", "1")
     assert done.code == 0, done.err

@@ -110,7 +110,7 @@ def test_the_best_of_the_cells_that_are_asked_for(capsys) -> None:
     assert traced("reports/sweep")["cell"] == min(mine, key=lambda r: float(r["time_us"]))["cell"]
 
 
-def test_a_report_explains_the_cell_that_is_asked_for(capsys) -> None:
+def test_a_report_explains_the_cell_that_is_asked_for(capsys, pictures) -> None:
     more = ("-q", "--set", "outputs=[csv,report]", "--set", "workload.sizes=[1MiB]")
     assert netsim(capsys, "run", "sweep.yaml", *more, "--cell", "gpus=8,algorithm=tree").code == 0
     picture = Path("reports/sweep/pictures/timeline.svg").read_text()

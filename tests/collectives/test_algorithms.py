@@ -67,7 +67,7 @@ def test_parameters(name: str, algorithm: str, parameters: dict[str, object]) ->
             check(build(collective, algorithm, **parameters), collective)
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(st.data())
 def test_any_case(data: st.DataObject) -> None:
     name, algorithm = data.draw(st.sampled_from(TABLE))

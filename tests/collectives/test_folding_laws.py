@@ -17,7 +17,7 @@ KINDS = (
 )
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=18, deadline=None, derandomize=True)
 @given(
     nodes=st.integers(2, 6),
     gpus=st.sampled_from([1, 2, 4]),

@@ -224,7 +224,7 @@ KINDS = (
 )
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=14, deadline=None, derandomize=True)
 @given(
     nodes=st.integers(4, 16),
     gpus=st.sampled_from([2, 3, 4]),

@@ -190,7 +190,7 @@ CASES = [
 ]
 
 
-@settings(max_examples=150)
+@settings(max_examples=90)
 @given(st.data())
 def test_agrees_with_the_definition_on_broken_schedules(data: st.DataObject) -> None:
     collective = data.draw(st.sampled_from(CASES))

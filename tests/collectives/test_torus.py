@@ -69,7 +69,7 @@ def seconds(algorithm: str, size: int, dims: list[int]) -> float:
     collective = collective_of("all_reduce", prod(dims), size)
     named = {"dims": dims} if algorithm in SHAPES else {}
     schedule = build(collective, algorithm, **named)
-    return simulate(place(schedule, torus(dims, RATE, HOP)), "simpy").makespan
+    return simulate(place(schedule, torus(dims, RATE, HOP)), "compiled").makespan
 
 
 @pytest.mark.parametrize("dims", [[6], [4, 4], [3, 3, 3]])

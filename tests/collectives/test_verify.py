@@ -222,7 +222,7 @@ CASES = [
 STRICT = ("before they are written", "different places", "there are only", "overwrites the input")
 
 
-@settings(max_examples=200)
+@settings(max_examples=120)
 @given(st.data())
 def test_verify_agrees_with_numbers_on_broken_schedules(data: st.DataObject) -> None:
     collective = data.draw(st.sampled_from(CASES))

@@ -22,7 +22,7 @@ from netsim.schedule.schedule import COMPUTE, Lag, combine
 from netsim.topology.routing import switch
 from tests.engines.random_programs import programs
 
-random_runs = settings(max_examples=60, suppress_health_check=list(HealthCheck))
+random_runs = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 
 
 def entries(program: Program, row: int) -> list[tuple[int, float]]:
@@ -121,7 +121,7 @@ def test_bandwidths_times_c_and_latencies_over_c_give_times_over_c(
     np.testing.assert_allclose(fast.end * c, slow.end, rtol=1e-9, atol=1e-12)
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(st.permutations(range(6)), st.sampled_from(["ring", "tree", "direct", "halving-doubling"]))
 def test_relabelling_by_a_symmetry_permutes_the_timeline(order: list[int], algorithm: str) -> None:
     schedule = build(Collective("all_reduce", 6, 1001), algorithm)

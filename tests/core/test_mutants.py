@@ -181,18 +181,25 @@ def test_a_mutant_that_never_ends_is_killed_by_time(tmp_path: Path) -> None:
     assert tried(never, ["test_made.py"], 1.0, tmp_path).killed_by == "time"
 
 
-def test_seconds_of_tests_are_those_of_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seconds_of_tests_are_those_of_processors() -> None:
     """Of this process and of those that it has started, whoever else works."""
     times = iter([(1.0, 0.5, 3.0, 0.0, 70.0), (2.0, 0.5, 3.0, 4.0, 500.0), (2.5, 0.5, 3.0, 4.0, 0)])
-    monkeypatch.setattr(mutants.os, "times", lambda: next(times))
-    parts = [SimpleNamespace(duration=430.0) for _ in range(2)]
+    clock = mutants.Clock(lambda: next(times))
+    assert [clock.part() for _ in range(3)] == [4.5, 5.0, 0.5]
+
+
+def test_what_stands_in_for_the_clock_in_a_test_measures_no_test(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The reports of tests that are measured are made while what these replaced is replaced."""
+    monkeypatch.setattr(mutants.os, "times", lambda: 1 / 0)
+    made = SimpleNamespace(duration=430.0)
     mutants.pytest_runtest_logstart()
-    for part in parts:
-        running = mutants.pytest_runtest_makereport()
-        next(running)
-        with pytest.raises(StopIteration):
-            running.send(SimpleNamespace(get_result=lambda part=part: part))
-    assert [part.duration for part in parts] == [5.0, 0.5]
+    reporting = mutants.pytest_runtest_makereport()
+    next(reporting)
+    with pytest.raises(StopIteration):
+        reporting.send(SimpleNamespace(get_result=lambda: made))
+    assert 0.0 <= made.duration < 60.0
 
 
 def test_a_draw_keeps_its_mutants_where_others_come_and_a_longer_one_begins_with_it() -> None:

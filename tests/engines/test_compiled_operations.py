@@ -37,7 +37,7 @@ def outcomes(many: Operations) -> list[object]:
     return found
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs(), st.integers(1, 4), launches)
 def test_random_programs(program: Program, times: int, launch: Launch) -> None:
     many = operations(program, times, launch)

@@ -19,7 +19,7 @@ def outcome(engine: object, program: Program) -> Timeline | str:
         return str(error)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=90, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs())
 def test_every_row_of_random_programs(program: Program) -> None:
     expected, got = outcome(simpy, program), outcome(compiled, program)

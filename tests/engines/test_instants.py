@@ -22,7 +22,7 @@ def shares_links(program: Program) -> bool:
     return not (without[program.path] & (program.schedule.amount > 0)).any()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=28, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs(), st.sampled_from([1e-3, 0.05, 0.2, 1.0, 4.0]))
 def test_every_row_of_random_programs(program: Program, instant: float) -> None:
     links = replace(program.links, changes=())  # of links that nobody uses, only SimPy's sees any

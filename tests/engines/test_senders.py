@@ -46,7 +46,7 @@ def with_senders(program: Program, incast: float) -> Program:
     return replace(program, links=table, paths=new_paths)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs(), st.sampled_from([0.1, 0.168, 1.0, 1 / 3]))
 def test_engines_agree_on_senders(program: Program, incast: float) -> None:
     assert_agreement(with_senders(program, incast))

@@ -19,6 +19,7 @@ from tests.bench.constants import estimated
 
 ENTRIES = read_index(Path("scenarios/measured/index.yaml"))
 KIB = 1024
+MOST_RUNS = {"sm_80.step_cost.ll": 3}  # of 13, all of which take seconds
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,8 @@ KIB = 1024
     ],
 )
 def test_runs_give_what_the_table_has(constant: str, within: float) -> None:
-    found = estimated(TABLE[constant], ENTRIES)
+    runs = TABLE[constant].fitted.runs[: MOST_RUNS.get(constant)]
+    found = estimated(TABLE[constant], [entry for entry in ENTRIES if entry.id in runs])
     assert found.value == pytest.approx(TABLE[constant].value, rel=within)
     assert found.points >= 1
     assert not found.at_edge

@@ -99,7 +99,7 @@ def test_results_that_need_not_be_copied_out_are_not() -> None:
 
 def seconds(collective: Collective, plan: Plan) -> float:
     topology = with_blocks(switch(collective.ranks, 1e15, 0.0), plan.mechanism)
-    return simulate(place(schedule_of(collective, plan), topology), "simpy").makespan
+    return simulate(place(schedule_of(collective, plan), topology), "compiled").makespan
 
 
 def test_each_way_of_a_tree_has_half_of_a_block_also_while_the_other_is_idle() -> None:

@@ -17,7 +17,7 @@ from tests.nccl.proof import EMPTIED, FREED, NOTICED, Proof, Written, written
 from tests.nccl.test_schedules_collnet import chains_of, heads_of
 from tests.nccl.test_schedules_send_recv import plan_of
 
-TRIED = 6  # mutants of a kind and call
+TRIED = 3  # mutants of a kind and call
 
 
 def ring(name: str, protocol: str, nodes: int, local: int, count: int) -> tuple[Collective, Plan]:

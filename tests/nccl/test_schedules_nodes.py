@@ -52,7 +52,7 @@ def test_more_messages_of_a_round_than_slots(name, ranks, slots):
 
 def seconds(c: Collective, plan: Plan, bandwidth: float, latency: float = 0.0) -> float:
     topology = with_blocks(switch(c.ranks, bandwidth, latency), plan.mechanism)
-    return simulate(place(schedule_of(c, plan), topology), "simpy").makespan
+    return simulate(place(schedule_of(c, plan), topology), "compiled").makespan
 
 
 @pytest.mark.parametrize("name", ["all_gather", "reduce_scatter"])

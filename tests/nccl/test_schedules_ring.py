@@ -113,7 +113,7 @@ def call(name: str, nbytes: int, protocol: str, **given: object) -> tuple[Collec
 
 def seconds(c: Collective, plan: Plan, bandwidth: float = 240e9, latency: float = 0.4e-6) -> float:
     topology = with_blocks(switch(c.ranks, bandwidth, latency), plan.mechanism)
-    return simulate(place(schedule_of(c, plan), topology), "simpy").makespan
+    return simulate(place(schedule_of(c, plan), topology), "compiled").makespan
 
 
 @pytest.mark.parametrize("name", ["all_reduce", "all_gather"])
@@ -264,7 +264,7 @@ def test_credits_bound_the_run_ahead(nodes):
 def test_blocks_do_one_pass_after_the_other():
     c, plan = call("all_reduce", 64 * MIB, "Simple")
     made = schedule_of(c, plan)
-    timeline = simulate(place(made, with_blocks(switch(8, 240e9), plan.mechanism)), "simpy")
+    timeline = simulate(place(made, with_blocks(switch(8, 240e9), plan.mechanism)), "compiled")
     channel = made.style_column("channel")
     mine = np.flatnonzero((made.src == 3) & (channel == 0) & (made.amount > 0))
     mine = mine[np.argsort(timeline.start[mine], kind="stable")]

@@ -81,7 +81,7 @@ def test_proxies_send_chunks_of_ll_as_one_message(count, pieces):
     assert (made.kind == LOCAL_COPY).sum() == 4 * 2 * pieces
     posts = [any(use.resource == "proxy" for use in style.uses) for style in made.styles]
     assert np.array(posts)[made.style[moved]].sum() == 4
-    timeline = simulate(place(made, with_blocks(switch(4, 1e9, 1e-7), plan.mechanism)), "simpy")
+    timeline = simulate(place(made, with_blocks(switch(4, 1e9, 1e-7), plan.mechanism)), "compiled")
     into_fifo = np.array([style.dst_buffer == SCRATCH for style in made.styles])[made.style]
     filled, taken = ((made.kind == LOCAL_COPY) & mine for mine in (into_fifo, ~into_fifo))
     for rank in range(4):
@@ -92,7 +92,7 @@ def test_proxies_send_chunks_of_ll_as_one_message(count, pieces):
 
 def seconds(c: Collective, plan: Plan, bandwidth: float, latency: float = 0.0) -> float:
     topology = with_blocks(switch(c.ranks, bandwidth, latency), plan.mechanism)
-    return simulate(place(schedule_of(c, plan), topology), "simpy").makespan
+    return simulate(place(schedule_of(c, plan), topology), "compiled").makespan
 
 
 WIDE = P2pChannels(total=32, per_peer=32, fewest=4)
@@ -139,7 +139,7 @@ def test_batches_of_a_block_follow_one_another():
     sends = one_by_one(plan.transfers.columns)
     assert {one.batch for one in sends} == {0, 1}
     made = schedule_of(c, plan)
-    timeline = simulate(place(made, switch(16, 1e9, 1e-6)), "simpy")
+    timeline = simulate(place(made, switch(16, 1e9, 1e-6)), "compiled")
     batch = {(one.src, one.dst): one.batch for one in sends}
     real = [row for row in range(len(made)) if made.amount[row] and made.src[row] == 0]
     pairs = [(batch.get((0, int(made.dst[row]))), row) for row in real]

@@ -31,7 +31,7 @@ def test_trees_sum_everything_up_and_hand_it_out(protocol, pattern, nodes, local
 
 def seconds(c: Collective, plan: Plan, bandwidth: float, latency: float = 0.0) -> float:
     topology = with_blocks(switch(c.ranks, bandwidth, latency), plan.mechanism)
-    return simulate(place(schedule_of(c, plan), topology), "simpy").makespan
+    return simulate(place(schedule_of(c, plan), topology), "compiled").makespan
 
 
 def test_a_long_chain_of_chunks_fills_links_both_ways():

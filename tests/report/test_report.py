@@ -128,7 +128,7 @@ def test_a_report_fits_screens_of_any_width(report: Path, browser: Browser, widt
 
 
 def test_five_hundred_cells_make_a_small_report_soon(tmp_path: Path, capsys) -> None:
-    sizes = [2**k for k in range(3, 34)]
+    sizes = [2**k for k in range(3, 34, 3)]
     axes = [{"cluster.nodes": n, "cluster.nic": f"{r}Gbps"} for n in range(25) for r in range(20)]
     points = [{"cell": f"{k:016x}", "axes": a, "sizes": sizes} for k, a in enumerate(axes)]
     rows = [

@@ -83,7 +83,7 @@ def test_both_engines_and_the_same_seed_give_the_same_samples(tmp_path):
     assert one.time_us < one.p5_us < one.p50_us < one.p95_us < one.p99_us
 
 
-def test_steps_have_percentiles_and_a_picture(tmp_path, capsys):
+def test_steps_have_percentiles_and_a_picture(tmp_path, capsys, pictures):
     path = tmp_path / "step.yaml"
     path.write_text(
         "cluster: {machine: dgx-h100, gpus_per_node: 2, nodes: 2}\n"

@@ -82,7 +82,7 @@ def assert_within(told: Timing, full: Timing) -> None:
 
 
 @pytest.mark.parametrize("rung", ["folded", "fewer_loops", "as_timed"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 def test_rungs_of_nccl_are_off_by_no_more_than_they_state(rung: str, seed: int) -> None:
     one = drawn(seed)
     told, full = (timed(one, size_of(one), limits) for limits in (FORCED[rung], WRITTEN_OUT))

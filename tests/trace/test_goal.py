@@ -38,8 +38,8 @@ def times(prepared, size, tmp_path) -> tuple[float, float, int]:
     sheet, path = Sheet(program), tmp_path / "written.goal"
     path.write_text(sheet.text())
     lowered = replayed(read_goal(path), len(prepared.topology), rendezvous=0)[1]
-    again = simulate(place(lowered.schedule, prepared.topology), "simpy")
-    return simulate(program, "simpy").makespan, again.makespan, sheet.hints
+    again = simulate(place(lowered.schedule, prepared.topology), "compiled")
+    return simulate(program, "compiled").makespan, again.makespan, sheet.hints
 
 
 @pytest.mark.parametrize("cluster", [TORUS, HOSTS], ids=["torus", "hosts"])

@@ -51,12 +51,12 @@ ALIKE = {"tf32": "float", **dict.fromkeys(NARROW, "bfloat16")}
 
 
 def answered(dtype: str, layout: str, model: str = MODEL) -> Step:
-    return step(f"  dtype: {dtype}\n  parallelism: {layout}", model=model, batch=16)
+    return step(f"  dtype: {dtype}\n  parallelism: {layout}", model=model, batch=8)
 
 
 def sent(dtype: str, layout: str, model: str = MODEL) -> list[tuple[str, str, str, int]]:
     prepared = prepare_step(
-        cell(f"  dtype: {dtype}\n  parallelism: {layout}", model=model, batch=16)
+        cell(f"  dtype: {dtype}\n  parallelism: {layout}", model=model, batch=8)
     )
     tasks = prepared.tape().tasks
     return [(one.name, one.kind, one.dtype, one.nbytes) for one in tasks if one.collective]

@@ -18,6 +18,7 @@ from tests.training.steps import cell
 
 DENSE = "{layers: 8, hidden: 4096, heads: 32, ffn: 16384, vocabulary: 50000}"
 SHORT = DENSE.replace("layers: 8", "layers: 4")
+SHORTER = DENSE.replace("layers: 8", "layers: 2")
 EXPERTS = (
     "{layers: 8, hidden: 2048, heads: 16, ffn: 8192, vocabulary: 50000, experts: 32, top_k: 4, "
     "expert_ffn: 1024}"
@@ -36,7 +37,7 @@ PART = 0.03  # of a step, by which what it is made of may differ
         (SHORT, "parallelism: {tp: 4, sequence_parallel: true, tensor_overlap: pipelined}"),
         (DENSE, "parallelism: {pp: 4, tp: 2}\n  pipeline: {chunks: 2}"),
         (DENSE, "parallelism: {pp: 4, tp: 2}\n  pipeline: {schedule: zb-h1}"),
-        (SHORT, "dtype: fp8\n  parallelism: {tp: 2, cp: 2, data: fsdp}"),
+        (SHORTER, "dtype: fp8\n  parallelism: {tp: 2, cp: 2, data: fsdp}"),
         (EXPERTS, "parallelism: {ep: 8, pp: 2}"),
     ],
 )

@@ -43,7 +43,7 @@ def test_few_moments_tell_the_course_of_many() -> None:
     assert shown[0] == 0 and shown[-1] == len(course) - 1  # noqa: PT018
 
 
-def test_the_file_and_its_picture(tmp_path: Path) -> None:
+def test_the_file_and_its_picture(tmp_path: Path, pictures: None) -> None:
     one = step("  parallelism: {tp: 2, pp: 4, dp: 1}", batch=8)
     with write_memory_over_time(tmp_path, one).open() as file:
         rows = list(csv.DictReader(file))
