@@ -33,6 +33,8 @@ from netsim.nccl.schedules.writing import Output
 from netsim.schedule.schedule import Schedule
 from netsim.topology.graph import Topology
 
+CROWDED = ("alltoall", "alltoallv", "gather")  # of which a rank receives from several at a time
+
 
 def planned(job: Job, collective: Collective, dtype: str) -> Plan:
     """What NCCL decides on a collective."""
@@ -174,6 +176,7 @@ def nccl_plan(
     if chosen.algorithm == SEND_RECV:
         # Since 2.12 over the GPU beside the NIC on the receiver's rail, unless it is told not to.
         pxn = "PXN" in comm.facts.path_types and comm.settings.pxn_level == 2
+        usual["crowded"] = comm.nvswitch and collective.ranks > 2 and collective.name in CROWDED
         usual["far"] = "pxn" if pxn and not comm.settings.pxn_disabled else NET
         return replace(chosen, transfers=Transfers(collective, job.rounds, job.sends), **usual)
     # Heads of NVLSTree and the ranks of PAT have NICs of their own, which the topology knows.

@@ -202,7 +202,8 @@ class Mechanism:
     where the user's buffers fit in the L2 of `cache` bytes; a pass of it that keeps its data takes
     `copy_send` times as long, of which no link sees the rest. One of two sources takes
     `further_source` times as long, beyond L2 and where no link bounds it. What a block stores over
-    NVLink in Simple takes at most `store_share` of its rate.
+    NVLink in Simple takes at most `store_share` of its rate. Where several ranks send to one
+    through a switch, a byte of Simple takes `crowding` of the links' capacity.
 
     `nvls_efficiency` is the part of NVLink's rate that reductions and multicasts in the switch
     reach (of it, `nvls_tree` where trees join nodes), `nvls_sync` the time until a rank may use
@@ -238,6 +239,7 @@ class Mechanism:
     further_source: float = 1.0
     copy_send: float = 1.0
     store_share: float = 1.0
+    crowding: float = 1.0
     step_gap: float = 0.0
     cache: float = 0.0
     from_cache: float = 1.0
@@ -305,6 +307,7 @@ def _generation(sm: int) -> Mechanism:
         further_source=value("further_source") if sm >= 90 else value(f"sm_{sm}.further_source"),
         copy_send=value(f"sm_{sm}.copy_send"),
         store_share=value("store_share"),
+        crowding=value(f"sm_{sm}.crowding"),
         cache=value(f"sm_{sm}.cache"),
         from_cache=value("from_cache"),
         begin_channels=value(f"sm_{sm}.begin_channels"),

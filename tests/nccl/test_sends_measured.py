@@ -63,3 +63,21 @@ def test_alltoall_is_bound_by_nics_and_their_proxies(machine, nic, post):
     found, _ = run(machine, "alltoall", 256 * MIB, nodes=2)
     door = min(nic, 128 * 1024 / post / 1e9)
     assert found == pytest.approx(door * 16 / 8, rel=0.1)
+
+
+# Links of 370.8 GB/s, of which a ring fills all; h100_dgx_8_alltoall_1 reaches 348 of them.
+@pytest.mark.parametrize(
+    ("collective", "gpus", "crowded"),
+    [("alltoall", 8, True), ("alltoall", 2, False), ("sendrecv", 8, False)],
+)
+def test_what_several_gpus_send_to_one_meets_at_the_switch(collective, gpus, crowded):
+    size = 1024 * MIB
+    given = Given(sizes=str(size), gpus_per_node=gpus)
+    ready = prepare(expand(asked("dgx-h100", collective, given).source)[0])
+    call = ready.call(size)
+    assert call.plans[0].crowded == crowded
+    made = place(call.looped.schedule(), ready.topology, ready.gpus.tolist())
+    reached = call.collective.size_bytes * call.collective.bus_factor / simulate(made).makespan
+    assert reached < 370.8e9 / (call.plans[0].mechanism.crowding if crowded else 1.0)
+    if crowded:
+        assert reached > 0.97 * 370.8e9 / call.plans[0].mechanism.crowding

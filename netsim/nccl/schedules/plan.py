@@ -59,11 +59,12 @@ class Plan:
     is what joins ranks of one node (nvlink, pcie, shm), `links` the exceptions by (source,
     destination); `routes` are the ways by (channel, source, destination), `far` that between nodes
     where none is there. `direct`: ranks write straight into each other's output. `registered`: the
-    switch reads and writes the user's buffers. `cached`: these stay in the GPU's L2. `slots` is the
-    depth of a FIFO. `fold`: equal channels become one row of their number; `symmetry`: what else is
-    written down once; `places`: rows say which data they move, which only proofs ask
-    for. `hops`: chunks go only so many ranks far in rings (0: all the way), which moves less than
-    the call does, but shows what every hop adds. `memo` keeps what other sizes need again; it
+    switch reads and writes the user's buffers. `cached`: these stay in the GPU's L2; `crowded`:
+    several ranks send to one through a switch. `slots` is the depth of a FIFO. `fold`: equal
+    channels become one row of their number; `symmetry`: what else is written down once; `places`:
+    rows say which data they move, which only proofs ask for. `hops`: chunks go only so many ranks
+    far in rings (0: all the way), which moves less than the call does, but shows what every hop
+    adds. `memo` keeps what other sizes need again; it
     belongs to one communicator."""
 
     algorithm: str
@@ -86,6 +87,7 @@ class Plan:
     direct: bool = False
     registered: bool = False
     cached: bool = False
+    crowded: bool = False
     slots: int = SLOTS
     slot_bytes: int = 0  # 0: NCCL's default for the protocol
     fold: bool = True

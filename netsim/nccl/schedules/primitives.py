@@ -186,9 +186,10 @@ class PlannedChannel:
 
     def write(self, src: int, dst: int, made: Pass) -> RowKind:
         """A pass of the block of `src` that writes into the memory of `dst`."""
-        wire = PAYLOAD_WIRE[self.plan.protocol]
-        if not self.simple and self.plan.link_of(src, dst) == "nvlink":
-            wire *= self.plan.mechanism.nvlink_lines
+        wire, mechanism = PAYLOAD_WIRE[self.plan.protocol], self.plan.mechanism
+        if self.plan.link_of(src, dst) == "nvlink":
+            wire *= 1.0 if self.simple else mechanism.nvlink_lines
+            wire *= mechanism.crowding if self.simple and self.plan.crowded else 1.0
         style = Style(
             TRANSFER,
             made.op,
