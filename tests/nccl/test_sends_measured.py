@@ -80,4 +80,4 @@ def test_what_several_gpus_send_to_one_meets_at_the_switch(collective, gpus, cro
     reached = call.collective.size_bytes * call.collective.bus_factor / simulate(made).makespan
     assert reached < 370.8e9 / (call.plans[0].mechanism.crowding if crowded else 1.0)
     if crowded:
-        assert reached > 0.97 * 370.8e9 / call.plans[0].mechanism.crowding
+        assert reached > 0.95 * 370.8e9 / call.plans[0].mechanism.crowding
