@@ -261,7 +261,7 @@ def _by_protocol(name: str) -> ByProtocol:
     return ByProtocol(*(value(f"{name}.{protocol}") for protocol in ("ll", "ll128", "simple")))
 
 
-BEGIN = tuple(value(f"begin.{protocol}") for protocol in ("ll", "ll128", "simple"))
+BEGIN_LL128 = {sm: value(f"sm_{sm}.begin.ll128") for sm in (70, 80)}  # others have one figure
 GRAIN = ByProtocol(value("grain.ll"), value("grain.ll128"), inf)
 HOST_MEMORY = _by_protocol("host_memory")
 
@@ -295,13 +295,19 @@ def _nvlink(sm: int) -> LinkCost:
     return replace(NVLINK, sync=replace(NVLINK.sync, ll=ll))
 
 
+def _begin(sm: int) -> ByProtocol:
+    lines = BEGIN_LL128.get(sm, value("begin.ll128"))
+    beyond = (value("begin.ll"), lines, value("begin.simple"))
+    return ByProtocol(*(one + value(f"sm_{sm}.begin") for one in beyond))
+
+
 def _generation(sm: int) -> Mechanism:
     switched = f"sm_{max(sm, 90)}"  # older GPUs have no NVLS; whoever asks gets the oldest that do
     return Mechanism(
         rate=_by_protocol(f"sm_{sm}.rate"),
         step_cost=_by_protocol(f"sm_{sm}.step_cost"),
         step_gap=value(f"sm_{sm}.step_gap"),
-        begin=ByProtocol(*(one + value(f"sm_{sm}.begin") for one in BEGIN)),
+        begin=_begin(sm),
         send_share=value("send_share"),
         further_store=value("further_store") if sm in (80, 90) else value(f"sm_{sm}.further_store"),
         further_source=value("further_source") if sm >= 90 else value(f"sm_{sm}.further_source"),
@@ -349,9 +355,9 @@ def mechanism_of(
         post=ByProtocol(*(one + plugin.post for one in (post.ll, post.ll128, post.simple))),
         delivery=ByProtocol(*(one + plugin.matched for one in (late.ll, late.ll128, late.simple))),
     )
-    if network.flush:  # a read of the NIC's own, which keeps it as a message does
-        path, busy = network.path, network.path.handling
-        busy = replace(busy, small=2 * busy.small, large=busy.large + busy.small)
+    if network.flush and network.path.handling != NO_HANDLING:  # a read that keeps the NIC, too
+        path, busy, read = network.path, network.path.handling, value("cxi.flush")
+        busy = replace(busy, small=busy.small + read, large=busy.large + read)
         network = replace(network, path=replace(path, handling=busy))
     if cpu_vendor == "AMD":
         times = value("network.post.amd")
