@@ -58,8 +58,7 @@ class Limits:
     Of operations back to back the numbers `in_a_row` are tried, the first one with up to `most`
     rows, the others with up to `repeated`; where those not run may move the mean by more than
     `alike`, with up to `uneven`. By so much what fewer loops tell of how they overlap may differ,
-    unless all are up to `restless` rows.
-    So `few` may tell the others. Launches of the host leave no trace in what is longer by `short`.
+    unless all are up to `restless` rows. Launches of the host leave no trace in what is longer by `short`.
     From `meeting` rows on, too many for operations in a row, it is asked where channels meet.
     From `crowded` rows times GPUs of sends on, `crowd` rows are run, in instants of the part
     `instant` for each of what the busiest link needs.
@@ -85,7 +84,6 @@ class Limits:
     restless: float = 8_000_000
     uneven: float = 21_000_000
     alike: float = 7.5e-3
-    few: int = 6
     short: float = 0.1
     meeting: float = 10_000_000
     crowded: float = 1e8
@@ -467,7 +465,7 @@ def _by_hops(bench: Bench, given: Call, call: Call, limits: Limits) -> Timing | 
     """One operation, less what operations in a row overlap with the least and with the most hops
     that are held against others. Rows are those of the last run; on links, each hop leaves as much
     as another."""
-    plan, shorter = call.plans[0], replace(limits, rings=np.inf, few=0, uneven=limits.repeated)
+    plan, shorter = call.plans[0], replace(limits, rings=np.inf, uneven=limits.repeated)
     times, known = dict[int, float](), list[Asked]()
     written = _one_channel(bench, given, call, limits)
 
@@ -568,8 +566,7 @@ def _as_timed(bench: Bench, asked: Asked) -> Timing:
         return _overlapping(bench, asked, "timed", told) or _in_a_row_in_full(bench, asked)
     if one.follow is None or not _numbers(one.rows, limits):
         return _alone(bench, one)
-    few = limits.few if limits.few * one.rows <= limits.restless else 0
-    times = max(_numbers(one.rows, limits)[-1], few)
+    times = _numbers(one.rows, limits)[-1]
     ends = one.follow(launch, times)[0]
     while _differs(ends) > limits.alike:
         times = TIMED if TIMED * one.rows <= limits.uneven else 2 * times
