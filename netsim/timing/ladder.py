@@ -25,13 +25,14 @@ from netsim.program.program import Program, Timeline
 from netsim.schedule.repeat import Launch
 from netsim.schedule.schedule import Schedule
 from netsim.timing import fits, steady
-from netsim.timing.bench import Alone, Bench, Floats, InARow, Progress, Runs, busy_ranks
+from netsim.timing.bench import Alone, Bench, Floats, InARow, Progress, Runs, busy_ranks, ends_of
 from netsim.timing.call import Call, Looped, looped_fold
 from netsim.timing.max_plus import Relayed, causes_of, relayed_in_a_row, replayed, whole_use
 from netsim.timing.textbook import ends_of_all, sketched, standing
 
 TIMED = 20  # operations that nccl-tests times, after one to warm up
 WIDTHS = 4  # by so many instants a time may be off at least, where they are wide
+UNSURE, NARROW = 0.2, 64  # where times may be off by more, instants are up to so many times shorter
 SHAKEN = 1e-12  # seconds
 SAME_INSTANT = 1e-12  # ends so close, relatively, are one
 ALIKE, LATE = 1e-9, 1e-3  # operations that take as long as one another; what others may yet gain
@@ -58,9 +59,9 @@ class Limits:
     Of operations back to back the numbers `in_a_row` are tried, the first one with up to `most`
     rows, the others with up to `repeated`; where those not run may move the mean by more than
     `alike`, with up to `uneven`. By so much what fewer loops tell of how they overlap may differ,
-    unless all are up to `restless` rows. Launches of the host leave no trace in what is longer by `short`.
-    From `meeting` rows on, too many for operations in a row, it is asked where channels meet.
-    From `crowded` rows times GPUs of sends on, `crowd` rows are run, in instants of the part
+    unless all are up to `restless` rows. Launches of the host leave no trace in what is longer by
+    `short`. From `meeting` rows on, too many for operations in a row, it is asked where channels
+    meet. From `crowded` rows times GPUs of sends on, `crowd` rows are run, in instants of the part
     `instant` for each of what the busiest link needs.
     Up to `shown` rows are shown in full. `exact`: nothing is left out. `without` are rungs that are
     not asked."""
@@ -351,7 +352,8 @@ def wide_instants(asked: Asked) -> Offer | Refusal:
 def _wide(bench: Bench, work: Looped, limits: Limits) -> One | Refusal:
     """From its first loops: each further one takes what the busiest link needs for it, or as much
     longer as those did. What instants may be off shows in some that are twice as wide: three times
-    as much is stated, and no less than some widths."""
+    as much is stated, and no less than some widths. Where that is much they are halved, and what
+    the last halving changed counts for half as much, too."""
     loops = min(work.loops, max(work.least, limits.crowd * work.least // len(work.shortest)))
     program = bench.placed(work.schedule(loops))
     if program.paths.choices is not None:
@@ -362,9 +364,16 @@ def _wide(bench: Bench, work: Looped, limits: Limits) -> One | Refusal:
     need, whole = (use_of(program, each, 1.0).utilisation.max() for each in (amounts, every))
     instant = limits.instant * len(program) * need
     alone = bench.alone(program.schedule, replace(program, instant=instant))
-    wider = simulator(replace(program, instant=2 * instant), alone.engine).timeline()
-    seconds = alone.timeline.makespan
-    off = max(WIDTHS * instant, 3 * abs(wider.makespan - seconds))
+    wider, timeline = alone.simulator.timeline(instant=2 * instant).makespan, alone.timeline
+    narrowest, before = instant / NARROW, 0.0
+    while True:
+        seconds = timeline.makespan
+        off = max(WIDTHS * instant, 3 * abs(wider - seconds), before)
+        if off <= UNSURE * seconds or instant <= narrowest:
+            break
+        wider, before, instant = seconds, 1.5 * abs(wider - seconds), instant / 2
+        timeline = alone.simulator.timeline(instant=instant)
+    alone = replace(alone, timeline=timeline, ends=ends_of(program, timeline) + bench.launch.kernel)
     off += max(0.0, seconds - need) * (whole / need - 1)
     use = use_of(alone.program, every, total := seconds + whole - need)
     words = f"{loops} of {work.loops} loops, rates solved anew every {format_time(instant)}"
