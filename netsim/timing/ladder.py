@@ -61,8 +61,9 @@ class Limits:
     `alike`, with up to `uneven`. By so much what fewer loops tell of how they overlap may differ,
     unless all are up to `restless` rows. Launches of the host leave no trace in what is longer by
     `short`. From `meeting` rows on, too many for operations in a row, it is asked where channels
-    meet. From `crowded` rows times GPUs of sends on, `crowd` rows are run, in instants of the part
-    `instant` for each of what the busiest link needs.
+    meet. From `crowded` rows times GPUs of sends on, of which no less than the part `little` is
+    written, `crowd` rows are run, in instants of the part `instant` for each of what the busiest
+    link needs.
     Up to `shown` rows are shown in full. `exact`: nothing is left out. `without` are rungs that are
     not asked."""
 
@@ -87,6 +88,7 @@ class Limits:
     alike: float = 7.5e-3
     short: float = 0.1
     meeting: float = 10_000_000
+    little: float = 0.125
     crowded: float = 1e8
     crowd: int = 2_000_000
     instant: float = 6e-9
@@ -339,10 +341,10 @@ def _by_channel(bench: Bench, call: Call, limits: Limits) -> One:
 
 def wide_instants(asked: Asked) -> Offer | Refusal:
     """Many sends that meet: rates are solved once for all that changes within a short time."""
-    call, limits = asked.call, asked.limits
+    call, limits = _form(asked), asked.limits
     if limits.exact or not any(plan.transfers is not None for plan in call.plans):
         return Refusal("instants are wide for grouped sends only")
-    if _form(asked) is not call or call.topology.changes:
+    if written_share(call.plans[0]) < limits.little or call.topology.changes:
         return Refusal("it folds, or capacities change")
     if call.looped.rows() * len(call.gpus) < limits.crowded:
         return Refusal("it has few rows")
