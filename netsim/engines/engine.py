@@ -4,6 +4,7 @@ The compiled engine is imported only when it is used: its start-up costs more th
 compiling it, where that was never done, more than a hundred of them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -93,8 +94,11 @@ class _Plain:
     program: Program
     engine: str
 
-    def timeline(self, begins: Floats | None = None, **options: Any) -> Timeline:
+    def timeline(
+        self, begins: Floats | None = None, instant: float | None = None, **options: Any
+    ) -> Timeline:
         begun = self.program if begins is None else released(self.program, begins)
+        begun = begun if instant is None else replace(begun, instant=instant)
         return simulate(begun, self.engine, **options)
 
 

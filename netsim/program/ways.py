@@ -237,6 +237,7 @@ Entries = tuple[Ints, Ints, NDArray[np.float64]]  # way, link, weight
 Packed = tuple[NDArray[np.int64], Ints, NDArray[np.float64]]  # pointers, links, weights
 
 _NARROW = 16  # paths of so few entries are searched for repetitions entry by entry
+_SOME = 1 << 14  # others so many at a time
 
 
 def pack(blocks: list[Entries], ways: int) -> Packed:
@@ -281,11 +282,17 @@ def owners_of(ptr: NDArray[np.int64]) -> Ints:
 def _repeats(ptr: NDArray[np.int64], link: Ints) -> bool:
     width = int(np.diff(ptr).max(initial=0))
     if width > _NARROW:
-        return True
+        return any(_repeat(ptr[k : k + _SOME + 1], link) for k in range(0, len(ptr) - 1, _SOME))
     owner = owners_of(ptr)
     return any(
         bool(((link[k:] == link[:-k]) & (owner[k:] == owner[:-k])).any()) for k in range(1, width)
     )
+
+
+def _repeat(ptr: NDArray[np.int64], link: Ints) -> bool:
+    some = link[ptr[0] : ptr[-1]]
+    key = owners_of(ptr).astype(np.int64) * (int(some.max(initial=0)) + 1) + some
+    return len(different(key)) < len(key)
 
 
 def _merged(ptr: NDArray[np.int64], link: Ints, weight: NDArray[np.float64]) -> Packed:

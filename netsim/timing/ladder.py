@@ -25,13 +25,14 @@ from netsim.program.program import Program, Timeline
 from netsim.schedule.repeat import Launch
 from netsim.schedule.schedule import Schedule
 from netsim.timing import fits, steady
-from netsim.timing.bench import Alone, Bench, Floats, InARow, Progress, Runs, busy_ranks
+from netsim.timing.bench import Alone, Bench, Floats, InARow, Progress, Runs, busy_ranks, ends_of
 from netsim.timing.call import Call, Looped, looped_fold
 from netsim.timing.max_plus import Relayed, causes_of, relayed_in_a_row, replayed, whole_use
 from netsim.timing.textbook import ends_of_all, sketched, standing
 
 TIMED = 20  # operations that nccl-tests times, after one to warm up
 WIDTHS = 4  # by so many instants a time may be off at least, where they are wide
+UNSURE, NARROW = 0.2, 64  # where times may be off by more, instants are up to so many times shorter
 SHAKEN = 1e-12  # seconds
 SAME_INSTANT = 1e-12  # ends so close, relatively, are one
 ALIKE, LATE = 1e-9, 1e-3  # operations that take as long as one another; what others may yet gain
@@ -58,11 +59,11 @@ class Limits:
     Of operations back to back the numbers `in_a_row` are tried, the first one with up to `most`
     rows, the others with up to `repeated`; where those not run may move the mean by more than
     `alike`, with up to `uneven`. By so much what fewer loops tell of how they overlap may differ,
-    unless all are up to `restless` rows.
-    So `few` may tell the others. Launches of the host leave no trace in what is longer by `short`.
-    From `meeting` rows on, too many for operations in a row, it is asked where channels meet.
-    From `crowded` rows times GPUs of sends on, `crowd` rows are run, in instants of the part
-    `instant` for each of what the busiest link needs.
+    unless all are up to `restless` rows. Launches of the host leave no trace in what is longer by
+    `short`. From `meeting` rows on, too many for operations in a row, it is asked where channels
+    meet. From `crowded` rows times GPUs of sends on, of which no less than the part `little` is
+    written, `crowd` rows are run, in instants of the part `instant` for each of what the busiest
+    link needs.
     Up to `shown` rows are shown in full. `exact`: nothing is left out. `without` are rungs that are
     not asked."""
 
@@ -85,9 +86,9 @@ class Limits:
     restless: float = 8_000_000
     uneven: float = 21_000_000
     alike: float = 7.5e-3
-    few: int = 6
     short: float = 0.1
     meeting: float = 10_000_000
+    little: float = 0.125
     crowded: float = 1e8
     crowd: int = 2_000_000
     instant: float = 6e-9
@@ -340,10 +341,10 @@ def _by_channel(bench: Bench, call: Call, limits: Limits) -> One:
 
 def wide_instants(asked: Asked) -> Offer | Refusal:
     """Many sends that meet: rates are solved once for all that changes within a short time."""
-    call, limits = asked.call, asked.limits
+    call, limits = _form(asked), asked.limits
     if limits.exact or not any(plan.transfers is not None for plan in call.plans):
         return Refusal("instants are wide for grouped sends only")
-    if _form(asked) is not call or call.topology.changes:
+    if written_share(call.plans[0]) < limits.little or call.topology.changes:
         return Refusal("it folds, or capacities change")
     if call.looped.rows() * len(call.gpus) < limits.crowded:
         return Refusal("it has few rows")
@@ -353,7 +354,8 @@ def wide_instants(asked: Asked) -> Offer | Refusal:
 def _wide(bench: Bench, work: Looped, limits: Limits) -> One | Refusal:
     """From its first loops: each further one takes what the busiest link needs for it, or as much
     longer as those did. What instants may be off shows in some that are twice as wide: three times
-    as much is stated, and no less than some widths."""
+    as much is stated, and no less than some widths. Where that is much they are halved, and what
+    the last halving changed counts for half as much, too."""
     loops = min(work.loops, max(work.least, limits.crowd * work.least // len(work.shortest)))
     program = bench.placed(work.schedule(loops))
     if program.paths.choices is not None:
@@ -364,9 +366,16 @@ def _wide(bench: Bench, work: Looped, limits: Limits) -> One | Refusal:
     need, whole = (use_of(program, each, 1.0).utilisation.max() for each in (amounts, every))
     instant = limits.instant * len(program) * need
     alone = bench.alone(program.schedule, replace(program, instant=instant))
-    wider = simulator(replace(program, instant=2 * instant), alone.engine).timeline()
-    seconds = alone.timeline.makespan
-    off = max(WIDTHS * instant, 3 * abs(wider.makespan - seconds))
+    wider, timeline = alone.simulator.timeline(instant=2 * instant).makespan, alone.timeline
+    narrowest, before = instant / NARROW, 0.0
+    while True:
+        seconds = timeline.makespan
+        off = max(WIDTHS * instant, 3 * abs(wider - seconds), before)
+        if off <= UNSURE * seconds or instant <= narrowest:
+            break
+        wider, before, instant = seconds, 1.5 * abs(wider - seconds), instant / 2
+        timeline = alone.simulator.timeline(instant=instant)
+    alone = replace(alone, timeline=timeline, ends=ends_of(program, timeline) + bench.launch.kernel)
     off += max(0.0, seconds - need) * (whole / need - 1)
     use = use_of(alone.program, every, total := seconds + whole - need)
     words = f"{loops} of {work.loops} loops, rates solved anew every {format_time(instant)}"
@@ -467,7 +476,7 @@ def _by_hops(bench: Bench, given: Call, call: Call, limits: Limits) -> Timing | 
     """One operation, less what operations in a row overlap with the least and with the most hops
     that are held against others. Rows are those of the last run; on links, each hop leaves as much
     as another."""
-    plan, shorter = call.plans[0], replace(limits, rings=np.inf, few=0, uneven=limits.repeated)
+    plan, shorter = call.plans[0], replace(limits, rings=np.inf, uneven=limits.repeated)
     times, known = dict[int, float](), list[Asked]()
     written = _one_channel(bench, given, call, limits)
 
@@ -568,8 +577,7 @@ def _as_timed(bench: Bench, asked: Asked) -> Timing:
         return _overlapping(bench, asked, "timed", told) or _in_a_row_in_full(bench, asked)
     if one.follow is None or not _numbers(one.rows, limits):
         return _alone(bench, one)
-    few = limits.few if limits.few * one.rows <= limits.restless else 0
-    times = max(_numbers(one.rows, limits)[-1], few)
+    times = _numbers(one.rows, limits)[-1]
     ends = one.follow(launch, times)[0]
     while _differs(ends) > limits.alike:
         times = TIMED if TIMED * one.rows <= limits.uneven else 2 * times

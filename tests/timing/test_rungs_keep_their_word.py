@@ -121,6 +121,31 @@ def test_wide_instants_are_off_by_no_more_than_they_state(seed: int) -> None:
         assert narrow.seconds == pytest.approx(full.seconds, rel=1e-9)
 
 
+@pytest.mark.parametrize("fabric", ["rail-optimized", "single-switch", "leaf-spine"])
+def test_wide_instants_of_sends_that_fold_are_within_what_they_state(fabric: str) -> None:
+    one = cell(f"machine: dgx-h100, nodes: 4, gpus_per_node: 4, fabric: {{kind: {fabric}}}",
+               "{collective: alltoall, sizes: [4MiB], timing: single}")  # fmt: skip
+    limits = replace(WIDE, little=0.0)
+    told, full = (timed(one, size_of(one), some) for some in (limits, WRITTEN_OUT))
+    assert "rates solved anew" in told.approximation
+    assert len(told.program) < len(full.program)
+    assert_within(told, full)
+    assert not timed(one, size_of(one), replace(limits, little=0.5)).approximation
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_instants_that_tell_little_are_halved(seed: int) -> None:
+    cluster = (
+        f"machine: dgx-h100, nodes: {5 + seed}, gpus_per_node: 2, fabric: {{kind: {HASHED[0]}}}"
+    )
+    one = cell(cluster, "{collective: alltoall, sizes: [2MiB], timing: single}", "fold: off")
+    usual, wide = (timed(one, size_of(one), replace(WIDE, instant=x)) for x in (4e-7, 8e-5))
+    full = timed(one, size_of(one), WRITTEN_OUT)
+    assert_within(wide, full)
+    assert wide.uncertainty < 0.2
+    assert usual.uncertainty < 0.2
+
+
 def test_wide_instants_are_for_sends_that_are_many_and_nothing_exact() -> None:
     one = cell("machine: dgx-h100, nodes: 2, gpus_per_node: 2, fabric: {kind: leaf-spine}",
                "{collective: alltoall, sizes: [1MiB], timing: single}")  # fmt: skip
@@ -150,7 +175,7 @@ def test_every_exact_rung_is_asked_for_somewhere() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_the_law_holds_at_other_limits(seed: int) -> None:
     one, full = drawn(seed), timed(drawn(seed), size_of(drawn(seed)), WRITTEN_OUT)
-    for some in ({"part": 0.1}, {"part": 1.0, "few": 3}, {"part": 0.5, "short": 0.0}):
+    for some in ({"part": 0.1}, {"part": 1.0, "uneven": 0.0}, {"part": 0.5, "short": 0.0}):
         assert_within(timed(one, size_of(one), replace(LIMITS, rows=0, **some)), full)
 
 

@@ -1,6 +1,7 @@
 """The compiled engine: its event loop, and how a Program is set up for it, run and watched."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from math import inf
 from threading import Thread
@@ -323,10 +324,16 @@ class Simulator:
     program: Program
 
     def timeline(
-        self, begins: Floats | None = None, *, progress: Progress | None = None
+        self,
+        begins: Floats | None = None,
+        *,
+        progress: Progress | None = None,
+        instant: float | None = None,
     ) -> Timeline:
-        """The Timeline if ranks begin at these times; `progress` hears rows done, rows and now."""
-        return _simulated(Operations(self.program, np.zeros((1, 0))), self._laid, begins, progress)
+        """The Timeline if ranks begin at these times; `progress` hears rows done, rows and now.
+        `instant`: another than the program's."""
+        program = self.program if instant is None else replace(self.program, instant=instant)
+        return _simulated(Operations(program, np.zeros((1, 0))), self._laid, begins, progress)
 
     @cached_property
     def _laid(self) -> "_Laid":
