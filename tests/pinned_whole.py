@@ -1,5 +1,5 @@
 """Whole values of questions that are drawn at random: all that can be asked of what stands between
-each and its answer, by class (see `tests.pins` and `tests.whole`). Where what is pinned elsewhere
+each and its answer, by package (see `tests.pins` and `tests.whole`). Where what is pinned elsewhere
 shows what a test thought of, these look at everything else, at odd corners of every key."""
 
 import random
@@ -222,7 +222,7 @@ def of_step(text: str) -> Iterator[Any]:
 def values(
     texts: Iterable[str], becomes: Callable[[str], Iterator[Any]]
 ) -> Iterator[tuple[str, str]]:
-    """Digests by class of what scenarios become, and the words of those that are refused."""
+    """Digests by package of what scenarios become, and the words of those that are refused."""
     whole, words = Whole(), []
     for text in texts:
         for value in becomes(text):
@@ -242,19 +242,20 @@ def drawn(name: str, make: Callable[[Draw], str], count: int, seed: int) -> Iter
         yield make(random.Random(f"{name} {seed} {number}"))
 
 
-KINDS: dict[str, tuple[Callable[[Draw], str], int, int]] = {
-    "graphs": (graph, 60, 1),
-    "hosts": (lambda draw: hosts(draw, draw.choice(COMMON), 4), 30, 2),
-    "a host": (lambda draw: hosts(draw, draw.choice(MACHINES), 1), 30, 1),
-    "textbook hosts": (lambda draw: hosts(draw, draw.choice(COMMON), 5, True), 30, 1),
-    "steps": (step, 10, 2),
+PART = 6  # questions of a family: few, so that one that is asked alone takes little
+KINDS: dict[str, tuple[Callable[[Draw], str], int]] = {  # with how many families there are
+    "graphs": (graph, 6),
+    "hosts": (lambda draw: hosts(draw, draw.choice(COMMON), 4), 6),
+    "a host": (lambda draw: hosts(draw, draw.choice(MACHINES), 1), 3),
+    "textbook hosts": (lambda draw: hosts(draw, draw.choice(COMMON), 3, True), 3),
+    "steps": (step, 2),
 }
 
-for _name, (_make, _count, _families) in KINDS.items():
+for _name, (_make, _families) in KINDS.items():
     for _seed in range(_families):
         family(
-            lambda n=_name, m=_make, c=_count, s=_seed: values(
-                drawn(n, m, c, s), of_step if n == "steps" else asked
+            lambda n=_name, m=_make, s=_seed: values(
+                drawn(n, m, PART - 2 * (n == "steps"), s), of_step if n == "steps" else asked
             ),
             f"drawn {_name} {_seed + 1}",
         )
