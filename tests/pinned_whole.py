@@ -80,6 +80,26 @@ def hosts(draw: Draw, machine: str, most: int, textbook: bool = False) -> str:
     return scenario(", ".join(told), work(draw, textbook), draw)
 
 
+def mixed(draw: Draw) -> str:
+    """Hosts that are not alike, or not where one expects them."""
+    one, other = draw.sample(("dgx-h100", "dgx-a100", "hgx-h200", "hgx-a800", "l40s-pcie-x8"), 2)
+    per = draw.choice((1, 2, 2, 4))
+    few = f"machine: {one}, nodes: {draw.randint(2, 5)}, gpus_per_node: {per}"
+    more = draw.choice((per, 3))
+    told = draw.choice((
+        f"groups: [{{machine: {one}, nodes: {draw.randint(1, 2)}, gpus_per_node: {per}}}, "
+        f"{{machine: {other}, nodes: {draw.randint(1, 2)}, gpus_per_node: {more}}}]",
+        f"{few}, placement: {draw.choice(('spread', 'random', '[3, 0, 1, 2, 4]'))}, "
+        f"seed: {draw.randint(0, 9)}, fabric: {{kind: leaf-spine, nodes_per_leaf: 2}}",
+        f"{few}, sites: {{count: 2, distance: {draw.choice((1, 100))}km, bandwidth: 400Gbps}}",
+        f"machine: {one}, nodes: 2, gpus: {draw.choice(([1, 4, 6], [0, 7], [2, 3, 5, 6]))}",
+        f"{few}, overrides: [{{node: 1, nics: {draw.choice(([0], [1, 2], [0, 2, 3]))}}}]",
+        f"machine: gb200-nvl72, nodes: {draw.randint(2, 4)}, fabric: {{kind: nvlink-domain, "
+        f"hosts: {draw.choice((1, 2, 3))}}}",
+    ))  # fmt: skip
+    return scenario(told, work(draw, draw.random() < 0.3), draw)
+
+
 MORE_FABRICS = (
     "{kind: rail-optimized, sharp: true}", "{kind: leaf-spine, nodes_per_leaf: 1, routing: ecmp}",
     "{kind: leaf-spine, nodes_per_leaf: 2, routing: adaptive, transport: roce}",
@@ -248,6 +268,7 @@ KINDS: dict[str, tuple[Callable[[Draw], str], int]] = {  # with how many familie
     "hosts": (lambda draw: hosts(draw, draw.choice(COMMON), 4), 6),
     "a host": (lambda draw: hosts(draw, draw.choice(MACHINES), 1), 3),
     "textbook hosts": (lambda draw: hosts(draw, draw.choice(COMMON), 3, True), 3),
+    "mixed": (mixed, 4),
     "steps": (step, 2),
 }
 
