@@ -4,21 +4,28 @@ shows what a test thought of, these look at everything else, at odd corners of e
 
 import random
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
+from netsim.base import units
 from netsim.base.errors import NetsimError
 from netsim.base.files import preset_names
 from netsim.cell.prepare import prepare
 from netsim.cell.simulate import row_of_size
 from netsim.nccl.facts import ALGORITHMS, PROTOCOLS
 from netsim.scenario.cells import expand
+from netsim.scenario.training import Straggler, Training
+from netsim.training import prepare as prepared_steps
 from netsim.training.prepare import memories, prepare_step
 from netsim.training.run import details_of, simulate_step
+from netsim.workloads.setting import Setting
+from netsim.workloads.step import training_step
 from netsim.yamlio.read import parse_source
 from tests.collectives.collective_cases import TABLE
-from tests.pins import family
+from tests.pins import Found, family
 from tests.timing.cells import folded, timed
 from tests.topology.test_fabrics import FABRICS
+from tests.training.steps import SMALL, setting
 from tests.whole import Whole
 
 Draw = random.Random
@@ -280,3 +287,137 @@ for _name, (_make, _families) in KINDS.items():
             ),
             f"drawn {_name} {_seed + 1}",
         )
+
+
+# **** What does not fit ****
+
+
+def odd_setting(draw: Draw) -> Setting:
+    """A training step whose numbers may not divide one another."""
+    model = replace(
+        SMALL, layers=draw.choice((1, 2, 3, 4, 6, 8)), heads=draw.choice((2, 4, 6, 8, 12)),
+        kv_heads=draw.choice((1, 2, 3, 4, 8)), ffn=draw.choice((96, 100, 128)),
+        experts=draw.choice((0, 0, 2, 4, 6)), causal=draw.random() < 0.7,
+    )  # fmt: skip
+    chunks = draw.choice((1, 1, 2))
+    schedules = ("1f1b", "gpipe", "zb-h1") if chunks == 1 else ("interleaved",)
+    degrees = {axis: draw.choice((1, 1, 2, 3, 4)) for axis in ("tp", "cp", "ep", "pp", "dp")}
+    return setting(
+        model=model, **degrees, batch=draw.choice((4, 8, 12)), micro=draw.choice((1, 2)),
+        sequence=draw.choice((6, 12, 16, 64)), chunks=chunks,
+        sequence_parallel=draw.random() < 0.5, context=draw.choice(("p2p", "a2a")),
+        data=draw.choice(DATA_KINDS), shard=draw.choice((0, 0, 2, 3)),
+        schedule=draw.choice(schedules),
+        compression=draw.choice(("none", "none", "fp16")), delayed=draw.random() < 0.2,
+        islands=draw.choice((1, 1, 2, 3)), sync_every=2,
+    )  # fmt: skip
+
+
+DATA_KINDS = ("ddp", "allreduce", "zero1", "zero2", "zero3", "fsdp", "fsdp2")
+
+
+def misfits_of(made: Setting, work: Training) -> list[list[str]]:
+    """The words on what does not fit, by what is asked."""
+    asks = (
+        prepared_steps._batch(made), prepared_steps._transformer_misfits(made, made.model),
+        prepared_steps._pipeline(made), prepared_steps._stages(made),
+        prepared_steps._replicas(work, made),
+    )  # fmt: skip
+    return [sorted(map(str, one)) for one in asks]
+
+
+@family
+def misfits() -> Found:
+    """Which numbers of steps do not go together, in which words that is said, and what others
+    compute, exchange and keep."""
+    plain = Training.model_validate({"model": "bert-base", "batch": 8})
+    work = plain.model_copy(update={"stragglers": (Straggler(rank=4, slowdown=2.0),)})
+    for number in range(12):
+        told: list[object] = []
+        for part in range(100):
+            made = odd_setting(random.Random(f"{number} {part}"))
+            told.append(misfits_of(made, work))
+            if not any(misfits_of(made, plain)):
+                told.append(memories(made))
+                told += [training_step(made).tasks] if made.grid.size <= 12 else []
+        yield f"{number}", told
+
+
+PARSERS = (
+    units.parse_bandwidth, units.parse_time, units.parse_flops, units.parse_length,
+    units.parse_power, units.parse_size, units.parse_cli_size, units.parse_cli_sizes,
+    units.parse_ratio,
+)  # fmt: skip
+NUMBERS = ["0", "1", "2", "1.5", "0.25", "1e3", "64", "1023", "1024", "-1", "1_000", "007"]
+UNITS = [
+    "B",
+    "b",
+    "k",
+    "K",
+    "KB",
+    "KiB",
+    "M",
+    "GiB",
+    "G",
+    "GB/s",
+    "Gbps",
+    "Gb/s",
+    "Tbps",
+    "%",
+    "s",
+    "ms",
+    "us",
+    "ns",
+    "min",
+    "km",
+    "m",
+    "W",
+    "kW",
+    "TFLOPS",
+    "x",
+    "Kib",
+]
+RANGES = [
+    "8:64",
+    "8:64:2",
+    "8:1K:4",
+    "1K:8",
+    "8:8",
+    "8:9:3",
+    "8,64,1K",
+    "8,",
+    ":",
+    "1:4:1",
+    "1:5:1K",
+]
+
+
+@family
+def quantities() -> Found:
+    """What numbers with units are read as, and how numbers are written."""
+    for parse in PARSERS:
+        texts = [f"{number}{unit}" for number in NUMBERS for unit in ("", " KiB", *UNITS)]
+        texts += RANGES if parse is units.parse_cli_sizes else ()
+        bare = () if "cli" in parse.__name__ else (0, 1, 7.5, -3, True, None)
+        yield parse.__name__, [attempt(parse, one) for one in (*texts, *bare)]
+    sizes = [k * 2**n + d for n in range(0, 42, 3) for k in (1, 3, 5) for d in (0, 1)]
+    yield "sizes", [units.format_size(one) for one in sizes]
+    small = [k * 10.0**n for n in range(-10, 4) for k in (0.99996, 1.0, 1.5, 9.9994, 9.9996)]
+    yield "times", [units.format_time(one) for one in (0.0, *small)]
+    rates = [one * 1e11 for one in small]
+    yield (
+        "rates",
+        [units.format_bandwidth(one, bits=bits) for one in rates for bits in (False, True)],
+    )
+    yield "steps", [
+        units.size_steps(first, last, factor)
+        for first in (1, 3, 8) for last in (8, 9, 100, 1 << 12) for factor in (2, 3, 10)
+    ]  # fmt: skip
+
+
+def attempt(parse: Callable[[Any], Any], value: object) -> object:
+    """What a value is read as, or the words with which it is refused."""
+    try:
+        return parse(value)
+    except (NetsimError, ValueError) as error:
+        return str(error)
