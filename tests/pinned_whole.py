@@ -5,6 +5,7 @@ shows what a test thought of, these look at everything else, at odd corners of e
 import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from netsim.base import units
@@ -25,7 +26,7 @@ from tests.collectives.collective_cases import TABLE
 from tests.pins import Found, family
 from tests.timing.cells import folded, timed
 from tests.topology.test_fabrics import FABRICS
-from tests.training.steps import SMALL, setting
+from tests.training.steps import H100, SMALL, setting
 from tests.whole import Whole
 
 Draw = random.Random
@@ -292,28 +293,54 @@ for _name, (_make, _families) in KINDS.items():
 # **** What does not fit ****
 
 
-def odd_setting(draw: Draw) -> Setting:
-    """A training step whose numbers may not divide one another."""
+def odd_setting(draw: Draw, even: bool) -> Setting:
+    """A training step with any of its choices, whose numbers divide one another or may not."""
     model = replace(
-        SMALL, layers=draw.choice((1, 2, 3, 4, 6, 8)), heads=draw.choice((2, 4, 6, 8, 12)),
-        kv_heads=draw.choice((1, 2, 3, 4, 8)), ffn=draw.choice((96, 100, 128)),
-        experts=draw.choice((0, 0, 2, 4, 6)), causal=draw.random() < 0.7,
-    )  # fmt: skip
+        SMALL,
+        layers=draw.choice((1, 2, 3, 4, 6, 8)),
+        heads=draw.choice((2, 4, 6, 8, 12)),
+        kv_heads=draw.choice((1, 2, 3, 4, 8)),
+        ffn=draw.choice((96, 100, 128)),
+        experts=draw.choice((0, 0, 4, 6)),
+        top_k=draw.choice((1, 2, 3)),
+        expert_ffn=64,
+        causal=draw.random() < 0.7,
+    )
     chunks = draw.choice((1, 1, 2))
     schedules = ("1f1b", "gpipe", "zb-h1") if chunks == 1 else ("interleaved",)
     degrees = {axis: draw.choice((1, 1, 2, 3, 4)) for axis in ("tp", "cp", "ep", "pp", "dp")}
+    chosen = {name: draw.choice(some) for name, some in CHOICES.items() if draw.random() < 0.4}
     return setting(
-        model=model, **degrees, batch=draw.choice((4, 8, 12)), micro=draw.choice((1, 2)),
-        sequence=draw.choice((6, 12, 16, 64)), chunks=chunks,
-        sequence_parallel=draw.random() < 0.5, context=draw.choice(("p2p", "a2a")),
-        data=draw.choice(DATA_KINDS), shard=draw.choice((0, 0, 2, 3)),
+        model=replace(model, layers=4, heads=8, kv_heads=4, ffn=128) if even else model,
+        **({axis: 1 << (degree > 2) for axis, degree in degrees.items()} if even else degrees),
+        batch=8 if even else draw.choice((4, 8, 12)),
+        micro=draw.choice((1, 2)),
+        sequence=64 if even else draw.choice((6, 12, 16, 64)),
+        chunks=chunks,
         schedule=draw.choice(schedules),
-        compression=draw.choice(("none", "none", "fp16")), delayed=draw.random() < 0.2,
-        islands=draw.choice((1, 1, 2, 3)), sync_every=2,
-    )  # fmt: skip
+        roofline=replace(H100, flops=H100.flops | {"fp8": 1979e12, "half": 989e12}),
+        **chosen,
+    )
 
 
-DATA_KINDS = ("ddp", "allreduce", "zero1", "zero2", "zero3", "fsdp", "fsdp2")
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "data": ("ddp", "allreduce", "parameter-server", "zero1", "zero2", "zero3", "fsdp", "fsdp2",
+             "distributed-optimizer"),
+    "dtype": ("half", "float", "fp8"), "gradient_dtype": ("float", "half"),
+    "scaling": ("tensor", "row", "block"), "sequence_parallel": (True,),
+    "tensor_overlap": ("none", "pipelined"), "context": ("all_gather", "a2a"),
+    "recompute": (("selective",), ("full",), ("ops",), ("core_attn", "mlp"), ("layernorm",)),
+    "loss": ("eager", "kernel"), "attention": ("unfused", "flash2"), "elementwise": ("eager",),
+    "blocking_sends": (False, None), "imbalance": (1.5,), "expert_tensor": (False,),
+    "expert_overlap": (True,), "deduplicated": (True,), "fused_experts": (True,),
+    "apart": (True,), "optimizer": ("adam-eager", "sgd", "sgd-momentum"),
+    "bucket": (0, 2**12, 2**16), "first_bucket": (2**10,), "overlap": (False,),
+    "no_sync": (False,), "compression": ("fp16", "bf16", "fp8", "top-k"), "top_k": (0.1,),
+    "delayed": (True,), "shard": (2, 3), "reshard": (False,),
+    "backward_prefetch": ("post", "none"), "forward_prefetch": (True,),
+    "limit_all_gathers": (False,), "islands": (2, 3), "sync_every": (2,), "overlap_sync": (True,),
+    "launch": (4e-6,), "wait": (9e-6,), "connections": (1,),
+}  # fmt: skip
 
 
 def misfits_of(made: Setting, work: Training) -> list[list[str]]:
@@ -328,19 +355,23 @@ def misfits_of(made: Setting, work: Training) -> list[list[str]]:
 
 @family
 def misfits() -> Found:
-    """Which numbers of steps do not go together, in which words that is said, and what others
-    compute, exchange and keep."""
-    plain = Training.model_validate({"model": "bert-base", "batch": 8})
-    work = plain.model_copy(update={"stragglers": (Straggler(rank=4, slowdown=2.0),)})
+    """Which numbers of steps do not go together, and in which words that is said."""
+    work = Training.model_validate({"model": "bert-base", "batch": 8})
+    slow = work.model_copy(update={"stragglers": (Straggler(rank=4, slowdown=2.0),)})
     for number in range(12):
-        told: list[object] = []
-        for part in range(100):
-            made = odd_setting(random.Random(f"{number} {part}"))
-            told.append(misfits_of(made, work))
-            if not any(misfits_of(made, plain)):
-                told.append(memories(made))
-                told += [training_step(made).tasks] if made.grid.size <= 12 else []
-        yield f"{number}", told
+        draws = (random.Random(f"{number} {part}") for part in range(50))
+        yield f"{number}", [misfits_of(odd_setting(draw, even=False), slow) for draw in draws]
+
+
+@family
+def fitting() -> Found:
+    """What steps whose numbers go together compute, exchange and keep."""
+    work = Training.model_validate({"model": "bert-base", "batch": 8})
+    for number in range(12):
+        draws = (random.Random(f"{number} {part}") for part in range(250))
+        made = (odd_setting(draw, even=True) for draw in draws)
+        some = (one for one in made if one.grid.size <= 8 and not any(misfits_of(one, work)))
+        yield f"{number}", [[memories(one), training_step(one).tasks] for one in islice(some, 8)]
 
 
 PARSERS = (
