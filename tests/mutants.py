@@ -10,11 +10,12 @@ number, `and`, `or`, `not`, `min`, `max`, `any` or `all` can be another; by what
 that a draw stays the same where other lines change and a longer one begins with it. Each is tried
 in a copy of the repository by the tests that run its line, the quickest first, until one fails
 (where no test does, by those of its statement, of its function, or of what mentions the name that
-it defines); then by others that run any line of its file, since what others have asked before is
-recalled where coverage is measured, by those questions of `tests.figures` and `tests.pins` that do,
-and in the end by slow tests of its package, as many as there is time for. Which these are is found
-once, by running the quick tests, the figures and the pins (`--all`: all tests; or `--tests`) under
-coverage, and kept in `.mutants/` until it is deleted; compiled code has the tests of its package.
+it defines); then by those questions of `tests.figures` and `tests.pins` that run any line of its
+file, by other tests that do, since what others have asked before is recalled where coverage is
+measured, and in the end by slow tests of its package, as many as there is time for. Which these are
+is found once, by running the quick tests, the figures and the pins (`--all`: all tests; or
+`--tests`) under coverage, and kept in `.mutants/` until it is deleted; compiled code has the tests
+of its package.
 Seconds are of processor time, so that who else works decides neither which tests there is time for
 nor whether one hangs.
 `tests/data/mutants.yaml` names the survivors that are known, each with the argument why it changes
@@ -269,7 +270,7 @@ class Covered:
         first = self._quickest(names - pinned, most)
         left = most - sum(self.seconds[name] for name in first)
         others = self._quickest(every - names - pinned, left) if left > 0 else []
-        return [*first, *others, *self._quickest(pinned, most)]
+        return [*first, *self._quickest(pinned, most), *others]
 
     def _reaching(self, mutant: Mutant) -> set[str]:
         """The tests of its line. Lines of modules, of classes and of what is kept from test to test

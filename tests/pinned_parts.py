@@ -27,6 +27,8 @@ from tests.nccl.nccl_nodes import system_of
 from tests.nccl.nccl_oracles import DATA
 from tests.pinned import links, rows
 from tests.pins import Found, family
+from tests.timing import test_ladder as ladder_cases
+from tests.timing import test_rungs_keep_their_word as word
 from tests.timing.cells import timed
 from tests.topology.test_fabrics import FABRICS, hosts
 from tests.topology.topology_tools import cluster, topology
@@ -183,6 +185,36 @@ def long_rings() -> Found:
                 found = made if isinstance(made, str) else tried(timed, made, 960_000, limits)
                 told.append(found if isinstance(found, str) else list(facts(found)))
             yield f"{place} {work}", told
+
+
+@family
+def rungs() -> Found:
+    """What each rung of the ladder tells of calls that others would tell, were it not forced."""
+    for name, limits in word.FORCED.items():
+        makers = (word.drawn,) if name in ("fewer_loops", "as_timed") else (word.textbook,)
+        calls = [make(seed) for make in makers for seed in range(4)]
+        yield name, [list(facts(timed(one, word.size_of(one), limits))) for one in calls]
+
+
+@family
+def rungs_of_instants() -> Found:
+    """The same of messages that crowd."""
+    wide = (word.crowded(seed) for seed in range(3))
+    yield "wide instants", [list(facts(timed(one, word.size_of(one), some))) for one, some in wide]
+
+
+@family
+def rungs_of_channels() -> Found:
+    """The same of rings and trees with fewer channels or hops."""
+    for timing in word.TIMINGS:
+        some = [word.trees(seed, timing) for seed in (0, 1, 2)]
+        told = [list(facts(timed(one, word.size_of(one), word.BY_CHANNEL))) for one in some]
+        yield f"one channel for all, {timing}", told
+    hops = replace(LIMITS, rings=0, around=0.5)
+    for seed in range(4):
+        ring = ladder_cases.drawn(seed)
+        told = [list(facts(timed(ring.ready, ring.size, some))) for some in (hops, LIMITS)]
+        yield f"rings {seed}", told
 
 
 def facts(timing: Any) -> Iterator[object]:

@@ -1,24 +1,32 @@
 """Whole values of questions that are drawn at random: all that can be asked of what stands between
-each and its answer, by class (see `tests.pins` and `tests.whole`). Where what is pinned elsewhere
+each and its answer, by package (see `tests.pins` and `tests.whole`). Where what is pinned elsewhere
 shows what a test thought of, these look at everything else, at odd corners of every key."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
 from typing import Any
 
+from netsim.base import units
 from netsim.base.errors import NetsimError
 from netsim.base.files import preset_names
 from netsim.cell.prepare import prepare
 from netsim.cell.simulate import row_of_size
 from netsim.nccl.facts import ALGORITHMS, PROTOCOLS
 from netsim.scenario.cells import expand
+from netsim.scenario.training import Straggler, Training
+from netsim.training import prepare as prepared_steps
 from netsim.training.prepare import memories, prepare_step
 from netsim.training.run import details_of, simulate_step
+from netsim.workloads.setting import Setting
+from netsim.workloads.step import training_step
 from netsim.yamlio.read import parse_source
 from tests.collectives.collective_cases import TABLE
-from tests.pins import family
+from tests.pins import Found, family
 from tests.timing.cells import folded, timed
 from tests.topology.test_fabrics import FABRICS
+from tests.training.steps import H100, SMALL, setting
 from tests.whole import Whole
 
 Draw = random.Random
@@ -78,6 +86,26 @@ def hosts(draw: Draw, machine: str, most: int, textbook: bool = False) -> str:
     told += some(draw, 0.3, "faults: [{}]", *FAULTS)
     told += some(draw, 0.1, "p2p: {}", "false")
     return scenario(", ".join(told), work(draw, textbook), draw)
+
+
+def mixed(draw: Draw) -> str:
+    """Hosts that are not alike, or not where one expects them."""
+    one, other = draw.sample(("dgx-h100", "dgx-a100", "hgx-h200", "hgx-a800", "l40s-pcie-x8"), 2)
+    per = draw.choice((1, 2, 2, 4))
+    few = f"machine: {one}, nodes: {draw.randint(2, 5)}, gpus_per_node: {per}"
+    more = draw.choice((per, 3))
+    told = draw.choice((
+        f"groups: [{{machine: {one}, nodes: {draw.randint(1, 2)}, gpus_per_node: {per}}}, "
+        f"{{machine: {other}, nodes: {draw.randint(1, 2)}, gpus_per_node: {more}}}]",
+        f"{few}, placement: {draw.choice(('spread', 'random', '[3, 0, 1, 2, 4]'))}, "
+        f"seed: {draw.randint(0, 9)}, fabric: {{kind: leaf-spine, nodes_per_leaf: 2}}",
+        f"{few}, sites: {{count: 2, distance: {draw.choice((1, 100))}km, bandwidth: 400Gbps}}",
+        f"machine: {one}, nodes: 2, gpus: {draw.choice(([1, 4, 6], [0, 7], [2, 3, 5, 6]))}",
+        f"{few}, overrides: [{{node: 1, nics: {draw.choice(([0], [1, 2], [0, 2, 3]))}}}]",
+        f"machine: gb200-nvl72, nodes: {draw.randint(2, 4)}, fabric: {{kind: nvlink-domain, "
+        f"hosts: {draw.choice((1, 2, 3))}}}",
+    ))  # fmt: skip
+    return scenario(told, work(draw, draw.random() < 0.3), draw)
 
 
 MORE_FABRICS = (
@@ -222,7 +250,7 @@ def of_step(text: str) -> Iterator[Any]:
 def values(
     texts: Iterable[str], becomes: Callable[[str], Iterator[Any]]
 ) -> Iterator[tuple[str, str]]:
-    """Digests by class of what scenarios become, and the words of those that are refused."""
+    """Digests by package of what scenarios become, and the words of those that are refused."""
     whole, words = Whole(), []
     for text in texts:
         for value in becomes(text):
@@ -242,19 +270,185 @@ def drawn(name: str, make: Callable[[Draw], str], count: int, seed: int) -> Iter
         yield make(random.Random(f"{name} {seed} {number}"))
 
 
-KINDS: dict[str, tuple[Callable[[Draw], str], int, int]] = {
-    "graphs": (graph, 60, 1),
-    "hosts": (lambda draw: hosts(draw, draw.choice(COMMON), 4), 30, 2),
-    "a host": (lambda draw: hosts(draw, draw.choice(MACHINES), 1), 30, 1),
-    "textbook hosts": (lambda draw: hosts(draw, draw.choice(COMMON), 5, True), 30, 1),
-    "steps": (step, 10, 2),
+PART = 6  # questions of a family: few, so that one that is asked alone takes little
+KINDS: dict[str, tuple[Callable[[Draw], str], int]] = {  # with how many families there are
+    "graphs": (graph, 6),
+    "hosts": (lambda draw: hosts(draw, draw.choice(COMMON), 4), 6),
+    "a host": (lambda draw: hosts(draw, draw.choice(MACHINES), 1), 3),
+    "textbook hosts": (lambda draw: hosts(draw, draw.choice(COMMON), 3, True), 3),
+    "mixed": (mixed, 4),
+    "steps": (step, 2),
 }
 
-for _name, (_make, _count, _families) in KINDS.items():
+for _name, (_make, _families) in KINDS.items():
     for _seed in range(_families):
         family(
-            lambda n=_name, m=_make, c=_count, s=_seed: values(
-                drawn(n, m, c, s), of_step if n == "steps" else asked
+            lambda n=_name, m=_make, s=_seed: values(
+                drawn(n, m, PART - 2 * (n == "steps"), s), of_step if n == "steps" else asked
             ),
             f"drawn {_name} {_seed + 1}",
         )
+
+
+# **** What does not fit ****
+
+
+def odd_setting(draw: Draw, even: bool) -> Setting:
+    """A training step with any of its choices, whose numbers divide one another or may not."""
+    model = replace(
+        SMALL,
+        layers=draw.choice((1, 2, 3, 4, 6, 8)),
+        heads=draw.choice((2, 4, 6, 8, 12)),
+        kv_heads=draw.choice((1, 2, 3, 4, 8)),
+        ffn=draw.choice((96, 100, 128)),
+        experts=draw.choice((0, 0, 4, 6)),
+        top_k=draw.choice((1, 2, 3)),
+        expert_ffn=64,
+        causal=draw.random() < 0.7,
+    )
+    chunks = draw.choice((1, 1, 2))
+    schedules = ("1f1b", "gpipe", "zb-h1") if chunks == 1 else ("interleaved",)
+    degrees = {axis: draw.choice((1, 1, 2, 3, 4)) for axis in ("tp", "cp", "ep", "pp", "dp")}
+    chosen = {name: draw.choice(some) for name, some in CHOICES.items() if draw.random() < 0.4}
+    return setting(
+        model=replace(model, layers=4, heads=8, kv_heads=4, ffn=128) if even else model,
+        **({axis: 1 << (degree > 2) for axis, degree in degrees.items()} if even else degrees),
+        batch=8 if even else draw.choice((4, 8, 12)),
+        micro=draw.choice((1, 2)),
+        sequence=64 if even else draw.choice((6, 12, 16, 64)),
+        chunks=chunks,
+        schedule=draw.choice(schedules),
+        roofline=replace(H100, flops=H100.flops | {"fp8": 1979e12, "half": 989e12}),
+        **chosen,
+    )
+
+
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "data": ("ddp", "allreduce", "parameter-server", "zero1", "zero2", "zero3", "fsdp", "fsdp2",
+             "distributed-optimizer"),
+    "dtype": ("half", "float", "fp8"), "gradient_dtype": ("float", "half"),
+    "scaling": ("tensor", "row", "block"), "sequence_parallel": (True,),
+    "tensor_overlap": ("none", "pipelined"), "context": ("all_gather", "a2a"),
+    "recompute": (("selective",), ("full",), ("ops",), ("core_attn", "mlp"), ("layernorm",)),
+    "loss": ("eager", "kernel"), "attention": ("unfused", "flash2"), "elementwise": ("eager",),
+    "blocking_sends": (False, None), "imbalance": (1.5,), "expert_tensor": (False,),
+    "expert_overlap": (True,), "deduplicated": (True,), "fused_experts": (True,),
+    "apart": (True,), "optimizer": ("adam-eager", "sgd", "sgd-momentum"),
+    "bucket": (0, 2**12, 2**16), "first_bucket": (2**10,), "overlap": (False,),
+    "no_sync": (False,), "compression": ("fp16", "bf16", "fp8", "top-k"), "top_k": (0.1,),
+    "delayed": (True,), "shard": (2, 3), "reshard": (False,),
+    "backward_prefetch": ("post", "none"), "forward_prefetch": (True,),
+    "limit_all_gathers": (False,), "islands": (2, 3), "sync_every": (2,), "overlap_sync": (True,),
+    "launch": (4e-6,), "wait": (9e-6,), "connections": (1,),
+}  # fmt: skip
+
+
+def misfits_of(made: Setting, work: Training) -> list[list[str]]:
+    """The words on what does not fit, by what is asked."""
+    asks = (
+        prepared_steps._batch(made), prepared_steps._transformer_misfits(made, made.model),
+        prepared_steps._pipeline(made), prepared_steps._stages(made),
+        prepared_steps._replicas(work, made),
+    )  # fmt: skip
+    return [sorted(map(str, one)) for one in asks]
+
+
+@family
+def misfits() -> Found:
+    """Which numbers of steps do not go together, and in which words that is said."""
+    work = Training.model_validate({"model": "bert-base", "batch": 8})
+    slow = work.model_copy(update={"stragglers": (Straggler(rank=4, slowdown=2.0),)})
+    for number in range(12):
+        draws = (random.Random(f"{number} {part}") for part in range(50))
+        yield f"{number}", [misfits_of(odd_setting(draw, even=False), slow) for draw in draws]
+
+
+@family
+def fitting() -> Found:
+    """What steps whose numbers go together compute, exchange and keep."""
+    work = Training.model_validate({"model": "bert-base", "batch": 8})
+    for number in range(12):
+        draws = (random.Random(f"{number} {part}") for part in range(250))
+        made = (odd_setting(draw, even=True) for draw in draws)
+        some = (one for one in made if one.grid.size <= 8 and not any(misfits_of(one, work)))
+        yield f"{number}", [[memories(one), training_step(one).tasks] for one in islice(some, 8)]
+
+
+PARSERS = (
+    units.parse_bandwidth, units.parse_time, units.parse_flops, units.parse_length,
+    units.parse_power, units.parse_size, units.parse_cli_size, units.parse_cli_sizes,
+    units.parse_ratio,
+)  # fmt: skip
+NUMBERS = ["0", "1", "2", "1.5", "0.25", "1e3", "64", "1023", "1024", "-1", "1_000", "007"]
+UNITS = [
+    "B",
+    "b",
+    "k",
+    "K",
+    "KB",
+    "KiB",
+    "M",
+    "GiB",
+    "G",
+    "GB/s",
+    "Gbps",
+    "Gb/s",
+    "Tbps",
+    "%",
+    "s",
+    "ms",
+    "us",
+    "ns",
+    "min",
+    "km",
+    "m",
+    "W",
+    "kW",
+    "TFLOPS",
+    "x",
+    "Kib",
+]
+RANGES = [
+    "8:64",
+    "8:64:2",
+    "8:1K:4",
+    "1K:8",
+    "8:8",
+    "8:9:3",
+    "8,64,1K",
+    "8,",
+    ":",
+    "1:4:1",
+    "1:5:1K",
+]
+
+
+@family
+def quantities() -> Found:
+    """What numbers with units are read as, and how numbers are written."""
+    for parse in PARSERS:
+        texts = [f"{number}{unit}" for number in NUMBERS for unit in ("", " KiB", *UNITS)]
+        texts += RANGES if parse is units.parse_cli_sizes else ()
+        bare = () if "cli" in parse.__name__ else (0, 1, 7.5, -3, True, None)
+        yield parse.__name__, [attempt(parse, one) for one in (*texts, *bare)]
+    sizes = [k * 2**n + d for n in range(0, 42, 3) for k in (1, 3, 5) for d in (0, 1)]
+    yield "sizes", [units.format_size(one) for one in sizes]
+    small = [k * 10.0**n for n in range(-10, 4) for k in (0.99996, 1.0, 1.5, 9.9994, 9.9996)]
+    yield "times", [units.format_time(one) for one in (0.0, *small)]
+    rates = [one * 1e11 for one in small]
+    yield (
+        "rates",
+        [units.format_bandwidth(one, bits=bits) for one in rates for bits in (False, True)],
+    )
+    yield "steps", [
+        units.size_steps(first, last, factor)
+        for first in (1, 3, 8) for last in (8, 9, 100, 1 << 12) for factor in (2, 3, 10)
+    ]  # fmt: skip
+
+
+def attempt(parse: Callable[[Any], Any], value: object) -> object:
+    """What a value is read as, or the words with which it is refused."""
+    try:
+        return parse(value)
+    except (NetsimError, ValueError) as error:
+        return str(error)

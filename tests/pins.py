@@ -30,7 +30,8 @@ WRITTEN = Path(__file__).parent / "data" / "pins.yaml"
 Found = Iterator[tuple[str, Any]]
 Family = Callable[[], Found]
 FAMILIES: dict[str, Family] = {}
-MODULES = ("pinned", "pinned_commands", "pinned_measured", "pinned_parts", "pinned_whole")
+MODULES = ("pinned", "pinned_commands", "pinned_measured", "pinned_parts", "pinned_edges",
+           "pinned_whole")  # fmt: skip
 NEEDS: dict[str, str] = {}  # the library of an extra, by the families that are nothing without it
 
 
@@ -126,7 +127,8 @@ def main() -> int:
     given = parser.parse_args()
     before = written()
     asked = [name for name in FAMILIES if name.startswith(given.only) and is_there(name)]
-    now = {name: found(name) if name in asked else before.get(name, {}) for name in FAMILIES}
+    told = [name for name in FAMILIES if name in asked or name in before]
+    now = {name: found(name) if name in asked else before[name] for name in told}
     lines = [f"{n}: {what}" for n in now for what in moved(before.get(n, {}), now[n])]
     print("\n".join(lines) or "nothing moved")
     if given.write:

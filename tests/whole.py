@@ -1,7 +1,7 @@
-"""Digests of whole values: all that can be asked of an object and of what it consists of, by class.
+"""Digests of whole values: all that can be asked of an object and of what it consists of.
 
 `Whole().add(value)` walks from an object of netsim's over its fields and public properties to all
-others, and keeps a digest of each; `told()` has one a class. So whatever an answer is made of is
+others, and keeps a digest of each; `told()` has one a package. So whatever an answer is made of is
 looked at, not only what a test thinks of: the graphs of a communicator, its channels, the ways of a
 fabric, the rungs that were asked."""
 
@@ -43,7 +43,7 @@ def parts(kind: type) -> tuple[str, ...]:
 
 
 class Whole:
-    """Digests of objects, by class."""
+    """Digests of objects, by the package that their classes are of."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[object, str]] = {}  # with what it is of, which so stays
@@ -59,7 +59,7 @@ class Whole:
         return self._known[id(value)][1]
 
     def told(self) -> dict[str, str]:
-        """One digest a class, whatever the order in which objects were found."""
+        """One digest a package, whatever the order in which objects were found."""
         return {name: _short("".join(sorted(some))) for name, some in sorted(self._found.items())}
 
     def _digest(self, value: Any) -> str:
@@ -70,7 +70,8 @@ class Whole:
             if not isinstance(value, BaseModel):
                 told |= {name: self._asked(value, name) for name in properties(type(value))}
             found = _short(repr(told))
-            self._found.setdefault(type(value).__name__, set()).add(found)
+            _, package, *_ = type(value).__module__.split(".")
+            self._found.setdefault(package, set()).add(f"{type(value).__name__} {found}")
             return found
         if isinstance(value, Mapping):
             return _short(repr([(self.add(a), self.add(b)) for a, b in value.items()]))

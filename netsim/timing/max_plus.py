@@ -141,7 +141,9 @@ def _crowded(program: Program, lane: Ints, rates: Floats) -> str:
     # A lane does one thing at a time: of a link it asks as much as it asks at most.
     key = lane[owner] * len(links) + link
     order = np.lexsort((asked, key))
-    most = order[np.append(np.diff(key[order]) > 0, [True] * (len(order) > 0))]
+    last = np.ones(len(order), bool)
+    last[:-1] = np.diff(key[order]) > 0
+    most = order[last]
     over = np.bincount(link[most], asked[most], len(links)) / links.capacity
     worst = int(np.argmax(over))
     if over[worst] <= 1 + ROOM:

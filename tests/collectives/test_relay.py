@@ -133,6 +133,7 @@ def test_what_is_in_each_others_way_is_run_in_full(cluster: str, algorithm: str,
 
 @pytest.mark.parametrize(("capacity", "lanes", "crowded"), [
     (1.0, [0, 0], False), (1.0, [0, 1], True), (2.0, [0, 1], False), (0.5, [0, 0], True),
+    (np.inf, [0, 1], False),
 ])  # fmt: skip
 def test_a_lane_asks_of_a_link_what_the_most_of_its_rows_asks(
     capacity: float, lanes: list[int], crowded: bool
@@ -140,7 +141,8 @@ def test_a_lane_asks_of_a_link_what_the_most_of_its_rows_asks(
     """Two ways over one link at 1 byte/s, of one lane one after the other, of two at once."""
     paths = Paths(np.array([0, 2, 4]), np.array([0, 1, 0, 2], np.int32), np.ones(4),
                   np.ones(4, bool), np.zeros(2))  # fmt: skip
-    links = LinkTable("abc".__getitem__, str, np.array([capacity, 9.0, np.inf]), np.zeros(3))
+    capacities = np.array([capacity, 9.0 * capacity, np.inf])
+    links = LinkTable("abc".__getitem__, str, capacities, np.zeros(3))
     program = SimpleNamespace(paths=paths, links=links, path=np.array([0, 1], np.int32))
     told = _crowded(program, np.array(lanes), np.array([1.0, 0.75]))
     assert told.startswith("a is asked for ") == crowded

@@ -39,7 +39,7 @@ class Root:
 
 
 for _kind in (Leaf, Root):
-    _kind.__module__ = "netsim.made"  # only values of the package are taken apart
+    _kind.__module__ = f"netsim.{_kind.__name__}"  # only values of the package are taken apart
 
 
 def told(*numbers: float, **kept: np.ndarray) -> dict[str, str]:

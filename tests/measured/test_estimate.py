@@ -12,6 +12,7 @@ from netsim.base.errors import InputError
 from netsim.cell.answer import checked_cells
 from netsim.cell.prepare import prepare
 from netsim.cell.simulate import simulate_one
+from netsim.measured.accuracy import _withouts
 from netsim.measured.estimate import best_of, tried_values, with_figures
 from netsim.measured.index import read_index
 from netsim.yamlio.read import Source
@@ -100,3 +101,11 @@ def test_a_figure_is_replaced_for_one_simulation(
     assert seconds(cluster, collective, size, {figure: now}, **more) == pytest.approx(usual)
     assert seconds(cluster, collective, size, {figure: then}, **more) > 1.02 * usual
     assert seconds(cluster, collective, size, {}, **more) == usual
+
+
+def test_only_constants_that_were_fitted_to_what_is_asked_are_estimated_again() -> None:
+    """Of no system none is, whatever was given by sources; of one those that its runs made."""
+    assert _withouts((), ENTRIES, 1) == []
+    system = next(entry.system for entry in ENTRIES if entry.id in TABLE["efa.usable"].fitted.runs)
+    few = [entry for entry in ENTRIES if entry.id in TABLE["efa.usable"].fitted.runs]
+    assert "efa.usable" in {one.constant for one in _withouts((system,), few, 1)}

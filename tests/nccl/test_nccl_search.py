@@ -86,6 +86,18 @@ def test_channels_are_at_most_what_links_out_of_gpus_hold_at_the_lower_rate(
     assert most_channels(arena, asked) == expected
 
 
+@pytest.mark.parametrize(("config", "kinds"), [
+    ("h100_8nic", {"LOC": 1, "NVL": 1, "NVB": 1, "C2C": 1, "PIX": 2, "PXB": 2, "SYS": 2}),
+    ("v100pcie4", {"NVL": 0, "C2C": 0, "PIX": 1, "SYS": 1}),
+])  # fmt: skip
+def test_what_is_left_of_a_gpu_is_of_links_that_such_paths_may_use(config, kinds) -> None:
+    """PCIe's from PIX on, and NVLink's always."""
+    graph = system_graph(system_of(config), facts_of(), networked=True)
+    arena = Arena(path_table(graph, NO_SETTINGS), NO_SETTINGS)
+    found = {name: len(arena.left_of_gpu(0, arena.facts.rank(name))) for name in kinds}
+    assert found == kinds
+
+
 def test_some_gpus_of_a_node():
     node = search_node(system_of("h100_8nic"), networked=False, devices=[0, 2, 5])
     assert node.local_ranks == 3

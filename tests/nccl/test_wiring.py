@@ -89,6 +89,17 @@ def test_wiring_by_kind_is_wiring_by_rank(name):
     check(job(CLUSTERS[name]))
 
 
+def test_a_node_is_searched_once_for_all_hosts_of_its_kind_and_for_no_others():
+    kinds = ("dgx-h100", "dgx-a100")
+    groups = [f"{{machine: {one}, nodes: 2, gpus_per_node: 2}}" for one in kinds]
+    nodes = job(f"{{groups: [{', '.join(groups)}]}}").nodes
+    views = [node.view for node in nodes]
+    assert views[0] is views[1]
+    assert views[2] is views[3]
+    sms = [node.view.table.graph.gpu(node.view.table.gpus[0]).sm for node in nodes]
+    assert sms == [90, 90, 80, 80]
+
+
 @pytest.mark.parametrize(
     ("name", "order"),
     [("h100-6", dealt), ("missing-nics", dealt), ("pcie", dealt), ("few-gpus", shuffled)],

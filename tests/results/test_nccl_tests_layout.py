@@ -224,3 +224,18 @@ def test_bandwidths_are_bytes_over_time_also_below_a_microsecond(time: float) ->
         2 * time, 2 / time, 3.5 / time,
     )  # fmt: skip
     assert half(replace(row, time_us=0.0), "time_us") == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "factor", "step"),
+    [
+        ((8, 16, 32), 2, 0), ((8, 16, 24), None, 8), ((8, 24), 3, 16), ((8, 8), None, 0),
+        ((8, 20), None, 12), ((0, 8), None, 8), ((8, 9), None, 0),
+    ],
+)  # fmt: skip
+def test_sizes_follow_one_another_by_a_factor_a_step_or_neither(
+    sizes: tuple[int, ...], factor: int | None, step: int
+) -> None:
+    """A factor or a step is more than 1: by one byte and by one times nothing goes on."""
+    run = TestRun("all_reduce", sizes, ())
+    assert (run.factor, run.step) == (factor, step)

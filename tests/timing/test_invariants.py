@@ -141,6 +141,16 @@ def test_what_is_no_time_is_refused(seconds: float) -> None:
     assert broken(Answer(1.0, seconds))
 
 
+def test_nothing_that_takes_no_time_breaks_an_invariant() -> None:
+    """One rank has nothing to send: differences of nothing are no more than nothing."""
+    program = place(build(collective_of("all_reduce", 1, 8), "ring"), switch(1, 1e9))
+    assert len(program) > 0
+    timeline = run_program(program)
+    assert timeline.makespan == 0.0
+    answer = Answer(0.0, program=program, timeline=timeline, in_full=lambda: 0.0)
+    assert broken(answer, IN_TESTS) == []
+
+
 def test_a_link_may_be_full_all_the_time() -> None:
     answer = ring()
     least, _ = invariants.needed(answer.use, answer.program.links)

@@ -7,7 +7,12 @@ import pytest
 from netsim.base.errors import InputError
 from netsim.topology.figures import graph_figures
 from netsim.topology.foreign.formats import detect
-from netsim.topology.foreign.infragraph import read_infragraph, unrated_links, write_infragraph
+from netsim.topology.foreign.infragraph import (
+    _extent,
+    read_infragraph,
+    unrated_links,
+    write_infragraph,
+)
 from tests.topology.topology_tools import topology
 
 # Two servers of two XPUs on one switch, in InfraGraph's own words.
@@ -146,3 +151,13 @@ def test_without_the_package_the_message_says_what_to_install(monkeypatch):
     ):
         with pytest.raises(InputError, match=r"netsim\[infragraph\]"):
             use()
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "most"),
+    [("xpu", 6), ("server.xpu", 6), ("other", 1), ("xpu[2]", 1), ("xpu[1:4]", 3), ("xpu[4:1]", 0),
+     ("server[0:2].xpu[0:2]", 2), ("xpu[a:b]", 6)],
+)  # fmt: skip
+def test_an_endpoint_stands_for_what_it_names(endpoint: str, most: int) -> None:
+    """Whether the package is there or not: it is asked before."""
+    assert _extent(endpoint, {"xpu": 6}) == most

@@ -1,0 +1,266 @@
+"""What readers make of files in which one value is another, or is missing: what is taken where
+nothing is said, where bounds are, and the words with which the rest is refused (see `tests.pins`).
+
+Each value of a small file is replaced by some others, one at a time."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import chdir
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import yaml
+
+from netsim.base.errors import NetsimError
+from netsim.collectives.collective import collective_of
+from netsim.collectives.msccl import AlgoSheet, PlanSheet
+from netsim.collectives.msccl import algorithm as read_algorithm
+from netsim.costs.prices import load_prices
+from netsim.nccl.facts import facts_of
+from netsim.nccl.graph_xml import graphs_of, read_graph_file, write_graphs
+from netsim.nccl.node import search_node
+from netsim.nccl.tuning import parse_tuner
+from netsim.scenario.cells import expand_all
+from netsim.topology.foreign.formats import read_astra, read_node_link, write_node_link
+from netsim.topology.foreign.nccl import machine_of
+from netsim.topology.foreign.nccl_xml import parse_system
+from netsim.topology.foreign.smi import parse_matrix, preset_of
+from netsim.topology.load import load_machine
+from netsim.trace.goal import read_goal, replayed
+from netsim.training.recorded.kineto import read_profile, step_of, tape_of
+from netsim.yamlio.read import parse_source
+from tests.collectives.collective_cases import build_small
+from tests.nccl.nccl_nodes import system_of
+from tests.pinned import ROOT, links, rows
+from tests.pinned_commands import PLANS
+from tests.pins import Found, digest, family
+from tests.topology.topology_tools import topology
+from tests.training.profiler import NAME, said, steps_of_data_parallelism
+
+MOST = 2  # times that a value of one name is replaced in one file
+OTHERS: tuple[Any, ...] = (None, "x", -1, 0, 1, 2, 17, 0.5, 100)
+Reader = Callable[[str], Any]
+
+
+def outcome(read: Reader, text: str) -> str:
+    """What a reader makes of a text: a digest, or the words with which it is refused."""
+    try:
+        return digest(read(text))
+    except (NetsimError, ValueError) as error:
+        return str(error).replace(str(ROOT), "")
+
+
+def of_file(name: str, read: Callable[[Path], Any]) -> Reader:
+    """A reader of files as one of texts."""
+
+    def found(text: str) -> Any:
+        with TemporaryDirectory() as folder, chdir(folder):
+            Path(name).write_text(text, encoding="utf-8")
+            return read(Path(name))
+
+    return found
+
+
+# **** Values of files, each of which is another in turn ****
+
+
+def in_xml(text: str) -> Iterator[tuple[str, str]]:
+    """By element and attribute."""
+    seen: dict[str, int] = {}
+    for found in re.finditer(r' ([\w.]+)="([^"]*)"', text):
+        element = re.findall(r"<(\w+)", text[: found.start()])[-1]
+        name = f"{element} {found[1]}"
+        seen[name] = seen.get(name, 0) + 1
+        if seen[name] <= MOST:
+            for value in OTHERS:
+                new = "" if value is None else f' {found[1]}="{value}"'
+                yield name, text[: found.start()] + new + text[found.end() :]
+
+
+def in_values(values: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """By key, of lists by the first and the last."""
+    if isinstance(values, dict):
+        for key, value in values.items():
+            without = {one: other for one, other in values.items() if one != key}
+            yield f"{place}.{key}", without
+            for name, other in in_values(value, f"{place}.{key}"):
+                yield name, {**values, key: other}
+    elif isinstance(values, list):
+        for number in sorted({0, len(values) - 1} if values else ()):
+            for name, other in in_values(values[number], place):
+                yield name, [*values[:number], other, *values[number + 1 :]]
+    else:
+        for value in OTHERS:
+            yield place, value
+
+
+def in_json(text: str) -> Iterator[tuple[str, str]]:
+    """By key."""
+    for name, values in in_values(json.loads(text)):
+        yield name, json.dumps(values)
+
+
+def in_yaml(text: str) -> Iterator[tuple[str, str]]:
+    """By key."""
+    for name, values in in_values(yaml.safe_load(text)):
+        yield name, yaml.safe_dump(values, sort_keys=False)
+
+
+def in_lines(text: str) -> Iterator[tuple[str, str]]:
+    """By the words of some lines."""
+    lines = text.splitlines()
+    for number in sorted({0, 1, len(lines) // 2, len(lines) - 1}):
+        for found in re.finditer(r"[^\s,;:]+", lines[number]):
+            for value in OTHERS:
+                new = "" if value is None else str(value)
+                line = lines[number][: found.start()] + new + lines[number][found.end() :]
+                yield f"line {number}", "\n".join([*lines[:number], line, *lines[number + 1 :]])
+
+
+# **** Readers ****
+
+
+def of_system(text: str) -> Any:
+    """A host of NCCL's, as it is and as a machine."""
+    system = parse_system(text)
+    return [system, outcome(lambda _: machine_of(system), "")]
+
+
+@cache
+def pair() -> Any:
+    """Two GPUs with a port each, as NCCL has searched them."""
+    return search_node(system_of("h100x2"), networked=True)
+
+
+def of_graphs(path: Path) -> Any:
+    """Graphs that are given to NCCL."""
+    return graphs_of(read_graph_file(path), pair().table, facts_of())
+
+
+def of_matrix(text: str) -> Any:
+    """A matrix of links, as it is and as a machine."""
+    matrix = parse_matrix(text, "m.txt")
+    return [matrix, outcome(lambda _: preset_of(matrix, "H100"), "")]
+
+
+def of_goal(path: Path) -> Any:
+    """An application in GOAL, and what it becomes."""
+    goal = read_goal(path)
+    return [goal.ranks, goal.table, rows(replayed(goal, 8)[1].schedule)]
+
+
+def of_profile(path: Path) -> Any:
+    """A trace of a profiler's, and a step of it."""
+    found = read_profile(path)
+    step, notes = step_of(found, None)
+    return [found.calls, found.kernels, found.steps, found.world, tape_of(step).tasks, notes]
+
+
+def of_scenario(text: str) -> Any:
+    """The points of a scenario."""
+    points = expand_all(parse_source(text, "s.yaml")).points
+    return [getattr(one, "scenario", one).__repr__() for one in points[:2]]
+
+
+SHAPES = collective_of("all_reduce", 2, 2 * 2 * 840)
+HANDMADE = """\
+<system version="1">
+  <cpu numaid="0" affinity="ff" arch="x86_64" vendor="AuthenticAMD" familyid="143" modelid="49">
+    <pci busid="0000:01:00.0" class="0x060400" link_speed="32.0 GT/s PCIe" link_width="16">
+      <pci busid="0000:02:00.0" class="0x030200" link_speed="32.0 GT/s PCIe" link_width="16">
+        <gpu dev="0" sm="90" rank="0" gdr="1">
+          <nvlink target="0000:04:00.0" count="4" tclass="0x030200"/>
+          <c2c bw="450000" count="1"/>
+        </gpu>
+      </pci>
+      <pci busid="0000:04:00.0" class="0x030200" link_speed="16.0 GT/s PCIe" link_width="8">
+        <gpu dev="1" sm="90" rank="1" gdr="1">
+          <nvlink target="0000:02:00.0" count="4" tclass="0x030200"/>
+        </gpu>
+      </pci>
+      <pci busid="0000:05:00.0" class="0x020000" link_speed="32.0 GT/s PCIe" link_width="16">
+        <nic>
+          <net name="mlx5_0" dev="0" speed="400000" port="1" latency="0.5" guid="0x1" maxconn="9"
+               gdr="1" coll="1"/>
+        </nic>
+      </pci>
+    </pci>
+  </cpu>
+</system>
+"""
+RING = "graph: {kind: ring, gpus: 3, bandwidth: 25GB/s, latency: 0s}"
+ASTRA = "topology: [Ring, Switch]\nnpus_count: [4, 2]\nbandwidth: [50.0, 25.0]\nlatency: [5, 7]\n"
+TUNER = """\
+# collective, sizes, algorithm, protocol, channels, nodes, ranks, pipelined operations, registered
+allreduce,0,65536,tree,ll,4,2,16,-1,-1
+broadcast,65537,1048576,ring,simple,8,-1,-1,0,1
+"""
+
+
+def profile() -> str:
+    """A small trace."""
+    made = steps_of_data_parallelism(900, 500, 600)
+    made.kernel(2100, 30, name=NAME, stream=20, **said("allgather", dtype="Float"))
+    made.events = made.events[-12:] + made.events[:6]
+    with TemporaryDirectory() as folder:
+        return made.write(Path(folder) / "t.json").read_text(encoding="utf-8")
+
+
+def read(*parts: str) -> str:
+    """The text of a file of ours."""
+    return ROOT.joinpath(*parts).read_text(encoding="utf-8")
+
+
+def ring() -> Any:
+    """A small algorithm."""
+    return build_small(SHAPES, "ring")
+
+
+def as_sheet(name: str) -> Reader:
+    """A reader of algorithms."""
+    return lambda text: rows(read_algorithm(name, text)(SHAPES))
+
+
+Changed = Iterator[tuple[str, str]]
+FILE = "tests/data/"
+# Small files, with what reads them and what becomes of them.
+DOCUMENTS: dict[str, tuple[Reader, Callable[[], Changed]]] = {
+    "a host by hand": (of_system, lambda: in_xml(HANDMADE)),
+    "cards": (of_system, lambda: in_xml(read(FILE, "nccl/topo/a10pcie8_amd.xml"))),
+    "graphs": (of_file("g.xml", of_graphs), lambda: in_xml(write_graphs(pair()))),
+    "tuner": (parse_tuner, lambda: in_lines(TUNER)),
+    "gh200": (of_matrix, lambda: in_lines(read(FILE, "smi/gh200.txt"))),
+    "rocm": (of_matrix, lambda: in_lines(read(FILE, "smi/rocm.txt"))),
+    "node-link": (lambda text: links(read_node_link(text, "n.json")),
+                  lambda: in_json(write_node_link(topology(RING)))),
+    "ASTRA-sim": (lambda text: links(read_astra(text, "a.yml")), lambda: in_yaml(ASTRA)),
+    "GOAL": (of_file("a.goal", of_goal), lambda: in_lines(read(FILE, "goal/small.goal"))),
+    "MSCCL": (as_sheet("x.xml"), lambda: in_xml(AlgoSheet("x", ring(), SHAPES).text())),
+    "MSCCL++": (as_sheet("x.json"),
+                lambda: islice(in_json(PlanSheet("x", ring(), SHAPES).text()), 0, None, 3)),
+    "prices": (of_file("p.yaml", lambda path: load_prices(str(path))),
+               lambda: islice(in_yaml(read("netsim/costs/prices.yaml")), 0, None, 13)),
+    "profile": (of_file("t.json", of_profile), lambda: in_json(profile())),
+    **{name: (of_file("m.yaml", load_machine),
+              lambda name=name: in_yaml(read("topologies", f"{name}.yaml")))
+       for name in ("gh200-x4", "l40s-pcie-x8")},
+    **{name: (of_scenario, lambda name=name: in_yaml(PLANS[f"{name}.yaml"]))
+       for name in ("jobs", "mixed", "noisy", "step")},
+}  # fmt: skip
+
+
+def edges(name: str) -> Found:
+    """What a reader makes of one file, value by value."""
+    told: dict[str, list[str]] = {}
+    reader, changed = DOCUMENTS[name]
+    for place, text in changed():
+        told.setdefault(place, []).append(outcome(reader, text))
+    yield from told.items()
+
+
+for _name in DOCUMENTS:
+    family(lambda name=_name: edges(name), f"edges: {_name}")
