@@ -383,10 +383,7 @@ def _withouts(
         if one.fitted and any(system.get(run) in asked for run in one.fitted.runs)
     ]  # fmt: skip
     shown = _what_runs_show(constants, corpus, jobs, journal)
-    every = (
-        one for each in constants for one in estimate.without_each(each, corpus, shown[each.id])
-    )
-    return [one for one in every if one.system in asked]
+    return [one for it in sorted(asked) for one in estimate.without(it, constants, corpus, shown)]
 
 
 def _what_runs_show(

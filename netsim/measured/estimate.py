@@ -5,7 +5,7 @@ out and the constant estimated again. What the table has is not changed here."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
-from math import isclose, log
+from math import isclose, log, nan
 
 import numpy as np
 
@@ -268,22 +268,73 @@ def looked_at(constant: Constant, entries: Sequence[Entry]) -> list[Entry]:
     return [one for some in systems for one in few(some, most)] if len(systems) > 1 else []
 
 
-def without_each(
-    constant: Constant, entries: Sequence[Entry], shown: Mapping[str, Floats]
+def without(
+    system: str,
+    constants: Sequence[Constant],
+    entries: Sequence[Entry],
+    shown: Mapping[str, Mapping[str, Floats]],
 ) -> Iterator[Without]:
-    """The constant without each of the systems that it was fitted to, from what each of the runs
-    that are `looked_at` says; no calibration has some."""
-    assert constant.fitted is not None
-    some = [entry for entry in looked_at(constant, entries) if entry.id in shown]
-    every = estimate_of(constant, [shown[one.id] for one in some]).value if some else float("nan")
-    for system in dict.fromkeys(one.system for one in entries if one.id in constant.fitted.runs):
-        others = [shown[one.id] for one in some if one.system != system]
-        value = estimate_of(constant, others).value if others else float("nan")
-        ratio = value / every if every else float("nan")
-        if ratio > 0:
-            yield Without(constant.id, system, float(np.clip(ratio, 1 / TIMES, TIMES)))
-        else:
+    """All constants that were fitted to a system, without it, from what each of the runs that are
+    `looked_at` says; no calibration has some. One after the other, in the order of the table: what
+    an earlier one adds to a run's times is no longer there for a later one to explain."""
+    added = dict[str, list[Callable[[Floats], Floats]]]()
+    for constant in constants:
+        assert constant.fitted is not None
+        told = shown[constant.id]
+        if not any(one.system == system for one in entries if one.id in constant.fitted.runs):
+            continue
+        some = [entry for entry in looked_at(constant, entries) if entry.id in told]
+        every = estimate_of(constant, [told[one.id] for one in some]).value if some else nan
+        others = [one for one in some if one.system != system]
+        runs = [_with_added(constant, one, told[one.id], added.get(one.id, [])) for one in others]
+        value = estimate_of(constant, runs).value if runs else nan
+        ratio = value / every if every else nan
+        if not ratio > 0:
             yield _wider(constant, system)
+            continue
+        ratio = float(np.clip(ratio, 1 / TIMES, TIMES))
+        yield Without(constant.id, system, ratio)
+        for one in others:
+            if by_size := _adds(constant, one, told[one.id], constant.value * ratio):
+                added.setdefault(one.id, []).append(by_size)
+
+
+def _points(constant: Constant, entry: Entry) -> tuple[Floats, Floats]:
+    """Sizes and measured seconds of what `by_simulation` shows of a run."""
+    assert constant.fitted is not None
+    rows = _rows_of(entry, *constant.fitted.sizes)
+    seconds = (row.seconds(entry.collective) or 0.0 for row in rows)
+    return np.array([float(row.size_bytes) for row in rows]), np.array(list(seconds))
+
+
+def _adds(
+    constant: Constant, entry: Entry, ratios: Floats, value: float
+) -> Callable[[Floats], Floats] | None:
+    """The seconds that another value adds to a run's times by size: nothing below the sizes that
+    show it, beyond them what it adds to the largest."""
+    assert constant.fitted is not None
+    if constant.fitted.estimator.rpartition(":")[2] != by_simulation.__name__ or not len(ratios):
+        return None
+    sizes, measured = _points(constant, entry)
+    values = tried_values(constant)
+    now, then = (
+        np.array([np.exp(np.interp(at, values, row)) for row in ratios])
+        for at in (constant.value, value)
+    )
+    more = measured * (then - now)
+    return lambda asked: np.interp(asked, sizes, more, left=0.0)
+
+
+def _with_added(
+    constant: Constant, entry: Entry, ratios: Floats, added: Sequence[Callable[[Floats], Floats]]
+) -> Floats:
+    """What a run says of a constant once others have added to its times."""
+    assert constant.fitted is not None
+    if constant.fitted.estimator.rpartition(":")[2] != by_simulation.__name__ or not added:
+        return ratios
+    sizes, measured = _points(constant, entry)
+    more = sum((one(sizes) for one in added), np.zeros(len(sizes))) / measured
+    return np.log(np.maximum(np.exp(ratios) + more[:, None], 1e-3))
 
 
 def _wider(constant: Constant, system: str) -> Without:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from math import log
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ from netsim.base.errors import InputError
 from netsim.cell.answer import checked_cells
 from netsim.cell.prepare import prepare
 from netsim.cell.simulate import simulate_one
+from netsim.measured import estimate
 from netsim.measured.accuracy import _withouts
-from netsim.measured.estimate import best_of, tried_values, with_figures
+from netsim.measured.estimate import best_of, estimate_of, tried_values, with_figures
 from netsim.measured.index import read_index
 from netsim.yamlio.read import Source
 from tests.bench.constants import estimated
@@ -109,3 +111,25 @@ def test_only_constants_that_were_fitted_to_what_is_asked_are_estimated_again() 
     system = next(entry.system for entry in ENTRIES if entry.id in TABLE["efa.usable"].fitted.runs)
     few = [entry for entry in ENTRIES if entry.id in TABLE["efa.usable"].fitted.runs]
     assert "efa.usable" in {one.constant for one in _withouts((system,), few, 1)}
+
+
+def test_what_one_constant_explains_is_not_explained_again(monkeypatch) -> None:
+    """Two costs enter the same times, of which one system has 3 us more than the other: without
+    the system that has not, the first of both takes them, and none is left for the second."""
+    entries = [SimpleNamespace(id=id, system=id) for id in ("usual", "slower")]
+    some = replace(TABLE["network.notice"], value=2e-6)
+    fitted = replace(some.fitted, runs=("usual", "slower"), estimator="by_simulation")
+    first, second = (replace(some, id=id, fitted=fitted) for id in ("first", "second"))
+    sizes, ours = np.array([8.0, 64.0, 512.0]), 10e-6 + tried_values(first)
+    measured = {"usual": np.full(3, 12e-6), "slower": np.full(3, 15e-6)}
+    monkeypatch.setattr(estimate, "_points", lambda _, one: (sizes, measured[one.id]))
+    told = {id: np.log(ours / seconds[:, None]) for id, seconds in measured.items()}
+    found = estimate.without(
+        "usual", [first, second], entries, dict.fromkeys(("first", "second"), told)
+    )
+    ratios = {one.constant: one.ratio for one in found}
+    alone = estimate.without("usual", [second], entries, {"second": told})
+    every = estimate_of(first, [told["usual"], told["slower"]]).value
+    assert ratios["first"] == pytest.approx(5e-6 / every, rel=0.05)
+    assert next(alone).ratio == pytest.approx(ratios["first"])
+    assert ratios["second"] == pytest.approx(2e-6 / every, rel=0.05)
