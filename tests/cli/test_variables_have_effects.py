@@ -52,7 +52,7 @@ TIMES: dict[tuple[str, str], tuple[object, ...]] = {
     ("NCCL_IB_DISABLE", "1"): (A100, "all_reduce", "64M", *TWO),
     ("NCCL_IB_HCA", "mlx5_0"): (A100, "all_reduce", "64M", *TWO),
     ("NCCL_SOCKET_IFNAME", "eth0"): (A100, "all_reduce", "64M", *TWO, "--transport", "tcp"),
-    ("NCCL_IB_QPS_PER_CONNECTION", "8"): (A100, "all_reduce", "4M", "--nodes", 4, *SHARED),
+    ("NCCL_IB_QPS_PER_CONNECTION", "8"): (A100, "all_reduce", "1M", "--nodes", 4, *SHARED),
     ("NCCL_IB_TIMEOUT", "14"): (H100, "all_reduce", "1M", *TWO, *FLAP),
     ("NCCL_IB_RETRY_CNT", "1"): (H100, "all_reduce", "1M", *TWO, *FLAP,
         "--env", "NCCL_IB_TIMEOUT=8"),

@@ -105,7 +105,7 @@ def checked(name, function, links, n, count, in_place, **given):
 def test_every_rank_gets_what_it_should(topology, name, function) -> None:
     links, n = links_between(topology), len(topology)
     pieces = {"chunks": 3} if function is packed else {"seed": 7}
-    for count, in_place in ((0, False), (5 * n + 3, True), (61 * n, False)):
+    for count, in_place in ((0, False), (5 * n + 3, True), (17 * n, False)):
         checked(name, function, links, n, count, in_place, **pieces if count else {})
 
 

@@ -14,9 +14,9 @@ from netsim.program.place import place
 from netsim.topology.routing import torus
 
 SHAPES = {
-    "bucket": ([4], [6], [2, 3], [4, 4], [3, 1, 2], [3, 2, 4], [2, 2, 2, 2]),
-    "multi-ring": ([4], [6], [3, 3], [4, 2], [4, 8], [2, 4], [1, 5]),
-    "swing": ([1], [2], [8], [16], [4, 4], [8, 2], [2, 2, 2], [4, 2, 4]),
+    "bucket": ([4], [6], [2, 3], [4, 4], [3, 1, 2], [3, 2, 2], [2, 2, 2, 2]),
+    "multi-ring": ([4], [6], [3, 3], [4, 2], [2, 4], [1, 5]),
+    "swing": ([1], [2], [8], [16], [4, 4], [8, 2], [2, 2, 2]),
 }
 CASES = [
     (name, algorithm, dims)

@@ -348,7 +348,7 @@ def entry_ranks(entry: Entry) -> int:
 
 
 def test_the_page_its_pictures_and_what_validated_says(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], pictures: None
 ) -> None:
     path = index(tmp_path, {}, {"id": "ill", "healthy": "'no'"})
     page = tmp_path / "validation.md"

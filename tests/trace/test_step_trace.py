@@ -133,7 +133,7 @@ def test_names_do_not_repeat_the_layer(tmp_path) -> None:
 @pytest.mark.parametrize(
     "rest", ["  parallelism: {pp: 4, dp: 2}", "  parallelism: {dp: 8, data: fsdp}"]
 )
-def test_the_picture_of_a_step_shows_its_colours(tmp_path, rest: str) -> None:
+def test_the_picture_of_a_step_shows_its_colours(tmp_path, pictures, rest: str) -> None:
     traced(tmp_path / "t.json.gz", rest)
     path = plot_step(tmp_path / "t.json.gz", tmp_path)[1]
     picture = np.asarray(Image.open(path).convert("RGB")).reshape(-1, 3)
