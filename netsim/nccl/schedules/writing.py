@@ -22,7 +22,6 @@ from netsim.schedule.builder import Builder
 from netsim.schedule.schedule import IN, IN_ORDER, LOCAL_COPY, OUT, REDUCE, SCRATCH, Fold, Lag
 
 Rows = NDArray[np.int32]
-ROW = 5  # columns that say what a row is, before those that say where its data lies
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +116,9 @@ class Weave:
         first turn wait for the rows in `gates` too (one for each, -1: none)."""
         self._flush()
         self._flush_edges()
-        columns = zip(*self._blocks, strict=True)
-        kind, src, dst, step, segment = (_one(next(columns)) for _ in range(ROW))
-        bases = list(map(_one, columns)) if places else []
+        columns = list(zip(*self._blocks, strict=True))
+        kind, src, dst, step, segment = map(_one, columns[:-2])
+        bases = list(map(_one, columns[-2:])) if places else []
         turns, size = len(segments.count), self._size
         joins = self._unrolled(builder, turns, gates)
         made = builder.rows(
