@@ -14,7 +14,7 @@ from tests.cli.command import netsim
 
 
 @pytest.mark.parametrize(
-    "case", ["dgx-h100 all_reduce 2 1MiB auto", "dgx-h100 all_reduce 12 64MiB Ring",
+    "case", ["dgx-h100 all_reduce 2 1MiB auto", "dgx-h100 all_reduce 24 64MiB Ring",
              "a100-x4 alltoall 32 16MiB auto", "claim-fsdp-growth"],
 )  # fmt: skip
 def test_what_is_expected_bounds_what_is_taken_within_the_stated_factor(case: str) -> None:
