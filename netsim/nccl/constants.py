@@ -11,7 +11,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
-from netsim.base.constants import value
+from netsim.base.constants import TABLE, value
 from netsim.base.errors import InputError, suggest
 from netsim.base.values import dataclass
 from netsim.nccl.environment import Settings
@@ -261,7 +261,6 @@ def _by_protocol(name: str) -> ByProtocol:
     return ByProtocol(*(value(f"{name}.{protocol}") for protocol in ("ll", "ll128", "simple")))
 
 
-BEGIN_LL128 = {sm: value(f"sm_{sm}.begin.ll128") for sm in (70, 80)}  # others have one figure
 GRAIN = ByProtocol(value("grain.ll"), value("grain.ll128"), inf)
 HOST_MEMORY = _by_protocol("host_memory")
 
@@ -296,7 +295,8 @@ def _nvlink(sm: int) -> LinkCost:
 
 
 def _begin(sm: int) -> ByProtocol:
-    lines = BEGIN_LL128.get(sm, value("begin.ll128"))
+    own = f"sm_{sm}.begin.ll128"
+    lines = value(own if own in TABLE else "begin.ll128")
     beyond = (value("begin.ll"), lines, value("begin.simple"))
     return ByProtocol(*(one + value(f"sm_{sm}.begin") for one in beyond))
 

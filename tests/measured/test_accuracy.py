@@ -20,7 +20,7 @@ from netsim.measured.estimate import (
     looked_at,
     shown_by,
     switched_off,
-    without_each,
+    without,
 )
 from netsim.measured.index import (
     Entry,
@@ -414,7 +414,9 @@ def test_a_constant_without_a_system_is_estimated_from_the_others() -> None:
     entries = read_index(Path("scenarios/measured/index.yaml"))
     fitted = TABLE["launch.host"]
     shown = {one.id: shown_by(fitted, one) for one in looked_at(fitted, entries)}
-    found = {one.system: one for one in without_each(fitted, entries, shown)}
+    systems = {one.system for one in entries}
+    every = (without(one, [fitted], entries, {fitted.id: shown}) for one in sorted(systems))
+    found = {one.system: one for some in every for one in some}
     assert {"h100_sxm", "a100_superbench"} < set(found)
     assert len(found) == 7
     assert all(one.of == "" and 0.9 < one.ratio < 1.1 for one in found.values())
@@ -426,7 +428,7 @@ def test_a_constant_without_a_system_is_estimated_from_the_others() -> None:
 def test_what_only_one_system_shows_is_taken_from_the_next_wider_class() -> None:
     entries = read_index(Path("scenarios/measured/index.yaml"))
     usable = TABLE["efa.usable"]
-    (found,) = without_each(usable, entries, {})
+    (found,) = without("aws_p4d_a100", [usable], entries, {usable.id: {}})
     assert (found.system, found.of) == ("aws_p4d_a100", "roce.usable")
     assert found.ratio * usable.value == pytest.approx(value("roce.usable"))
 

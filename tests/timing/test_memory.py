@@ -51,7 +51,7 @@ SWEEP = """\
 name: large
 cluster: {machine: a100-x4, nodes: 2, fabric: {kind: leaf-spine, routing: ecmp}}
 workload: {collective: alltoall, sizes: [16MiB]}
-sweep: {cluster.nodes: [2, 128, 4]}
+sweep: {cluster.nodes: [2, 512, 4]}
 outputs: [csv]
 """
 
