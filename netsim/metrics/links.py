@@ -13,7 +13,7 @@ from netsim.base.values import dataclass
 from netsim.program.program import LinkTable, Program, Timeline
 from netsim.schedule import schedule as schedules
 from netsim.schedule.schedule import COMPUTE, MARK, MULTICAST, SWITCH_REDUCE, TRANSFER, Schedule
-from netsim.topology.graph import LINK_KINDS, Floats, Ints, Longs, Topology
+from netsim.topology.graph import LINK_KINDS, Floats, Ints, Longs, Topology, least_and_most
 
 _ENDLESS = 1e100  # so much a second is no end
 IN_SECONDS = frozenset({"sms", "proxy", "nic_msg", "host"})  # kinds that give seconds, not bytes
@@ -383,3 +383,14 @@ def _covered(spans: Spans, ranks: int, makespan: float) -> Floats:
         before = np.concatenate([[0.0], reach[:-1]]) if len(reach) else reach
         covered[r] = np.maximum(reach - np.maximum(first, before), 0.0).sum()
     return covered
+
+
+def needed(use: LinkUse, links: LinkTable) -> tuple[float, int]:
+    """Seconds that the busiest link needs for its bytes at its best capacity, and which it is."""
+    if not len(use):
+        return 0.0, -1
+    capacity = least_and_most(links.capacity, links.changes)[1][use.link]
+    moving = capacity > 0
+    seconds = np.divide(use.amount, capacity, out=np.zeros(len(use)), where=moving)
+    busiest = int(np.argmax(seconds))
+    return float(seconds[busiest]), int(use.link[busiest])

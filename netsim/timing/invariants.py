@@ -18,11 +18,10 @@ from netsim.base.errors import InvariantError
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.engines.engine import simulate
-from netsim.metrics.links import LinkUse, link_amounts, link_use
-from netsim.program.program import LinkTable, Program, Timeline
+from netsim.metrics.links import LinkUse, link_amounts, link_use, needed
+from netsim.program.program import Program, Timeline
 from netsim.schedule.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Schedule
 from netsim.timing.ladder import Timing
-from netsim.topology.graph import least_and_most
 
 ALWAYS, IN_TESTS = "every answer", "tests"
 EQUAL = 1e-9  # relative: what rounding may do
@@ -59,17 +58,6 @@ class Invariant:
     statement: str
     asked: str
     broken: Callable[[Answer], str]
-
-
-def needed(use: LinkUse, links: LinkTable) -> tuple[float, int]:
-    """Seconds that the busiest link needs for its bytes at its best capacity, and which it is."""
-    if not len(use):
-        return 0.0, -1
-    capacity = least_and_most(links.capacity, links.changes)[1][use.link]
-    moving = capacity > 0
-    seconds = np.divide(use.amount, capacity, out=np.zeros(len(use)), where=moving)
-    busiest = int(np.argmax(seconds))
-    return float(seconds[busiest]), int(use.link[busiest])
 
 
 def _wire(answer: Answer) -> str:

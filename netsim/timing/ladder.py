@@ -19,7 +19,7 @@ from netsim.base.values import dataclass
 from netsim.collectives.reduced import STEPS as STEPS_OF_RINGS
 from netsim.engines.engine import choose, simulator
 from netsim.metrics.bound import Causes
-from netsim.metrics.links import LinkUse, link_amounts, link_use, use_of
+from netsim.metrics.links import LinkUse, link_amounts, link_use, needed, use_of
 from netsim.nccl.schedules.smaller import ends_by_rank, written_share
 from netsim.program.program import Program, Timeline
 from netsim.schedule.repeat import Launch
@@ -456,6 +456,8 @@ def _with_all_loops(runs: Runs, last: int, found: steady.Extended | None) -> One
     work, alone = runs.work, runs[last]
     by_rank = found.ends.reshape(alone.ends.shape).max(axis=0)[alone.busy]
     use = runs.use_of_all(last, found.seconds)
+    if use is not None and found.seconds < needed(use, alone.program.links)[0] * (1 - steady.AGREE):
+        return None  # FIFOs are not full yet: from then on the links decide
     words = f"steady state of {last} of {work.loops} loops"
     return One(alone, by_rank, use, words, found.off + work.rounding, fewer=runs)
 

@@ -12,6 +12,7 @@ from netsim.cell.answer import checked_cells
 from netsim.cell.prepare import Prepared, prepare
 from netsim.cli.questions import Given, asked
 from netsim.collectives.collective import Collective
+from netsim.metrics.links import needed
 from netsim.nccl.schedules.plan import Plan, Work
 from netsim.nccl.schedules.smaller import loops_of, shorter
 from netsim.schedule.repeat import Launch
@@ -334,3 +335,13 @@ def test_how_operations_overlap_is_told_by_few_loops() -> None:
     prepared, size = prepared_of("dgx-h100", "broadcast", 1, "Ring", 2, "64M")
     found = ladder.timed(prepared.call(size), "compiled", limits=FEWER)
     assert "operations overlap like those of " in found.approximation
+
+
+def test_loops_that_go_on_faster_than_their_links_are_in_no_steady_state() -> None:
+    """The first 14 of 512 loops fill FIFOs: what they add is less than the NICs need for it."""
+    size = 4 << 30
+    source = asked("gh200-x4", "alltoall", Given(nodes=16, sizes=str(size))).source
+    timing = ladder.timed(prepare(checked_cells(source)[0]).call(size))
+    least, _ = needed(timing.use, timing.program.links)
+    assert least <= timing.seconds < 1.001 * least
+    assert "of 512 loops" in timing.approximation

@@ -10,12 +10,12 @@ from netsim.cell.prepare import Prepared, prepare
 from netsim.cli.questions import Given, asked
 from netsim.collectives.collective import Collective
 from netsim.engines.engine import ends_of_operations
+from netsim.metrics.links import needed
 from netsim.program.program import Operations, operations
 from netsim.schedule.repeat import Launch
 from netsim.timing import bench, ladder
 from netsim.timing.bench import Bench, InARow
 from netsim.timing.call import Call
-from netsim.timing.invariants import needed
 from netsim.timing.ladder import AS_TIMED, LIMITS, TIMED, period_of
 from netsim.topology.routing import switch
 from tests.timing.cells import bench_of, folded, simulate_size, timed
