@@ -54,8 +54,12 @@ class Estimate:
 def shown_by(constant: Constant, entry: Entry) -> Floats:
     """What one run says of a constant, by its estimator: log ratios of points (rows) at the values
     that are tried, or values of its own."""
+    return _estimator(constant)(constant, entry)
+
+
+def _estimator(constant: Constant) -> Callable[[Constant, Entry], Floats]:
     assert constant.fitted is not None
-    return ESTIMATORS[constant.fitted.estimator.rpartition(":")[2]](constant, entry)
+    return ESTIMATORS[constant.fitted.estimator.rpartition(":")[2]]
 
 
 def estimate_of(constant: Constant, shown: Sequence[Floats]) -> Estimate:
@@ -312,8 +316,7 @@ def _adds(
 ) -> Callable[[Floats], Floats] | None:
     """The seconds that another value adds to a run's times by size: nothing below the sizes that
     show it, beyond them what it adds to the largest."""
-    assert constant.fitted is not None
-    if constant.fitted.estimator.rpartition(":")[2] != by_simulation.__name__ or not len(ratios):
+    if _estimator(constant) is not by_simulation or not len(ratios):
         return None
     sizes, measured = _points(constant, entry)
     values = tried_values(constant)
@@ -329,8 +332,7 @@ def _with_added(
     constant: Constant, entry: Entry, ratios: Floats, added: Sequence[Callable[[Floats], Floats]]
 ) -> Floats:
     """What a run says of a constant once others have added to its times."""
-    assert constant.fitted is not None
-    if constant.fitted.estimator.rpartition(":")[2] != by_simulation.__name__ or not added:
+    if _estimator(constant) is not by_simulation or not added:
         return ratios
     sizes, measured = _points(constant, entry)
     more = sum((one(sizes) for one in added), np.zeros(len(sizes))) / measured

@@ -200,7 +200,7 @@ class PlannedChannel:
             uses=(*self._uses(made), Use("hbm", "dst", 1.0), *self._bus(src, dst)),
         )
         if self.simple and self.plan.link_of(src, dst) == "nvlink":
-            made = replace(made, threads=min(made.threads, self.plan.mechanism.store_share))
+            made = replace(made, threads=min(made.threads, mechanism.store_share))
         return self._by_block(style, made)
 
     def _bus(self, src: int, dst: int) -> Iterator[Use]:
