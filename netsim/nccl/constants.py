@@ -29,7 +29,7 @@ class Handling:
     connection: completions of the one before, its receive buffer, the next request. `eager` is for
     one sent at once; beyond, those of LL and LL128 take `lines`, those of Simple up to
     `small_bytes` `small` and larger ones `large`. `read` comes on top of these where the receiver
-    reads the data, and `first` is what the first of those takes."""
+    reads the data. The first one is copied at `copy_rate`, or as much of it as `copied_bytes`."""
 
     eager: float = 0.0
     lines: float = 0.0
@@ -37,7 +37,8 @@ class Handling:
     large: float = 0.0
     small_bytes: int = ANY
     read: float = 0.0
-    first: float = 0.0
+    copy_rate: float = inf
+    copied_bytes: int = 0
 
     def later(self, wire_bytes: float, protocol: str) -> float:
         """The figure for a message that is not sent at once."""
@@ -74,7 +75,8 @@ class MessagePath:
         eager = wire_bytes <= self.eager_bytes
         if follows:
             return self.handling.eager if eager else self.handling.later(wire_bytes, protocol)
-        return 0.0 if eager or protocol == "Simple" else self.handling.first
+        copied = min(wire_bytes, self.handling.copied_bytes)
+        return 0.0 if eager or protocol == "Simple" else copied / self.handling.copy_rate
 
 
 PLAIN = MessagePath()
@@ -114,18 +116,20 @@ def cxi(settings: Settings) -> Plugin:
         handling = replace(handling, read=value("cxi.alternative_read"))
     if not settings.cxi_software_match:
         return Plugin(replace(CXI, handling=handling), notice, post)
-    eager, first = value("cxi.software.eager"), value("cxi.software.first")
-    handling = replace(handling, eager=eager, first=first)
+    eager, copied = value("cxi.software.eager"), int(value("cxi.software.copied_bytes"))
+    rate = value("cxi.software.copy_rate")
+    handling = replace(handling, eager=eager, copy_rate=rate, copied_bytes=copied)
     path = replace(CXI, rendezvous=value("cxi.software.rendezvous"), handling=handling)
     return Plugin(path, notice, post, value("cxi.software.match"))
 
 
-VERBS = Plugin()
+# The library of EFA sends a control message for each message, and writes on every NIC of a GPU.
+VERBS, EFA = Plugin(), Plugin(post=value("efa.post"))
 
 
 def plugin_of(transport: str, settings: Settings) -> Plugin:
     """How NCCL's messages travel on a transport."""
-    return cxi(settings) if transport == "slingshot" else VERBS
+    return cxi(settings) if transport == "slingshot" else {"efa": EFA}.get(transport, VERBS)
 
 
 # What executing a schedule costs beyond bytes on wires: the constants of blocks and proxies.

@@ -49,6 +49,19 @@ def test_a_message_after_another_keeps_the_nic():
     assert nic_seconds(simple, 65536) == pytest.approx(0.1 * MICRO + CXI.handling.large + 5e-6)
 
 
+def test_the_first_message_is_copied_by_its_bytes_where_receives_are_matched_in_software():
+    first, rate = message("LL", 2.0, **SOFTWARE), value("cxi.software.copy_rate")
+    most = value("cxi.software.copied_bytes")
+    copied = {
+        wire: nic_seconds(first, wire / 2) - 0.1 * MICRO for wire in (4096, 8192, 16384, 65536)
+    }
+    assert copied[4096] == pytest.approx(0.0)  # sent at once
+    assert copied[8192] == pytest.approx(8192 / rate)
+    assert copied[16384] == copied[65536] == pytest.approx(most / rate)
+    assert nic_seconds(message("LL", 2.0), 8192) == pytest.approx(0.1 * MICRO)
+    assert nic_seconds(message("Simple", 1.0, **SOFTWARE), 8192) == pytest.approx(0.1 * MICRO)
+
+
 def test_slices_up_to_some_size_keep_the_nic_longer():
     simple, most = message("Simple", 1.0, follows=True), CXI.handling.small_bytes
     assert nic_seconds(simple, most) == pytest.approx(0.1 * MICRO + CXI.handling.small)
@@ -79,6 +92,18 @@ def test_other_networks_have_one_way_for_all_sizes():
         plain.network.delivery.ll + value("cxi.software.match")
     )
     assert network.receive == 0.0  # posted as cheaply as a send is, which saves more than all of it
+
+
+def test_efa_costs_the_proxy_more_to_send_and_to_receive():
+    plain, efa = (
+        mechanism_of(90, plugin=plugin_of(one, settings_from({}))).network
+        for one in ("infiniband", "efa")
+    )
+    more = value("efa.post")
+    assert efa.receive - plain.receive == pytest.approx(more)
+    for protocol in ("LL", "LL128", "Simple"):
+        assert efa.post.of(protocol) - plain.post.of(protocol) == pytest.approx(more)
+    assert (efa.path, efa.notice, efa.delivery) == (plain.path, plain.notice, plain.delivery)
 
 
 def test_one_thread_serves_what_a_rank_sends_and_receives():
