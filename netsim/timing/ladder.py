@@ -58,12 +58,12 @@ class Limits:
 
     Of operations back to back the numbers `in_a_row` are tried, the first one with up to `most`
     rows, the others with up to `repeated`; where those not run may move the mean by more than
-    `alike`, with up to `uneven`. By so much what fewer loops tell of how they overlap may differ,
-    unless all are up to `restless` rows. Launches of the host leave no trace in what is longer by
-    `short`. From `meeting` rows on, too many for operations in a row, it is asked where channels
-    meet. From `crowded` rows times GPUs of sends on, of which no less than the part `little` is
-    written, `crowd` rows are run, in instants of the part `instant` for each of what the busiest
-    link needs.
+    `alike`, twice as many, or all, with up to `uneven`. By so much what fewer loops tell of how
+    they overlap may differ, unless all are up to `restless` rows. Launches of the host leave no
+    trace in what is longer by `short`. From `meeting` rows on, too many for operations in a row, it
+    is asked where channels meet. From `crowded` rows times GPUs of sends on, of which no less than
+    the part `little` is written, `crowd` rows are run, in instants of the part `instant` for each
+    of what the busiest link needs.
     Up to `shown` rows are shown in full. `exact`: nothing is left out. `without` are rungs that are
     not asked."""
 
@@ -582,7 +582,8 @@ def _as_timed(bench: Bench, asked: Asked) -> Timing:
     times = _numbers(one.rows, limits)[-1]
     ends = one.follow(launch, times)[0]
     while _differs(ends) > limits.alike:
-        times = TIMED if TIMED * one.rows <= limits.uneven else 2 * times
+        doubled = 4 * times <= TIMED or TIMED * one.rows > limits.uneven
+        times = 2 * times if doubled else TIMED
         if times * one.rows > limits.uneven:
             break
         ends = one.follow(launch, times)[0]
@@ -624,12 +625,11 @@ def _differs(ends: Floats) -> float:
 
 
 def _numbers(rows: int, limits: Limits) -> list[int]:
-    """How many operations in a row are run: the fewest, and more while rows are not too many."""
+    """How many operations in a row are run: the fewest, and those that are not too many rows."""
     fewest, *others = limits.in_a_row
     if fewest * rows > limits.most:
         return []
-    more = [int(min(times, limits.repeated / max(1, rows))) for times in others]
-    return [fewest, *(times for times in dict.fromkeys(more) if times > fewest)]
+    return [fewest, *(times for times in others if times * rows <= limits.repeated)]
 
 
 def _period(follow: Follow, launch: Launch, rows: int, limits: Limits) -> float | None:
