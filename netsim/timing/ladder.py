@@ -58,12 +58,12 @@ class Limits:
 
     Of operations back to back the numbers `in_a_row` are tried, the first one with up to `most`
     rows, the others with up to `repeated`; where those not run may move the mean by more than
-    `alike`, twice as many, or all, with up to `uneven`. By so much what fewer loops tell of how
-    they overlap may differ, unless all are up to `restless` rows. Launches of the host leave no
-    trace in what is longer by `short`. From `meeting` rows on, too many for operations in a row, it
-    is asked where channels meet. From `crowded` rows times GPUs of sends on, of which no less than
-    the part `little` is written, `crowd` rows are run, in instants of the part `instant` for each
-    of what the busiest link needs.
+    `alike`, twice as many or all with up to `uneven`. By so much what fewer loops tell of how they
+    overlap may differ, unless all are up to `restless` rows; rings of more tell it by fewer hops.
+    Launches of the host leave no trace in what is longer by `short`. From `meeting` rows on, too
+    many for operations in a row, it is asked where channels meet. From `crowded` rows times GPUs of
+    sends on, of which no less than the part `little` is written, `crowd` rows are run, in instants
+    of the part `instant` for each of what the busiest link needs.
     Up to `shown` rows are shown in full. `exact`: nothing is left out. `without` are rungs that are
     not asked."""
 
@@ -475,20 +475,22 @@ def fewer_hops(asked: Asked) -> Offer | Refusal:
 
 
 def _by_hops(bench: Bench, given: Call, call: Call, limits: Limits) -> Timing | Refusal:
-    """One operation, less what operations in a row overlap with the least and with the most hops
-    that are held against others. Rows are those of the last run; on links, each hop leaves as much
-    as another."""
+    """One operation, less what operations in a row overlap with the least hops that are held
+    against others and with the most, or the run before where those are many rows: each further hop
+    adds to it as much as those between. Rows are those of that run; on links, each hop leaves as
+    much as another."""
     plan, shorter = call.plans[0], replace(limits, rings=np.inf, uneven=limits.repeated)
-    times, known = dict[int, float](), list[Asked]()
+    times, known = dict[int, float](), dict[int, Asked]()
     written = _one_channel(bench, given, call, limits)
 
     def alone(hops: int) -> float:
-        known.clear()  # before the next one needs the memory
+        for before in sorted(known)[:-1]:  # the next one needs the memory
+            del known[before]
         asked = Asked(written.of_hops(hops), shorter)
         one = _climbed(bench, asked, SINGLE)
         assert isinstance(one, One)
-        known.append(replace(asked, one=one))
-        times[hops] = float(_known(known[0]).ends.max())
+        known[hops] = replace(asked, one=one)
+        times[hops] = float(one.ends.max())
         return times[hops]
 
     runs, whole = steady.runs_of(call.collective, plan, limits.hops), len(plan.node) - 1
@@ -500,22 +502,26 @@ def _by_hops(bench: Bench, given: Call, call: Call, limits: Limits) -> Timing | 
     found = steady.full_ring(whole, runs, alone, tolerated, far)
     if found is None:
         return TOO_DIFFERENT
-    last, least = _in_a_row(bench, known.pop()), sorted(times)[-1 - steady.WINDOW]
-    gain = times[found.hops] - last.seconds
+    many = limits.in_a_row[0] * _known(known[found.hops]).rows > limits.restless
+    row, least = (min if many else max)(known), sorted(times)[-1 - steady.WINDOW]
+    kept = known[row]
+    known.clear()
+    last = _in_a_row(bench, kept)
+    gain = times[row] - last.seconds
     less = times[least] - _timed(bench, written.of_hops(least), shorter).seconds
-    more = (gain - less) / (found.hops - least) * (found.whole - found.hops)
+    more = (gain - less) / (row - least) * (found.whole - row)
     seconds = found.seconds - gain - more
     off = abs(more) / seconds
     if few and found.uncertainty + off > limits.alike:
         return TOO_DIFFERENT
-    use = replace(last.use, amount=last.use.amount * (found.whole / found.hops))
+    use = replace(last.use, amount=last.use.amount * (found.whole / row))
     return replace(
         last,
         use=use,
         seconds=seconds,
         approximation=f"rings of {found.whole} hops from what {found.hops} take",
         uncertainty=found.uncertainty + off + last.uncertainty * last.seconds / seconds,
-        hops=found.hops,
+        hops=row,
     )
 
 
