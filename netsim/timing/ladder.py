@@ -73,8 +73,8 @@ class Limits:
     rounds: int = 24
     rows: float = 50_000
     part: float = 0.25
-    rings: float = 5_000_000
-    hopped: float = 0.4
+    rings: float = 3_000_000
+    hopped: float = 2 / 3
     hops: int = 8
     tolerated: float = 0.05
     far: int = 100
