@@ -58,12 +58,12 @@ class Limits:
 
     Of operations back to back the numbers `in_a_row` are tried, the first one with up to `most`
     rows, the others with up to `repeated`; where those not run may move the mean by more than
-    `alike`, with up to `uneven`. By so much what fewer loops tell of how they overlap may differ,
-    unless all are up to `restless` rows. Launches of the host leave no trace in what is longer by
-    `short`. From `meeting` rows on, too many for operations in a row, it is asked where channels
-    meet. From `crowded` rows times GPUs of sends on, of which no less than the part `little` is
-    written, `crowd` rows are run, in instants of the part `instant` for each of what the busiest
-    link needs.
+    `alike`, twice as many or all with up to `uneven`. By so much what fewer loops tell of how they
+    overlap may differ, unless all are up to `restless` rows; rings of more tell it by fewer hops.
+    Launches of the host leave no trace in what is longer by `short`. From `meeting` rows on, too
+    many for operations in a row, it is asked where channels meet. From `crowded` rows times GPUs of
+    sends on, of which no less than the part `little` is written, `crowd` rows are run, in instants
+    of the part `instant` for each of what the busiest link needs.
     Up to `shown` rows are shown in full. `exact`: nothing is left out. `without` are rungs that are
     not asked."""
 
@@ -73,8 +73,8 @@ class Limits:
     rounds: int = 24
     rows: float = 50_000
     part: float = 0.25
-    rings: float = 5_000_000
-    hopped: float = 0.4
+    rings: float = 3_000_000
+    hopped: float = 2 / 3
     hops: int = 8
     tolerated: float = 0.05
     far: int = 100
@@ -475,20 +475,22 @@ def fewer_hops(asked: Asked) -> Offer | Refusal:
 
 
 def _by_hops(bench: Bench, given: Call, call: Call, limits: Limits) -> Timing | Refusal:
-    """One operation, less what operations in a row overlap with the least and with the most hops
-    that are held against others. Rows are those of the last run; on links, each hop leaves as much
-    as another."""
+    """One operation, less what operations in a row overlap with the least hops that are held
+    against others and with the most, or the run before where those are many rows: each further hop
+    adds to it as much as those between. Rows are those of that run; on links, each hop leaves as
+    much as another."""
     plan, shorter = call.plans[0], replace(limits, rings=np.inf, uneven=limits.repeated)
-    times, known = dict[int, float](), list[Asked]()
+    times, known = dict[int, float](), dict[int, Asked]()
     written = _one_channel(bench, given, call, limits)
 
     def alone(hops: int) -> float:
-        known.clear()  # before the next one needs the memory
+        for before in sorted(known)[:-1]:  # the next one needs the memory
+            del known[before]
         asked = Asked(written.of_hops(hops), shorter)
         one = _climbed(bench, asked, SINGLE)
         assert isinstance(one, One)
-        known.append(replace(asked, one=one))
-        times[hops] = float(_known(known[0]).ends.max())
+        known[hops] = replace(asked, one=one)
+        times[hops] = float(one.ends.max())
         return times[hops]
 
     runs, whole = steady.runs_of(call.collective, plan, limits.hops), len(plan.node) - 1
@@ -500,22 +502,26 @@ def _by_hops(bench: Bench, given: Call, call: Call, limits: Limits) -> Timing | 
     found = steady.full_ring(whole, runs, alone, tolerated, far)
     if found is None:
         return TOO_DIFFERENT
-    last, least = _in_a_row(bench, known.pop()), sorted(times)[-1 - steady.WINDOW]
-    gain = times[found.hops] - last.seconds
+    many = limits.in_a_row[0] * _known(known[found.hops]).rows > limits.restless
+    row, least = (min if many else max)(known), sorted(times)[-1 - steady.WINDOW]
+    kept = known[row]
+    known.clear()
+    last = _in_a_row(bench, kept)
+    gain = times[row] - last.seconds
     less = times[least] - _timed(bench, written.of_hops(least), shorter).seconds
-    more = (gain - less) / (found.hops - least) * (found.whole - found.hops)
+    more = (gain - less) / (row - least) * (found.whole - row)
     seconds = found.seconds - gain - more
     off = abs(more) / seconds
     if few and found.uncertainty + off > limits.alike:
         return TOO_DIFFERENT
-    use = replace(last.use, amount=last.use.amount * (found.whole / found.hops))
+    use = replace(last.use, amount=last.use.amount * (found.whole / row))
     return replace(
         last,
         use=use,
         seconds=seconds,
         approximation=f"rings of {found.whole} hops from what {found.hops} take",
         uncertainty=found.uncertainty + off + last.uncertainty * last.seconds / seconds,
-        hops=found.hops,
+        hops=row,
     )
 
 
@@ -582,7 +588,8 @@ def _as_timed(bench: Bench, asked: Asked) -> Timing:
     times = _numbers(one.rows, limits)[-1]
     ends = one.follow(launch, times)[0]
     while _differs(ends) > limits.alike:
-        times = TIMED if TIMED * one.rows <= limits.uneven else 2 * times
+        doubled = 4 * times <= TIMED or TIMED * one.rows > limits.uneven
+        times = 2 * times if doubled else TIMED
         if times * one.rows > limits.uneven:
             break
         ends = one.follow(launch, times)[0]
@@ -624,12 +631,11 @@ def _differs(ends: Floats) -> float:
 
 
 def _numbers(rows: int, limits: Limits) -> list[int]:
-    """How many operations in a row are run: the fewest, and more while rows are not too many."""
+    """How many operations in a row are run: the fewest, and those that are not too many rows."""
     fewest, *others = limits.in_a_row
     if fewest * rows > limits.most:
         return []
-    more = [int(min(times, limits.repeated / max(1, rows))) for times in others]
-    return [fewest, *(times for times in dict.fromkeys(more) if times > fewest)]
+    return [fewest, *(times for times in others if times * rows <= limits.repeated)]
 
 
 def _period(follow: Follow, launch: Launch, rows: int, limits: Limits) -> float | None:

@@ -304,6 +304,19 @@ def test_rows_decide_and_are_counted_before_they_are_written() -> None:
     assert [isinstance(offer, Offer) for offer in offers] == [False, True]
 
 
+def test_operations_of_long_rings_overlap_as_those_of_fewer_hops_tell() -> None:
+    """Where those in a row would be many rows: what they tell is stated, and holds."""
+    case = Case(17, 4 * MIB, name="all_gather", protocol="LL")
+    far, half = (
+        ladder.timed(case.ready.call(case.size), limits=replace(HOPS, restless=rows))
+        for rows in (HOPS.restless, 0)
+    )
+    assert half.hops < far.hops
+    full = in_cell(case, FULL)[0]
+    for told in (far, half):
+        assert told.seconds == pytest.approx(full, rel=told.uncertainty + 1e-3)
+
+
 def test_shorter_chunks_come_round_again() -> None:
     count = np.array([[9] * 10, [5] * 8 + [2, 0]])
     found = round_again(count, 4)

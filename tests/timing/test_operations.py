@@ -89,6 +89,17 @@ def test_operations_that_overlap_are_simulated_in_a_row(simulated: list[int], no
         assert np.diff(ends, axis=0)[-1] == pytest.approx(found.seconds, rel=1e-6)
 
 
+def test_more_are_run_only_while_those_leave_a_doubt(simulated: list[int]) -> None:
+    """Twice as many, then all."""
+    one = cell(3, "64M", algo="NVLSTree")
+    found = timed(one, size_of(one), replace(LIMITS, repeated=1, alike=0.0))
+    assert (simulated, found.uncertainty) == ([3, 6, TIMED], 0.0)
+    simulated.clear()
+    sure = timed(one, size_of(one), replace(LIMITS, repeated=1, alike=1.0))
+    assert simulated == [3]
+    assert sure.seconds == pytest.approx(found.seconds, rel=sure.uncertainty)
+
+
 def test_each_that_does_not_overlap_is_simulated_alone() -> None:
     """Even if it takes longer on some ranks: what they show is the same as together."""
     one = cell(7, "256K", algo="Tree")
