@@ -42,7 +42,8 @@ from tests.topology.topology_tools import topology
 from tests.training.profiler import NAME, said, steps_of_data_parallelism
 
 MOST = 2  # times that a value of one name is replaced in one file
-OTHERS: tuple[Any, ...] = (None, "x", -1, 0, 1, 2, 17, 0.5, 100)
+# The last is more than fits into any memory, where it is taken for how many there are.
+OTHERS: tuple[Any, ...] = (None, "x", -1, 0, 1, 2, 17, 0.5, 100, 2**40)
 Reader = Callable[[str], Any]
 
 

@@ -19,8 +19,9 @@ from netsim.base.values import dataclass
 from netsim.collectives import plans
 from netsim.collectives.collective import Collective, CollectiveError
 from netsim.collectives.plans import OPERATIONS, STEPS, Block, BlockPlan, Operation, Place, Ref, Way
+from netsim.collectives.writing import MOST_PARTS
 from netsim.schedule import schedule as work
-from netsim.yamlio.models import Count, Index, ListOf
+from netsim.yamlio.models import Count, ListOf
 from netsim.yamlio.read import parse_source
 from netsim.yamlio.validate import validate
 
@@ -38,6 +39,7 @@ Json = dict[str, Any]
 Tables = dict[str, list[Any]]
 Letter = Literal["i", "o", "s"]
 Kind = Literal["memory", "port", "switch"]
+Index = Annotated[int, Field(ge=0, le=MOST_PARTS)]  # of things, or how many
 
 
 def algorithm(name: str, text: str) -> BlockPlan:
@@ -76,16 +78,17 @@ def _algo(name: str, text: str) -> BlockPlan:
         protocol,
         root.get("inplace") == "1",
         root.get("outofplace", "1") == "1",
-        tuple(int(gpu.get("s_chunks", "0")) for gpu in gpus),
+        tuple(_number(gpu, "s_chunks", "0") for gpu in gpus),
         tuple(_block(gpu, tb, len(gpus), ways) for gpu in gpus for tb in gpu.findall("tb")),
         ("tb", "step"),
     )
 
 
-def _number(node: ElementTree.Element, key: str) -> int:
-    given = node.get(key, "")
-    if not given.lstrip("-").isdigit():
-        raise ValueError(f"<{node.tag} {key}=…>: expected a whole number, got {given!r}")
+def _number(node: ElementTree.Element, key: str, default: str = "") -> int:
+    given = node.get(key, default)
+    if not given.lstrip("-").isdigit() or int(given) > MOST_PARTS:
+        expected = f"expected a whole number up to {MOST_PARTS}"
+        raise ValueError(f"<{node.tag} {key}=…>: {expected}, got {given!r}")
     return int(given)
 
 
@@ -149,7 +152,7 @@ class _Chunks(_Keys):
     buffer_id: Index | None = None
     switch_channel_id: Index | None = None
     index: Index
-    size: Count
+    size: Annotated[Index, Field(ge=1)]
 
 
 class _Op(_Keys):

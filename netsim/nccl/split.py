@@ -150,7 +150,7 @@ def split_over_channels(
     n_ranks: int,
 ) -> list[int]:  # fmt: skip
     """Elements of consecutive channels (2.22+): whole cells, each with traffic that makes a channel
-    worth having. `count` is as in NCCL's call (a rank's for AllGather)."""
+    worth having; at most all channels. `count` is as in NCCL's call (a rank's for AllGather)."""
     factor, nbytes = traffic_per_byte(function, n_ranks, protocol), count * element_bytes
     cell = _up(_ceil(LEAST_TRAFFIC, factor), ALIGNMENT)
     total = _ceil(nbytes, cell)
@@ -158,10 +158,6 @@ def split_over_channels(
     each = max(1, min(total, _ceil(per_channel, cell * factor)))
     first = min(total, each) if n_channels > 1 else total
     further, left = divmod(total - first, each)
-    if 1 + further + (left > 0) > n_channels:
-        further = n_channels - 2
-        each, more = divmod(total - first, n_channels - 1)
-        left = each + more
     cells = [first, *[each] * further, *([left] if left else [])]
     counts = [some * (cell // element_bytes) for some in cells]
     counts[-1] -= total * (cell // element_bytes) - count

@@ -304,7 +304,7 @@ class Cpu(models.Model):
     arch: Literal["x86_64", "arm64", "ppc64"] = "x86_64"
     family: models.Index = 0
     model_id: models.Index = 0
-    domains: models.Count
+    domains: Annotated[models.Count, Field(le=1024)]
     memory: models.Bytes | None = None
     memory_bandwidth: models.Bandwidth
     link: models.Bandwidth | None = None

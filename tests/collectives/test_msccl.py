@@ -141,19 +141,26 @@ def test_a_fifo_holds_eight_messages() -> None:
     assert [len(made.dependencies(row)) for row in moves.tolist()] == [0, *[1] * 7, 2]
 
 
+UP_TO = "expected a whole number up to 1000000"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
         ("<algo", "<alga", "mismatched tag"),
         ('coll="allreduce"', 'coll="all"', "expected <algo coll=…> of one of allreduce"),
         ('type="re"', 'type="add"', "gpu 0, tb 2, step 1: expected a type of r, rcs"),
-        ('srcoff="0"', 'srcoff="?"', "<step srcoff=…>: expected a whole number, got '?'"),
+        ('srcoff="0"', 'srcoff="?"', f"<step srcoff=…>: {UP_TO}, got '?'"),
         ('proto="Simple"', 'proto="LL64"', "expected a proto of Simple, LL, LL128"),
         ('send="1"', 'send="2"', "gpu 0, tb 0: send: expected another GPU, got 2"),
         ('nchunksperloop="1"', 'nchunksperloop="0"', "nchunksperloop from 1 up"),
         ('ngpus="2"', 'ngpus="3"', "expected a gpu for each of 0..2"),
         ('depid="0" deps="1"', 'depid="9" deps="1"', "gpu 0, tb 2, step 0 waits for what never"),
-        ('s_chunks="2"', 's_chunks="two"', "invalid literal"),
+        ('s_chunks="2"', 's_chunks="two"', "<gpu s_chunks=…>: expected a whole number"),
+        ('s_chunks="2"', f's_chunks="{2**40}"', f"<gpu s_chunks=…>: {UP_TO}"),
+        ('cnt="1"', f'cnt="{2**40}"', f"<step cnt=…>: {UP_TO}, got '{2**40}'"),
+        ('ngpus="2"', f'ngpus="{2**40}"', f"<algo ngpus=…>: {UP_TO}, got"),
+        ('nchunksperloop="1"', 'nchunksperloop="1000001"', f"{UP_TO}, got '1000001'"),
         ('srcoff="0"', 'srcoff="-3"', "tb 0, step 0: expected chunks from 0 up"),
     ],
 )

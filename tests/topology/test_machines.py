@@ -75,6 +75,7 @@ def test_a_file_of_the_working_directory_wins_and_says_so(tmp_path, monkeypatch)
         ("generation: 4", "generation: 7", "pcie.generation: expected at most 6, got 7"),
         ("2039GB/s", "2039GB", "gpu.memory_bandwidth: expected a bandwidth"),
         ("transport: infiniband", "transport: infinband", "did you mean infiniband?"),
+        ("domains: 2", f"domains: {2**40}", "cpu.domains: expected at most 1024, got"),
         ("count: 8", "count: 0", "gpu.count: expected at least 1, got 0"),
         ("arch: sm_80", "arc: sm_80", "unknown key 'arc' (did you mean arch?)"),
     ],

@@ -54,6 +54,26 @@ def test_groups_are_those_that_are_listed_cut_short_or_in_the_header(more, ranks
     assert (None if found is None else found.ranks) == ranks
 
 
+MANY = 2**40
+
+
+@pytest.mark.parametrize(
+    ("more", "world", "words"),
+    [
+        ({"Process Group Ranks": "[]", "Group size": MANY}, 8, "'Group size': expected at most"),
+        ({"Process Group Ranks": "[0, 1, ..., 9]", "Group size": MANY}, 8, "expected at most"),
+        ({"Process Group Ranks": f"[0, {MANY}]", "Group size": 2}, None, f"got {MANY + 1}"),
+        ({}, MANY, f"the job: expected at most 1048576 ranks, got {MANY}"),
+    ],
+)
+def test_more_ranks_than_any_job_has_are_refused(tmp_path, more, world, words: str) -> None:
+    made = Recording(rank=0, world=world)
+    made.kernel(0, 5, name=NAME, **said(**more))
+    with pytest.raises(InputError, match=r"t\.json: ") as refused:
+        read_profile(made.write(tmp_path / "t.json"))
+    assert words in str(refused.value)
+
+
 def test_sends_and_receives_have_a_source_and_a_destination() -> None:
     sent = JOB.said(said("send", **{"Dst Rank": 6, "Rank": 3}))
     received = JOB.said(said("recv", **{"Src Rank": "0"}))

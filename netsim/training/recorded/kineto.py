@@ -112,6 +112,7 @@ TYPES = {name: dtype for dtype, name in KINETO_TYPES.items()} | {
 WHOLE_OUTPUT = ("all_gather",)
 OWN_PART = {"gather": "In msg nelems", "scatter": "Out msg nelems"}
 LIST = re.compile(r"[\s,\[\]]+")
+MOST_RANKS = 1 << 20
 IS_NCCL = re.compile(r"(?:void )?(?:nccl|rccl|msccl)\w*Kernel", re.IGNORECASE)
 
 
@@ -161,6 +162,7 @@ class Job:
 
     def _ranks(self, args: Mapping[str, Any]) -> tuple[int, ...]:
         text, size = str(args.get("Process Group Ranks", "")), args.get("Group size")
+        _check_ranks(size, "'Group size'")
         listed = self.groups.get(str(args.get("Process Group Name", "")), ())
         if "..." in text and isinstance(size, int):
             return listed if len(listed) == size else _cut(text, size, args)
@@ -181,6 +183,12 @@ class Job:
             return ()
         other = int(str(peer))
         return (self.rank, other) if sends else (other, self.rank)
+
+
+def _check_ranks(ranks: object, what: str) -> None:
+    """Refuse more ranks than any job has, before each of them has a place in memory."""
+    if isinstance(ranks, int) and ranks > MOST_RANKS:
+        raise InputError(f"{what}: expected at most {MOST_RANKS} ranks, got {ranks}")
 
 
 def job_of(data: Mapping[str, Any]) -> Job:
@@ -573,6 +581,7 @@ def profile_of(data: Mapping[str, Any], path: Path) -> Profile:
         )
     rank = job.rank if job.rank is not None else min(calls[0].said.ranks)
     world = job.world or max(max(call.said.ranks) for call in calls) + 1
+    _check_ranks(world, f"{path}: the job")
     others = [event for event in events.kernels if not is_nccl(event)]
     kernels = sorted(
         (Kernel(*_when(event, origin), events.step_of(event)) for event in others),
