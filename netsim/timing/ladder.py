@@ -346,9 +346,12 @@ def wide_instants(asked: Asked) -> Offer | Refusal:
         return Refusal("instants are wide for grouped sends only")
     if written_share(call.plans[0]) < limits.little or call.topology.changes:
         return Refusal("it folds, or capacities change")
-    if call.looped.rows() * len(call.gpus) < limits.crowded:
+    crowd, work = limits.crowded / len(call.gpus), call.looped
+    if work.rows() < crowd:
         return Refusal("it has few rows")
-    return Offer(lambda bench: _wide(bench, call.looped, limits))
+    if limits.rows < np.inf and _may_be_cut(work, limits) and work.rows(work.first) < crowd:
+        return Refusal("fewer loops are tried first")
+    return Offer(lambda bench: _wide(bench, work, limits))
 
 
 def _wide(bench: Bench, work: Looped, limits: Limits) -> One | Refusal:

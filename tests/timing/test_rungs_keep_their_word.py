@@ -158,6 +158,16 @@ def test_wide_instants_are_for_sends_that_are_many_and_nothing_exact() -> None:
         assert not timed(one, size_of(one), limits).approximation
 
 
+def test_very_many_loops_of_few_sends_are_told_from_fewer_and_no_crowd() -> None:
+    """Sends to one peer are few at once, however many loops they take."""
+    one = cell("machine: dgx-h100, nodes: 8, fabric: {kind: rail-optimized}",
+               "{collective: sendrecv, sizes: [8GiB, 1GiB]}")  # fmt: skip
+    large, small = (timed(one, size) for size in (8 << 30, 1 << 30))
+    assert large.approximation.startswith("steady state of")
+    assert large.uncertainty < 1e-3
+    assert large.seconds == pytest.approx(8 * small.seconds, rel=2e-3)
+
+
 @pytest.mark.parametrize("rung", ["folded", "max_plus", "in_step"])
 @pytest.mark.parametrize("seed", range(6))
 def test_rungs_of_textbooks_are_exact(rung: str, seed: int) -> None:
