@@ -129,7 +129,9 @@ VERBS, EFA = Plugin(), Plugin(post=value("efa.post"))
 
 def plugin_of(transport: str, settings: Settings) -> Plugin:
     """How NCCL's messages travel on a transport."""
-    return cxi(settings) if transport == "slingshot" else {"efa": EFA}.get(transport, VERBS)
+    if transport == "slingshot":
+        return cxi(settings)
+    return EFA if transport == "efa" else VERBS
 
 
 # What executing a schedule costs beyond bytes on wires: the constants of blocks and proxies.

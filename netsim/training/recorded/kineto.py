@@ -21,6 +21,7 @@ from netsim.base.files import content_of
 from netsim.base.memo import Memo
 from netsim.base.values import dataclass, grouped
 from netsim.scenario.names import DTYPES
+from netsim.trace.goal import MOST_RANKS
 from netsim.trace.names import KINETO_TYPES
 from netsim.workloads.setting import Ranks
 from netsim.workloads.tape import Deps, Tape
@@ -112,7 +113,6 @@ TYPES = {name: dtype for dtype, name in KINETO_TYPES.items()} | {
 WHOLE_OUTPUT = ("all_gather",)
 OWN_PART = {"gather": "In msg nelems", "scatter": "Out msg nelems"}
 LIST = re.compile(r"[\s,\[\]]+")
-MOST_RANKS = 1 << 20
 IS_NCCL = re.compile(r"(?:void )?(?:nccl|rccl|msccl)\w*Kernel", re.IGNORECASE)
 
 
