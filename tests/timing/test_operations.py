@@ -175,7 +175,9 @@ def test_where_there_is_no_period_it_is_what_nccl_tests_prints(
     assert fewer.seconds == pytest.approx(found.seconds, rel=fewer.uncertainty)
 
 
-@pytest.mark.parametrize(("collective", "nodes", "size"), [*RESTLESS, ("broadcast", 8, "1M")])
+@pytest.mark.parametrize(
+    ("collective", "nodes", "size"), [*RESTLESS, ("broadcast", 4, "128M"), ("broadcast", 8, "1M")]
+)
 def test_many_take_hardly_longer_than_one_alone_and_no_less_than_the_wire(
     collective: str, nodes: int, size: str
 ) -> None:
