@@ -300,10 +300,14 @@ def _nvlink(sm: int) -> LinkCost:
     return replace(NVLINK, sync=replace(NVLINK.sync, ll=ll))
 
 
+def _own(sm: int, name: str) -> float:
+    """A generation's own value, or that of all which have none."""
+    own = f"sm_{sm}.{name}"
+    return value(own if own in TABLE else name)
+
+
 def _begin(sm: int) -> ByProtocol:
-    own = f"sm_{sm}.begin.ll128"
-    lines = value(own if own in TABLE else "begin.ll128")
-    beyond = (value("begin.ll"), lines, value("begin.simple"))
+    beyond = (value("begin.ll"), _own(sm, "begin.ll128"), value("begin.simple"))
     return ByProtocol(*(one + value(f"sm_{sm}.begin") for one in beyond))
 
 
@@ -315,13 +319,13 @@ def _generation(sm: int) -> Mechanism:
         step_gap=value(f"sm_{sm}.step_gap"),
         begin=_begin(sm),
         send_share=value("send_share"),
-        further_store=value("further_store") if sm in (80, 90) else value(f"sm_{sm}.further_store"),
-        further_source=value("further_source") if sm >= 90 else value(f"sm_{sm}.further_source"),
+        further_store=_own(sm, "further_store"),
+        further_source=_own(sm, "further_source"),
         copy_send=value(f"sm_{sm}.copy_send"),
         store_share=value("store_share"),
         crowding=value(f"sm_{sm}.crowding"),
         cache=value(f"sm_{sm}.cache"),
-        from_cache=value("from_cache"),
+        from_cache=_own(sm, "from_cache"),
         begin_channels=value(f"sm_{sm}.begin_channels"),
         nvlink=_nvlink(sm),
         nvlink_lines=value("sm_80.nvlink_lines") if sm == 80 else 1.0,
