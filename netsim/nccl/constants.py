@@ -170,7 +170,7 @@ class NetworkCost:
     the use of a slot until the other proxy may send the next message; `reduction`: what an
     operation of switches that reduce takes beyond a message; `pool`: what the proxy spends beyond a
     post on a message of grouped sends, whose buffers all channels share, `pool_turn` the least time
-    between chunks of a channel with `pool_each` for every channel to a peer, and `pool_start` what
+    between chunks of a channel with `pool_each` for every channel of a send, and `pool_start` what
     such an operation begins later; `receive`: what the proxy of the receiver, the same thread that
     posts its own sends, spends on a message. `path`: what the network's library makes of a
     message's size."""

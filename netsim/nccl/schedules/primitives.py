@@ -99,13 +99,15 @@ class Pass:
 
 @dataclass(frozen=True)
 class PlannedChannel:
-    """A channel, or `multiplicity` equal ones; rows of a step, and `copies` of each row."""
+    """A channel, or `multiplicity` equal ones; rows of a step, and `copies` of each row; `of` is
+    how many channels its send has."""
 
     plan: Plan
     number: int
     multiplicity: int = 1
     pieces: int = 1
     copies: int = 1
+    of: int = 1
     rate: float = field(init=False)
     _kinds: dict[tuple[object, ...], RowKind] = field(default_factory=dict, repr=False)
 
@@ -176,8 +178,8 @@ class PlannedChannel:
             if self.plan.transfers is None or not self.simple:
                 return kind
             # Seconds between chunks of a block, at least: the proxy serves all channels in turn.
-            network, channels = self.plan.mechanism.network, self.plan.transfers.sends.channels
-            return replace(kind, least=network.pool_turn + channels.per_peer * network.pool_each)
+            network = self.plan.mechanism.network
+            return replace(kind, least=network.pool_turn + self.of * network.pool_each)
         return self.write(src, dst, made)
 
     def wait(self) -> RowKind:

@@ -24,12 +24,14 @@ from netsim.schedule.schedule import IN, IN_ORDER, OUT, SCRATCH, Fold, Lag, Sche
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """What parts have in common that are written down together; `alone`: copies on one GPU."""
+    """What parts have in common that are written down together: `of`, how many their send has;
+    `alone`: copies on one GPU."""
 
     protocol: str
     chunk: int
     count: int
     multiplicity: int
+    of: int
     alone: bool
 
 
@@ -151,13 +153,16 @@ def _cut(work: P2pWork, element_bytes: int, *, fold: bool) -> list[tuple[int, ..
 
 
 def _likes(sends: Columns, pieces: _Pieces, send: Ints, row: Ints) -> tuple[tuple[Like, ...], Ints]:
-    works = pieces.works
+    works, turn = pieces.works, pieces.turn[send]
     alone = (sends.src == sends.dst).astype(np.int64)
     keys = list(dict.fromkeys((work.protocol, work.chunk) for work in works))
     kind = np.array([keys.index((work.protocol, work.chunk)) for work in works], np.int64)
+    parts = np.array([len(work.parts) for work in works], np.int64)
     _, count, _, times = pieces.table[row].T
-    table, like = distinct_rows([kind[pieces.turn[send]], count, times, alone[send]])
-    likes = [Like(*keys[kind], count, times, bool(own)) for kind, count, times, own in table]
+    table, like = distinct_rows([kind[turn], count, times, parts[turn], alone[send]])
+    likes = [
+        Like(*keys[kind], size, copies, of, bool(own)) for kind, size, copies, of, own in table
+    ]
     return tuple(likes), like
 
 
@@ -198,13 +203,14 @@ class Ends:
 @dataclass
 class Exchange:
     """Rows of one chunk of all parts; `crowd` is how many operations share the block at either end
-    of each, `multiplicity` how many equal channels each part is for."""
+    of each, `multiplicity` how many equal channels each part is for, `of` how many a send has."""
 
     plan: Plan
     ends: Ends
     crowd: tuple[Ints, Ints]
     cut: Segments
     multiplicity: int = 1
+    of: int = 1
     woven: Weave = field(default_factory=Weave)
 
     def passes(self) -> list[Ints]:
@@ -246,6 +252,7 @@ class Exchange:
                 self.multiplicity,
                 self.cut.subs,
                 int(ends.copies[part]),
+                self.of,
             )
             share = 1 / int(self.crowd[end][part])
             found.append(self.woven.kind(make(channel, ends.hop(part), share)))
@@ -392,6 +399,7 @@ class _Writer:
             (crowd[seats[0]], crowd[seats[1]]),
             segments(plan, element_bytes, table),
             like.multiplicity,
+            like.of,
         )
         made = exchange.copies() if like.alone else exchange.passes()
         gates = np.full(len(exchange.woven), -1, np.int32)
