@@ -200,6 +200,7 @@ def _usual(year: int, month: int) -> str:
 LAUNCHES = ("process_per_gpu", "single_process", "cuda_graph")
 GPUS_A_THREAD = re.compile(r"(?:^|\s)(?:-g|--ngpus)[ =]?(\d+)")
 THREADS = re.compile(r"(?:^|\s)(?:-t|--nthreads)[ =]?(\d+)")  # each launches on its own
+REDUCES = re.compile(r"(?<!no )(?<!without )\bSHARP\b(?! (?:off|disabled))", re.IGNORECASE)
 ONLY_CHOICE = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_COLLNET_ENABLE")
 
 
@@ -353,16 +354,20 @@ def _network(
     rate = _rate(entry)
     if rate is not None:
         yield "nic", f"{rate:g}Gbps"
-    transport = entry.text("topology", "transport").casefold()
+    transport, fabric = entry.text("topology", "transport").casefold(), dict[str, Any]()
     if not transport or transport in ("unknown", "intra"):
         notes.append(f"transport unknown: taken as {machine.transport}")
     elif transport not in TRANSPORTS:
         known = f"{suggest(transport, TRANSPORTS)}; known: {', '.join(TRANSPORTS)}"
         raise entry.error(f"unknown transport '{transport}'{known}", "topology", "transport")
     elif transport not in ("nvlink", machine.transport):
+        fabric["transport"] = transport
+    asked = transport == "infiniband" and entry.text("env", "NCCL_COLLNET_ENABLE") == "1"
+    if asked and REDUCES.search(entry.text("network")):
+        fabric["sharp"] = True
+    if fabric:
         several = (nics or (machine.nics.count if machine.nics else 1)) > 1
-        kind = "rail-optimized" if several else "single-switch"
-        yield "fabric", {"kind": kind, "transport": transport}
+        yield "fabric", {"kind": "rail-optimized" if several else "single-switch", **fabric}
 
 
 def nics_gbps(entry: Entry) -> float:

@@ -197,19 +197,19 @@ class Mechanism:
     `rate` is what one channel's block moves (bytes of data a second), `step_cost` what it spends on
     a step (of Simple: on a slice) beyond moving it: waiting, the first loads, barriers, posting.
     Lines of LL overlap that: there it is the least time of a piece, `step_gap` lies between two
-    steps of a ring, and sends and receives have `send_share` of their part of a block; lines that
-    are stored twice take `further_store` times as long. `begin` is what a kernel takes before its
-    first byte beyond one of LL on Hopper, and `begin_channels` for each doubling of its blocks,
-    which do not begin at once. `grain` is the bytes that are passed on together (what 512 threads
-    of LL hold, a warp of LL128), `most_pieces` how finely that is followed: pieces of a chunk.
-    `local_credit` is the credit of a FIFO between a block and the proxy of its own rank.
-    `nvlink_lines` is what a byte of LL or LL128 takes of NVLink, over one of Simple: lines are
-    always written, where Simple is read on Ampere. Sends of Simple are `from_cache` times as fast
-    where the user's buffers fit in the L2 of `cache` bytes; a pass of it that keeps its data takes
-    `copy_send` times as long, of which no link sees the rest. One of two sources takes
-    `further_source` times as long, beyond L2 and where no link bounds it. What a block stores over
-    NVLink in Simple takes at most `store_share` of its rate. Where several ranks send to one
-    through a switch, a byte of Simple takes `crowding` of the links' capacity.
+    steps of a ring, and sends and receives have `send_share` of their part of a block, the groups
+    of CollNetDirect that copy `copy_share` each; lines that are stored twice take `further_store`
+    times as long. `begin` is what a kernel takes before its first byte beyond one of LL on Hopper,
+    and `begin_channels` for each doubling of its blocks, which do not begin at once. `grain` is the
+    bytes that are passed on together (what 512 threads of LL hold, a warp of LL128), `most_pieces`
+    how finely that is followed: pieces of a chunk. `local_credit` is the credit of a FIFO between a
+    block and the proxy of its own rank. `nvlink_lines` is what a byte of LL or LL128 takes of
+    NVLink, over one of Simple: lines are always written, where Simple is read on Ampere. Sends of
+    Simple are `from_cache` times as fast where the user's buffers fit in the L2 of `cache` bytes; a
+    pass of it that keeps its data takes `copy_send` times as long, of which no link sees the rest.
+    One of two sources takes `further_source` times as long, beyond L2 and where no link bounds it.
+    What a block stores over NVLink in Simple takes at most `store_share` of its rate. Where several
+    ranks send to one through a switch, a byte of Simple takes `crowding` of the links' capacity.
 
     `nvls_efficiency` is the part of NVLink's rate that reductions and multicasts in the switch
     reach (of it, `nvls_tree` where trees join nodes), `nvls_sync` the time until a rank may use
@@ -223,6 +223,7 @@ class Mechanism:
     rate: ByProtocol
     step_cost: ByProtocol
     send_share: float
+    copy_share: float
     begin: ByProtocol
     begin_channels: float
     nvlink: LinkCost
@@ -319,6 +320,7 @@ def _generation(sm: int) -> Mechanism:
         step_gap=value(f"sm_{sm}.step_gap"),
         begin=_begin(sm),
         send_share=value("send_share"),
+        copy_share=value("copy_share"),
         further_store=_own(sm, "further_store"),
         further_source=_own(sm, "further_source"),
         copy_send=value(f"sm_{sm}.copy_send"),

@@ -141,6 +141,23 @@ def test_a_rack_may_be_called_a_node(tmp_path: Path) -> None:
     assert overrides == [{"machine": {"scale_up": {"hosts": 16}}}]
 
 
+@pytest.mark.parametrize(("network", "transport", "asked", "reduces"), [
+    ("InfiniBand HDR with SHARP (CollNet)", "infiniband", "1", True),
+    ("InfiniBand HDR, SHARP off", "infiniband", "1", False),
+    ("InfiniBand HDR without SHARP", "infiniband", "1", False),
+    ("InfiniBand HDR with SHARP", "infiniband", "0", False),
+    ("Slingshot 11", "slingshot", "1", False), ("Ethernet, SHARP", "roce", "1", False),
+])  # fmt: skip
+def test_switches_reduce_where_a_network_has_sharp_and_the_run_asked_for_it(
+    tmp_path: Path, network: str, transport: str, asked: str, reduces: bool
+) -> None:
+    pair = f"{{machine: dgx-a100, nodes: 2, gpus_per_node: 8, transport: {transport}}}"
+    path = index(tmp_path, {"topology": pair, "env": f"{{NCCL_COLLNET_ENABLE: '{asked}'}}"})
+    path.write_text(f"{path.read_text()}  network: {network}\n")
+    cluster = mapped(read_index(path)[0]).data["cluster"]
+    assert (cluster.get("fabric") or {}).get("sharp", False) is reduces
+
+
 def test_variables_that_no_nccl_knows_are_left_out_and_told(tmp_path: Path) -> None:
     found = plan(tmp_path, env="{NCCL_ALGO: Ring, FI_PROVIDER: cxi, NCCL_ALGOO: 1}")
     assert found.data["nccl"]["env"] == {"NCCL_ALGO": "Ring"}

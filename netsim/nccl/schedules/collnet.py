@@ -278,7 +278,7 @@ class _Chains:
 # all nodes out, and storing them.
 
 
-TASK_SHARE = value("share.of_a_task")  # of a block's threads, for each of its four tasks
+SUM_SHARE = value("share.of_a_sum")  # of a block's threads, for the group that reduces
 
 
 def collnet_direct(collective: Collective, plan: Plan) -> Schedule:
@@ -333,7 +333,7 @@ class _Heads:
             for h, head in heads:
                 first = _others(self.nodes[node], head)[0] == rank  # is added to the head's own
                 op = schedule.REDUCE_INPUT if first else COPY
-                made = Pass(IN, SCRATCH, op, threads=TASK_SHARE / len(heads))
+                made = Pass(IN, SCRATCH, op, threads=self.plan.mechanism.copy_share / len(heads))
                 rows.append(self.lines.send((rank, head), h, made))
             if rows:
                 self.lines.done("scatter", rank, rows)
@@ -348,7 +348,7 @@ class _Heads:
                 lines.woven.after(merge, merges[-1], IN_ORDER)
             merges.append(merge)
         buffer = SCRATCH if others else IN
-        made = Pass(buffer, SCRATCH, COPY, 1 + len(others), 1, threads=TASK_SHARE)
+        made = Pass(buffer, SCRATCH, COPY, 1 + len(others), 1, threads=SUM_SHARE)
         row = lines.woven.row(lines.channel.local(made), head, head, h)
         for rank in others:
             lines.take([row], (rank, head), h)
@@ -373,13 +373,14 @@ def _handed(
     """A head stores a part of the result that it has found and sends it to the others of its node,
     into their FIFOs or right where it belongs."""
     channel, direct = lines.channel, lines.channel.plan.direct
+    share = channel.plan.mechanism.copy_share
     # With others the copy is part of the pass that sends.
-    alone = channel.local(Pass(SCRATCH, OUT, COPY, 1, 1, threads=TASK_SHARE))
+    alone = channel.local(Pass(SCRATCH, OUT, COPY, 1, 1, threads=share))
     kind, segment = channel.merge(OUT, COPY) if others else alone, sub
     if own:  # it is in place already
         kind, segment = channel.wait(), -1
     rows = [lines.woven.row(kind, head, head, segment, base=base)]
-    made = Pass(SCRATCH, OUT if direct else SCRATCH, COPY, 1, 1, len(others), TASK_SHARE)
+    made = Pass(SCRATCH, OUT if direct else SCRATCH, COPY, 1, 1, len(others), share)
     rows += [lines.send((head, rank), sub, made, base=base) for rank in others]
     lines.done("hand", head, rows)
     return rows
@@ -387,7 +388,8 @@ def _handed(
 
 def _taken(lines: Lines, hop: tuple[int, int], sub: int, parts: int, base: int = 0) -> int:
     """A rank takes one of so many parts that heads sent out of a FIFO."""
-    made = Pass(SCRATCH, OUT, COPY, 1, 1, threads=TASK_SHARE / parts)
+    share = lines.channel.plan.mechanism.copy_share
+    made = Pass(SCRATCH, OUT, COPY, 1, 1, threads=share / parts)
     kind, segment = lines.channel.local(made), sub
     if lines.channel.plan.direct:
         kind, segment = lines.channel.wait(), -1
@@ -518,7 +520,8 @@ class _Direct(_Blocks):
         for rank in self.plan.nodes[node]:
             heads = [(h, head) for h, head in enumerate(self.plan.heads[node]) if head != rank]
             for own in self.plan.heads:
-                made = Pass(IN, SCRATCH, COPY, threads=TASK_SHARE / max(1, len(heads)))
+                share = self.plan.mechanism.copy_share / max(1, len(heads))
+                made = Pass(IN, SCRATCH, COPY, threads=share)
                 rows = [
                     self.lines.send((rank, head), own[h], made, base=self.at(own[h]))
                     for h, head in heads
@@ -530,7 +533,7 @@ class _Direct(_Blocks):
         lines, head = self.lines, self.plan.heads[node][h]
         others = _others(self.plan.nodes[node], head)
         base = self.at(block)
-        made = Pass(IN, SCRATCH, COPY, 1 + len(others), 1, threads=TASK_SHARE)
+        made = Pass(IN, SCRATCH, COPY, 1 + len(others), 1, threads=SUM_SHARE)
         kind = lines.channel.local(made)
         row = lines.woven.row(kind, head, head, block, base=base)
         last = row
