@@ -95,6 +95,7 @@ CORE = np.dtype(
         ("kinds", "i4"),  # how many (share, cap) there are; 0 if `Rows.group` goes by row
         ("span", "i4"),  # rows of an operation; the same again follow, if there are more
         ("marks", "i4"),  # that begin and that end each of several operations
+        ("pause", "i4"),  # stop before a row from here on is over
     ],
     align=True,
 )
