@@ -19,7 +19,7 @@ from netsim.engines.compiled.grouping import (
     followers_of,
     group_rows,
     tight_entries,
-)
+)  # fmt: skip
 from netsim.engines.compiled.machine_code import Entry, Inner
 from netsim.program import program as beginnings
 from netsim.program.program import COARSE, Choices, Operations, Program, Timeline, stalled
@@ -424,7 +424,8 @@ class _Run:
         core["pause"] = len(self.many)
         first = int((self.rows.end < 0).argmax())
         columns = [getattr(self.rows, name)[first:].copy() for name in CHANGING]
-        self.kept = first, columns, *map(_copied, (self.net, self.future, self.options))
+        state = self.net, self.future, self.options
+        self.kept: Any = first, columns, *(type(one)(*map(np.copy, one)) for one in state)
 
     def longer(self, many: Operations) -> "_Run":
         """What was kept, with more operations to follow."""
@@ -438,10 +439,6 @@ class _Run:
         run.net, run.future = net, future._replace(alarm_row=run.future.alarm_row)
         run.options = run.options._replace(slots=options.slots)
         return run
-
-
-def _copied(records: Any) -> Any:
-    return type(records)(*map(np.copy, records))
 
 
 def _places(seats: int) -> int:
