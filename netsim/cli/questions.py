@@ -5,6 +5,7 @@ Errors about an option name the option; those about a topology file its line."""
 import os
 import pickle
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -12,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from time import process_time
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from netsim.base.errors import InputError, NetsimError, ScenarioError
 from netsim.base.files import SUFFIXES, Preset, find_preset, is_path
@@ -228,72 +231,82 @@ LONG = 2.0  # processor seconds from which on another core helps
 
 
 def simulated(prepared: Prepared, engine: Engine, failures: list[NetsimError]) -> Iterator[Row]:
-    """The row of every size, as it is done; what went wrong is added to `failures`. Where this
-    takes long, another process begins with the last sizes."""
+    """The row of every size, in order; what went wrong is added to `failures`. Where this takes
+    long, another process helps: each of the two goes on with the most work that is left."""
     sizes = prepared.cell.scenario.collective.size_list()
     row_of = partial(answer.answer, prepared, engine=at_hand(engine, many=len(sizes) >= MANY_SIZES))
-    helper, told, begun = None, None, process_time()
+    helper, told, begun = None, dict[int, Row](), process_time()
     try:
         for number, size in enumerate(sizes):
             at(format_size(size), number, len(sizes))
-            told = helper.told() if helper and told is None else told
             try:
-                yield row_of(size) if told is None or size not in told else told[size]
+                yield row_of(size) if size not in told else told[size]
             except NetsimError as error:
                 failures.append(error)
                 yield replace(question_row(prepared, size), status="error", error=str(error))
-            left = sizes[number + 1 :]
-            if helper is None and process_time() - begun > LONG and _may_help(prepared, left):
-                helper = _Helper(left, row_of)
+            if helper is None and process_time() - begun > LONG:
+                left = _most_first(prepared, sizes[number + 1 :])
+                if _may_help(prepared, left):
+                    helper = _Helper(left, row_of)
+                    told = helper.told()
     finally:
         if helper is not None:
             helper.end()
 
 
+def _most_first(prepared: Prepared, sizes: Sequence[int]) -> list[int]:
+    return sorted(sizes, key=lambda size: (-prepared.memory_needed(size), -size))
+
+
 def _may_help(prepared: Prepared, sizes: Sequence[int]) -> bool:
-    """Whether there are sizes for two, another core, and memory for the largest of them twice."""
+    """Whether there are sizes for two, another core, and memory for the first of them at once."""
     if len(sizes) < 2 or len(getattr(os, "sched_getaffinity", lambda _: ())(0)) < 2:
         return False
-    return 2 * prepared.memory_needed(max(sizes)) <= available_memory()
+    return sum(map(prepared.memory_needed, sizes[:2])) <= available_memory()
 
 
 class _Helper:
-    """Another process, which answers the last sizes first; what it cannot answer, it leaves."""
+    """Another process, which shares sizes with this one; what it cannot answer, it leaves."""
 
     def __init__(self, sizes: Sequence[int], row_of: Callable[[int], Row]) -> None:
-        self._left, begin = os.pipe()  # a byte for each size that nobody has begun
+        self._sizes, self._row_of = sizes, row_of
+        self._left, begin = os.pipe()  # the places of those that nobody has begun
         self._rows, tell = os.pipe()
-        os.write(begin, bytes(len(sizes)))
+        os.write(begin, np.arange(len(sizes), dtype=np.uint16).tobytes())
         os.close(begin)
         self._process = os.fork()
         if self._process == 0:
-            self._answer(sizes, row_of, tell)
+            self._answer(tell)
         os.close(tell)
         STAGE.others = partial(resident, self._process)
 
-    def told(self) -> dict[int, Row] | None:
-        """Its rows by size, once all are begun; None where one is left, which is begun here."""
-        if os.read(self._left, 1):
-            return None
+    def told(self) -> dict[int, Row]:
+        """The rows of both, by size."""
+        rows = self._some()
         with open(self._rows, "rb") as file, suppress(EOFError, pickle.UnpicklingError):
-            return dict(pickle.load(file))
-        return {}
+            rows.update(pickle.load(file))
+        return rows
+
+    def _some(self) -> dict[int, Row]:
+        """The rows that this process is the first to begin."""
+        rows = dict[int, Row]()
+        while place := os.read(self._left, 2):
+            number = int.from_bytes(place, sys.byteorder)
+            at(format_size(self._sizes[number]), number, len(self._sizes))
+            with suppress(NetsimError):
+                rows[self._sizes[number]] = self._row_of(self._sizes[number])
+        return rows
 
     def end(self) -> None:
         """Let nothing be left of it."""
         os.kill(self._process, signal.SIGKILL)
         os.waitpid(self._process, 0)
 
-    def _answer(self, sizes: Sequence[int], row_of: Callable[[int], Row], tell: int) -> None:
+    def _answer(self, tell: int) -> None:
         try:
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, signal.SIG_DFL)
-            rows = dict[int, Row]()
-            for size in reversed(sizes):
-                if not os.read(self._left, 1):
-                    break
-                with suppress(NetsimError):
-                    rows[size] = row_of(size)
+            rows = self._some()
             with open(tell, "wb") as file:
                 pickle.dump(rows, file)
         finally:

@@ -102,12 +102,15 @@ class _Plain:
         return simulate(begun, self.engine, **options)
 
 
-def ends_of_operations(many: Operations, engine: str = "auto") -> Floats:
-    """When operations in a row (first axis) are over on every rank."""
+def ends_of_operations(
+    many: Operations, engine: str = "auto", under_way: list[Any] | None = None
+) -> Floats:
+    """When operations in a row (first axis) are over on every rank. An engine may keep what is
+    `under_way`, so that more of them take no longer than those that come on top."""
     name = choose(many, engine)
-    in_a_row: Callable[[Operations], Timeline] | None = _offered(name, "run_operations")
+    in_a_row: Callable[..., Timeline] | None = _offered(name, "run_operations")
     # Without it, an engine takes rows one by one.
-    timeline = in_a_row(many) if in_a_row else simulate(many.unrolled(), name)
+    timeline = in_a_row(many, under_way) if in_a_row else simulate(many.unrolled(), name)
     ends: Floats = timeline.end[many.ends]
     return ends
 

@@ -48,16 +48,12 @@ def framed(schedule: Schedule, kernel: float = 0.0) -> Schedule:
         name: _between(getattr(schedule, name), *ends, ranks) for name, ends in marks
     }
     return replace(
-        schedule,
-        styles=style,
+        schedule, styles=style, lags=lags, **columns, dep_ptr=ptr,
         pieces=Pieces(*(np.append(column, np.zeros(1, column.dtype)) for column in table)),
-        lags=lags,
-        **columns,
-        dep_ptr=ptr,
         dep_row=np.concatenate([dep_row, last.astype(np.int32)]),
         dep_lag=np.concatenate([dep_lag, last_lag.astype(np.int16)]),
         release_row=schedule.release_row + np.int32(ranks),
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,14 +235,9 @@ def unrolled(frame: Schedule, launched: NDArray[np.float64]) -> Repeated:
     release_row, release_time = _releases(frame, launched)
     tiled: dict[str, Any] = {name: np.tile(getattr(frame, name), times) for name in COLUMNS}
     schedule = replace(
-        frame,
-        **tiled,
-        dep_ptr=dep_ptr,
-        dep_row=dep_row,
-        dep_lag=dep_lag,
-        release_row=release_row,
-        release_time=release_time,
-    )
+        frame, **tiled, dep_ptr=dep_ptr, dep_row=dep_row, dep_lag=dep_lag,
+        release_row=release_row, release_time=release_time,
+    )  # fmt: skip
     first = np.arange(times)[:, None] * size
     return Repeated(schedule, first + size - ranks + np.arange(ranks)[None, :])
 

@@ -335,10 +335,12 @@ def titled(of: Order | Cell) -> str:
 
 
 def _shared_out(orders: Sequence[Order], count: int) -> list[Order]:
-    """Orders small enough that every process has some."""
+    """Orders small enough that every process has some, the largest sizes first."""
     if len(orders) >= 2 * count:
         return list(orders)
-    return [replace(order, sizes=(size,)) for order in orders for size in order.sizes]
+    parts = [(size, order) for order in orders for size in order.sizes]
+    parts.sort(key=lambda part: -part[0])
+    return [replace(order, sizes=(size,)) for size, order in parts]
 
 
 def run_tasks(

@@ -18,7 +18,7 @@ from netsim.base.values import dataclass
 from netsim.engines.engine import AnySimulator, choose, ends_of_operations, simulator
 from netsim.metrics import links
 from netsim.program.place import place
-from netsim.program.program import Program, Timeline, operations
+from netsim.program.program import Operations, Program, Timeline, operations
 from netsim.schedule.repeat import Launch
 from netsim.schedule.schedule import Schedule
 from netsim.timing.call import Looped
@@ -143,6 +143,11 @@ class InARow:
     engine: str = "auto"
     _apart: list[Floats] = field(default_factory=list, repr=False, compare=False)
     _together: list[Floats] = field(default_factory=list, repr=False, compare=False)
+    _under_way: list[object] = field(default_factory=list, repr=False, compare=False)
+
+    @cached_property
+    def _operations(self) -> Operations:
+        return operations(self.alone.program, 1, self.launch)
 
     def ends(self, times: int) -> tuple[Floats, bool]:
         """When so many are over (first axis) by busy rank, and whether they are apart: each is then
@@ -150,8 +155,9 @@ class InARow:
         apart = self.launch.together and _is_over(self.alone, self.alone.first, self.launch)
         found = self._one_by_one(times) if apart else None
         if found is None and len(self._together) < times:
-            many = operations(self.alone.program, times, self.launch)
-            self._together[:] = ends_of_operations(many, self.engine)
+            launched = self.launch.times(times, self.alone.schedule.ranks)
+            many = replace(self._operations, launched=launched)
+            self._together[:] = ends_of_operations(many, self.engine, self._under_way)
         ends = np.stack(self._together[:times]) if found is None else found
         return ends[:, self.alone.busy], found is not None
 

@@ -519,13 +519,10 @@ def _by_hops(bench: Bench, given: Call, call: Call, limits: Limits) -> Timing | 
         return TOO_DIFFERENT
     use = replace(last.use, amount=last.use.amount * (found.whole / row))
     return replace(
-        last,
-        use=use,
-        seconds=seconds,
+        last, use=use, seconds=seconds, hops=row,
         approximation=f"rings of {found.whole} hops from what {found.hops} take",
         uncertainty=found.uncertainty + off + last.uncertainty * last.seconds / seconds,
-        hops=row,
-    )
+    )  # fmt: skip
 
 
 def _one_channel(bench: Bench, given: Call, call: Call, limits: Limits) -> Call:
@@ -725,16 +722,9 @@ def _known(asked: Asked) -> One:
 
 
 def _timing(bench: Bench, one: One, seconds: float, words: str = "", off: float = 0.0) -> Timing:
-    return Timing(
-        seconds,
-        one.alone.program,
-        one.alone.timeline,
-        one.use,
-        one.alone.engine,
-        ", ".join(filter(None, (one.words, words))),
-        one.off + off,
-        one.causes,
-    )
+    told, alone = ", ".join(filter(None, (one.words, words))), one.alone
+    how = alone.engine, told, one.off + off, one.causes
+    return Timing(seconds, alone.program, alone.timeline, one.use, *how)
 
 
 # **** The ladder ****

@@ -1,4 +1,4 @@
-"""Another process that answers the last sizes of a table: the same rows, whatever becomes of it."""
+"""Another process that answers some sizes of a table: the same rows, whatever becomes of it."""
 
 import os
 import time
@@ -58,8 +58,19 @@ def test_rows_are_those_of_one_process(prepared: Prepared, monkeypatch: pytest.M
     assert mine == SIZES
     rows, mine = rows_of(prepared, monkeypatch, lambda _: time.sleep(0.3), nothing)
     assert rows == alone
-    assert mine == SIZES[: len(mine)]
+    assert mine[0] == SIZES[0]
+    assert mine[1:] == sorted(mine[1:], reverse=True)
     assert len(mine) < len(SIZES)
+
+
+def test_what_needs_most_comes_first(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In whichever process; others of equal need from the largest on."""
+    needed = {SIZES[2]: 5}
+    monkeypatch.setattr(Prepared, "memory_needed", lambda _, size: needed.get(size, 0))
+    _, mine = rows_of(prepared, monkeypatch, nothing, lambda _: time.sleep(1))
+    assert {SIZES[2], SIZES[-1]} - set(mine)
+    rest = [size for size in (SIZES[2], *SIZES[:2:-1], SIZES[1]) if size in mine]
+    assert mine[: len(rest) + 1] == [SIZES[0], *rest]
 
 
 @pytest.mark.parametrize("end", ["error", "death"])
@@ -76,7 +87,7 @@ def test_what_it_leaves_is_answered_here(
     rows, mine = rows_of(prepared, monkeypatch, lambda _: time.sleep(0.3), there)
     assert rows == alone
     assert SIZES[-2] in mine
-    assert (SIZES[-1] in mine) == (end == "death")
+    assert (set(mine) == set(SIZES)) == (end == "death")
 
 
 def test_a_core_alone_has_no_helper(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ By hand on two leaves and two spines; on other fabrics, engines agree on every r
 """
 
 import csv
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -157,6 +158,11 @@ def test_operations_in_a_row_choose_anew():
     one, other = simpy.run(many.unrolled()), run_operations(many)
     np.testing.assert_allclose(one.end, other.end, rtol=1e-9)
     np.testing.assert_array_equal(one.path, other.path)
+    under_way = []
+    for launched in (many.launched[:1], many.launched[:3], many.launched):
+        more = run_operations(replace(many, launched=launched), under_way)
+    np.testing.assert_array_equal(more.end, other.end)
+    np.testing.assert_array_equal(more.path, other.path)
 
 
 def test_it_is_never_far_behind_the_best_of_fixed_paths():

@@ -1,5 +1,7 @@
 """Operations in a row that are written down once take as long as those that are written out."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -45,6 +47,29 @@ def test_random_programs(program: Program, times: int, launch: Launch) -> None:
     assert len(many) == len(many.unrolled())
     for got in found:
         assert apart(expected, got) <= RELATIVE
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@given(programs(), st.lists(st.integers(1, 9), min_size=2, max_size=4, unique=True), launches)
+def test_more_operations_go_on_from_fewer(
+    program: Program, times: list[int], launch: Launch
+) -> None:
+    """To the last bit as if all were run from the beginning."""
+    under_way: list[object] = []
+    for number in sorted(times):
+        many = operations(program, number, launch)
+        try:
+            expected = compiled.run_operations(many)
+        except StalledError as error:
+            with pytest.raises(StalledError, match=re.escape(str(error))):
+                compiled.run_operations(many, under_way)
+            return
+        found = compiled.run_operations(many, under_way)
+        np.testing.assert_array_equal(found.end, expected.end)
+        np.testing.assert_array_equal(found.start, expected.start)
+        assert (found.path is None) == (expected.path is None)
+        if found.path is not None:
+            np.testing.assert_array_equal(found.path, expected.path)
 
 
 @pytest.mark.parametrize("engine", ["simpy", "compiled"])

@@ -41,9 +41,9 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many operations in a row were simulated, run by run; -1: one by itself."""
     runs: list[int] = []
 
-    def noted(many: Operations, engine: str = "auto") -> np.ndarray:
+    def noted(many: Operations, *how: object) -> np.ndarray:
         runs.append(len(many.launched))
-        return ends_of_operations(many, engine)
+        return ends_of_operations(many, *how)
 
     goes_on = InARow._goes_on
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 from threading import Thread
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from netsim.engines.compiled.grouping import (
     followers_of,
     group_rows,
     tight_entries,
-)
+)  # fmt: skip
 from netsim.engines.compiled.machine_code import Entry, Inner
 from netsim.program import program as beginnings
 from netsim.program.program import COARSE, Choices, Operations, Program, Timeline, stalled
@@ -27,21 +27,21 @@ from netsim.program.program import COARSE, Choices, Operations, Program, Timelin
 __all__ = ["Simulator", "is_ready", "run", "run_operations", "tight_entries"]
 
 INSTANT = 1e-14  # what lies within this of the earliest event belongs to its instant
-DONE, STALLED, STOPPED, MORE_SEATS, MORE_ALARMS = range(5)
+DONE, STALLED, STOPPED, PAUSED, MORE_SEATS, MORE_ALARMS = range(6)
 
 
 @Entry
 def advance_rows(
-    rows: structures.Rows,
-    net: structures.Net,
-    future: structures.Future,
+    rows: structures.Rows, net: structures.Net, future: structures.Future,
     options: structures.Options,
-) -> int:
+) -> int:  # fmt: skip
     """Simulate on to the end, or until there is not enough room; why it stopped. All state lies in
     the arguments: a call takes up exactly where the last one left off."""
     core, waiting = net.core[0], options.waiting
     while core.stop == 0:
         while core.stop == 0 and (core.over >= 0 or core.ready >= 0 or waiting[0].who > 0):
+            if core.over >= core.pause:
+                return PAUSED
             if core.over >= 0:
                 _end(rows, core, options.taken)
             elif core.free_seat < 0 and core.seats == len(future.ends) >> 1:
@@ -63,11 +63,9 @@ def advance_rows(
 
 @Inner
 def _next_instant(
-    rows: structures.Rows,
-    net: structures.Net,
-    future: structures.Future,
+    rows: structures.Rows, net: structures.Net, future: structures.Future,
     options: structures.Options,
-) -> bool:
+) -> bool:  # fmt: skip
     """Go to the earliest of all events, and collect what belongs to its instant."""
     core = net.core[0]
     ends, alarms, changes = future.ends, future.alarms, future.changes
@@ -109,11 +107,9 @@ def _next_instant(
 
 @Inner
 def _begin(
-    rows: structures.Rows,
-    net: structures.Net,
-    future: structures.Future,
+    rows: structures.Rows, net: structures.Net, future: structures.Future,
     options: structures.Options,
-) -> None:
+) -> None:  # fmt: skip
     """Take the next row that is ready: start it, or set its alarm for when it can. Nothing holds
     up a row that shares no link: its end is known at once, long before its time has come."""
     core = net.core[0]
@@ -324,16 +320,15 @@ class Simulator:
     program: Program
 
     def timeline(
-        self,
-        begins: Floats | None = None,
-        *,
-        progress: Progress | None = None,
+        self, begins: Floats | None = None, *, progress: Progress | None = None,
         instant: float | None = None,
-    ) -> Timeline:
+    ) -> Timeline:  # fmt: skip
         """The Timeline if ranks begin at these times; `progress` hears rows done, rows and now.
         `instant`: another than the program's."""
         program = self.program if instant is None else replace(self.program, instant=instant)
-        return _simulated(Operations(program, np.zeros((1, 0))), self._laid, begins, progress)
+        run = _Run(Operations(program, np.zeros((1, 0))), self._laid, begins)
+        run.onward(progress)
+        return run.timeline
 
     @cached_property
     def _laid(self) -> "_Laid":
@@ -350,9 +345,15 @@ def is_ready() -> bool:
     return advance_rows.is_ready
 
 
-def run_operations(many: Operations) -> Timeline:
-    """Simulate operations in a row: the times of the rows of each, one after the other."""
-    return _simulated(many, _laid_out(many.once))
+def run_operations(many: Operations, under_way: "list[_Run] | None" = None) -> Timeline:
+    """Simulate operations in a row: the times of the rows of each, one after the other. More of
+    those that are `under_way` go on from where the first rank had ended the last of them."""
+    run = under_way.pop().longer(many) if under_way else _Run(many, _laid_out(many.once))
+    if under_way is not None:
+        run.keep()
+        under_way.append(run)
+    run.onward()
+    return run.timeline
 
 
 class _Laid(NamedTuple):
@@ -368,38 +369,76 @@ def _laid_out(program: Program) -> _Laid:
     return _Laid(group_rows(program), followers_of(program.schedule))
 
 
-def _simulated(
-    many: Operations, laid: _Laid, begins: Floats | None = None, progress: Progress | None = None
-) -> Timeline:
-    program, found = many.once, laid.grouping
-    rows = _rows(many, laid, begins)
-    ready, free = _list_free_rows(rows)
-    places = _places(min(free, len(found.groups) - 1))
-    net, future = _net(program, found, places), _future(many, found, places)
-    core, options = net.core[0], _options(many)
-    core["ready"], core["span"], core["marks"] = ready, len(program), many.launched.shape[1]
+CHANGING = ("start", "end", "waits", "child")  # columns of rows
 
-    def look() -> None:
-        if progress is not None:
-            progress(int(core["done"]), len(many), float(core["now"]))
 
-    def stop() -> None:
-        core["stop"] = 1
+class _Run:
+    """A simulation under way. All its state is what `advance_rows` is given."""
 
-    while True:
-        call = advance_rows.ready(rows, net, future, options)
-        state = call() if len(many) < BRIEF else attended(call, stop, look)
-        if state == MORE_SEATS:
-            net = net._replace(looks=structures.longer(net.looks)) if _has_caps(found) else net
-            future = future._replace(ends=structures.grown(future.ends))
-        elif state == MORE_ALARMS:
-            future = future._replace(alarms=structures.grown(future.alarms))
-        else:
-            break
-    if state == STALLED:
-        whole = program if len(many.launched) == 1 else many.unrolled()
-        raise _stalled(whole, rows, max(float(core["now"]), float(rows.end.max())))
-    return Timeline(rows.start, rows.end, options.taken if len(options.taken) else None)
+    def __init__(self, many: Operations, laid: _Laid, begins: Floats | None = None) -> None:
+        self.many, self.laid, found = many, laid, laid.grouping
+        self.rows = _rows(many, laid, begins)
+        ready, free = _list_free_rows(self.rows)
+        places = _places(min(free, len(found.groups) - 1))
+        self.net, self.future = _net(many.once, found, places), _future(many, found, places)
+        self.options, core = _options(many), self.net.core[0]
+        core["ready"], core["span"], core["marks"] = ready, len(many.once), many.launched.shape[1]
+        core["pause"] = len(many)
+
+    def onward(self, progress: Progress | None = None) -> None:
+        """Simulate on to the end, or a pause."""
+        many, found, core = self.many, self.laid.grouping, self.net.core[0]
+
+        def look() -> None:
+            if progress is not None:
+                progress(int(core["done"]), len(many), float(core["now"]))
+
+        stop = partial(core.__setitem__, "stop", 1)
+        while True:
+            call = advance_rows.ready(self.rows, self.net, self.future, self.options)
+            state = call() if len(many) < BRIEF else attended(call, stop, look)
+            if state == MORE_SEATS:
+                if _has_caps(found):
+                    self.net = self.net._replace(looks=structures.longer(self.net.looks))
+                self.future = self.future._replace(ends=structures.grown(self.future.ends))
+            elif state == MORE_ALARMS:
+                self.future = self.future._replace(alarms=structures.grown(self.future.alarms))
+            else:
+                break
+        if state == STALLED:
+            whole = many.once if len(many.launched) == 1 else many.unrolled()
+            raise _stalled(whole, self.rows, max(float(core["now"]), float(self.rows.end.max())))
+
+    @property
+    def timeline(self) -> Timeline:
+        """The times of its rows, once they are over."""
+        taken = self.options.taken
+        return Timeline(self.rows.start, self.rows.end, taken if len(taken) else None)
+
+    def keep(self) -> None:
+        """Simulate on until the first rank has ended its last operation, and keep what is so then:
+        of rows, from the first one on that is not over."""
+        core = self.net.core
+        core["pause"] = len(self.many) - core["marks"]
+        self.onward()
+        core["pause"] = len(self.many)
+        first = int((self.rows.end < 0).argmax())
+        columns = [getattr(self.rows, name)[first:].copy() for name in CHANGING]
+        state = self.net, self.future, self.options
+        self.kept: Any = first, columns, *(type(one)(*map(np.copy, one)) for one in state)
+
+    def longer(self, many: Operations) -> "_Run":
+        """What was kept, with more operations to follow."""
+        run, (first, columns, net, future, options) = _Run(many, self.laid), self.kept
+        for name, column in zip(CHANGING, columns, strict=True):
+            getattr(run.rows, name)[: len(self.many)] = getattr(self.rows, name)
+            getattr(run.rows, name)[first : len(self.many)] = column
+        run.future.alarm_row[: len(self.many)] = future.alarm_row
+        run.options.taken[: len(options.taken)] = options.taken
+        run.options.waiting[: len(options.waiting)] = options.waiting
+        run.net, run.future = net, future._replace(alarm_row=run.future.alarm_row)
+        run.options = run.options._replace(slots=options.slots)
+        return run
 
 
 def _places(seats: int) -> int:
@@ -425,22 +464,12 @@ def _rows(many: Operations, laid: _Laid, begins: Floats | None) -> structures.Ro
     lags = np.zeros(len(schedule.lags), structures.LAG)
     lags["seconds"], lags["arrival"] = program.lag_seconds, program.lag_arrival
     return structures.Rows(
-        style=schedule.style,
-        piece=schedule.piece,
-        path=program.path,
-        start=start,
-        end=np.full(len(many), -1.0),
-        waits=waits,
-        child=structures.untouched(len(many), np.int32),
-        next_ptr=laid.followers.ptr,
-        next_row=laid.followers.row,
-        next_lag=laid.followers.lag,
-        styles=styles,
-        lags=lags,
-        amount=schedule.pieces.amount,
-        path_latency=program.path_latency,
-        group=laid.grouping.group,
-    )
+        style=schedule.style, piece=schedule.piece, path=program.path, start=start,
+        end=np.full(len(many), -1.0), waits=waits, child=structures.untouched(len(many), np.int32),
+        next_ptr=laid.followers.ptr, next_row=laid.followers.row, next_lag=laid.followers.lag,
+        styles=styles, lags=lags, amount=schedule.pieces.amount,
+        path_latency=program.path_latency, group=laid.grouping.group,
+    )  # fmt: skip
 
 
 def _net(program: Program, found: Grouping, places: int) -> structures.Net:
@@ -451,16 +480,12 @@ def _net(program: Program, found: Grouping, places: int) -> structures.Net:
     core["kinds"], core["incast"] = found.kinds, program.links.incast
     core["instant"], core["horizon"] = program.instant, -float(program.instant > 0.0)
     return structures.Net(
-        core=core,
-        links=found.links.copy(),
-        kinds=found.limits,
-        groups=found.groups.copy(),
-        draws=found.draws,
-        members=found.members,
+        core=core, links=found.links.copy(), kinds=found.limits, groups=found.groups.copy(),
+        draws=found.draws, members=found.members,
         seats=structures.untouched(len(found.groups) - 1, structures.SEAT),
         looks=structures.empty_queue(len(found.links) + _has_caps(found) * places),
         crowds=_crowds(program.links.senders, found),
-    )
+    )  # fmt: skip
 
 
 def _crowds(senders: Mapping[int, int], found: Grouping) -> structures.Records:

@@ -17,6 +17,7 @@ has to be gone back to."""
 from math import inf
 
 from netsim.engines.compiled import structures
+from netsim.engines.compiled.grouping import ROOM
 from netsim.engines.compiled.machine_code import Inner
 
 EQUAL = 1e-12  # levels this close are the same
@@ -293,8 +294,32 @@ def _seek_level(net: structures.Net, place: int) -> None:
         net.groups[seat.group].seat = structures.NOBODY
         seat.root = core.free_seat
         core.free_seat = place
-    elif seat.flows != seat.counted and not _settle_alone(net, place):
+    elif seat.flows != seat.counted and not (_at_cap(net, place) or _settle_alone(net, place)):
         rise(net, place)  # with as many flows as before, the level stays
+
+
+@Inner
+def _at_cap(net: structures.Net, place: int) -> bool:
+    """Whether a seat goes at its cap, as before if it had flows, and leaves room on all its links:
+    then nobody else notices what changes on it."""
+    seat = net.seats[place]
+    draws = range(net.groups[seat.group].first, net.groups[seat.group + 1].first)
+    cap = net.kinds[net.groups[seat.group].kind].cap
+    more = (seat.flows - seat.counted) * cap
+    if cap == inf or (seat.counted > 0 and seat.level != cap):
+        return False
+    for k in draws:
+        link = net.links[net.draws[k].link]
+        used = link.used + more * net.draws[k].weight
+        if link.level < inf or link.risers > 0 or used > link.capacity * (1 - ROOM):
+            return False
+    for k in draws:
+        link = net.links[net.draws[k].link]
+        link.used += more * net.draws[k].weight
+        link.exact = 0
+    structures.advance(seat, net.core[0].now)
+    seat.level, seat.counted, seat.state = cap, seat.flows, structures.SETTLED
+    return True
 
 
 @Inner

@@ -157,24 +157,13 @@ def relieved(program: Program, kind: NDArray[np.int32], limits: Records) -> NDAr
 
 @Entry
 def find_relieved(
-    style: NDArray[np.int32],
-    path: NDArray[np.int32],
-    dep_ptr: NDArray[np.int32],
-    dep_row: NDArray[np.int32],
-    kind: NDArray[np.int32],
-    limits: Records,
-    ptr: NDArray[np.int64],
-    link: NDArray[np.int32],
-    weight: NDArray[np.float64],
-    least: NDArray[np.float64],
-    most: NDArray[np.float64],
-    followed: NDArray[np.bool_],
-    files: NDArray[np.int32],
-    load: NDArray[np.float64],
-    capped: NDArray[np.bool_],
-    fillable: NDArray[np.bool_],
+    style: NDArray[np.int32], path: NDArray[np.int32], dep_ptr: NDArray[np.int32],
+    dep_row: NDArray[np.int32], kind: NDArray[np.int32], limits: Records, ptr: NDArray[np.int64],
+    link: NDArray[np.int32], weight: NDArray[np.float64], least: NDArray[np.float64],
+    most: NDArray[np.float64], followed: NDArray[np.bool_], files: NDArray[np.int32],
+    load: NDArray[np.float64], capped: NDArray[np.bool_], fillable: NDArray[np.bool_],
     active: NDArray[np.bool_],
-) -> int:
+) -> int:  # fmt: skip
     """Count the files of every (path, kind), add up what they may draw, and mark what has room.
 
     Caps count for what they are. Where another resource is what bounds a row, there has to be room
@@ -252,16 +241,10 @@ def group_rows(program: Program) -> Grouping:
     )  # fmt: skip
     found, size, used = sizes.tolist()
     return Grouping(
-        limits=limits,
-        groups=groups[: found + 1],
-        draws=draws[:size],
-        links=_links(program, number, count[:used]),
-        members=np.empty(size, MEMBER),
-        number=number,
-        group=_spread(table, keys, of_key, kinds),
-        kind=kind,
-        kinds=kinds,
-    )
+        limits=limits, groups=groups[: found + 1], draws=draws[:size],
+        links=_links(program, number, count[:used]), members=np.empty(size, MEMBER), number=number,
+        group=_spread(table, keys, of_key, kinds), kind=kind, kinds=kinds,
+    )  # fmt: skip
 
 
 def tight_entries(program: Program) -> NDArray[np.bool_]:
@@ -355,20 +338,11 @@ def _same(groups: Records, draws: Records, group: int, start: int, end: int, kin
 
 @Entry
 def form_groups(
-    keys: NDArray[np.int64],
-    limits: Records,
-    ptr: NDArray[np.int64],
-    link: NDArray[np.int32],
-    weight: NDArray[np.float64],
-    active: NDArray[np.bool_],
-    seen: NDArray[np.int32],
-    groups: Records,
-    draws: Records,
-    number: NDArray[np.int32],
-    count: NDArray[np.int32],
-    of_key: NDArray[np.int32],
-    sizes: NDArray[np.int64],
-) -> int:
+    keys: NDArray[np.int64], limits: Records, ptr: NDArray[np.int64], link: NDArray[np.int32],
+    weight: NDArray[np.float64], active: NDArray[np.bool_], seen: NDArray[np.int32],
+    groups: Records, draws: Records, number: NDArray[np.int32], count: NDArray[np.int32],
+    of_key: NDArray[np.int32], sizes: NDArray[np.int64],
+) -> int:  # fmt: skip
     """Write down the group of every key once; `sizes` are those of groups, draws and links.
 
     `seen` is a hash table of group numbers + 1 (open addressing), `count` becomes the groups of
@@ -428,13 +402,9 @@ def followers_of(schedule: Schedule) -> Followers:
 
 @Entry
 def turn_around(
-    dep_ptr: NDArray[np.int32],
-    dep_row: NDArray[np.int32],
-    dep_lag: NDArray[np.int16],
-    ptr: NDArray[np.int32],
-    row: NDArray[np.int32],
-    lag: NDArray[np.int16],
-) -> int:
+    dep_ptr: NDArray[np.int32], dep_row: NDArray[np.int32], dep_lag: NDArray[np.int16],
+    ptr: NDArray[np.int32], row: NDArray[np.int32], lag: NDArray[np.int16],
+) -> int:  # fmt: skip
     """Count, add up, fill in: while rows are filled in, ptr[i + 1] is where row i goes on."""
     for k in range(len(dep_row)):
         ptr[dep_row[k] + 2] += 1

@@ -87,18 +87,11 @@ def processor() -> str:
 def _target(*, library: bool = False) -> Any:
     _llvm().initialize_native_target()
     _llvm().initialize_native_asmprinter()
-    return (
-        _llvm()
-        .Target.from_default_triple()
-        .create_target_machine(
-            cpu=_llvm().get_host_cpu_name(),
-            features=_llvm().get_host_cpu_features().flatten(),
-            opt=_SPEED,
-            jit=not library,
-            reloc="pic" if library else "default",
-            codemodel="default" if library else "jitdefault",
-        )
-    )
+    return _llvm().Target.from_default_triple().create_target_machine(
+        cpu=_llvm().get_host_cpu_name(), features=_llvm().get_host_cpu_features().flatten(),
+        opt=_SPEED, jit=not library, reloc="pic" if library else "default",
+        codemodel="default" if library else "jitdefault",
+    )  # fmt: skip
 
 
 # Machine code, and where it is kept from one run to the next.

@@ -38,22 +38,10 @@ LINK = np.dtype(
 # Of a link: what it has for one sender, where it is itself a sender (or NOBODY), senders at work.
 CROWD = np.dtype([("whole", "f8"), ("into", "i4"), ("senders", "i4")], align=True)
 KIND = np.dtype([("share", "f8"), ("cap", "f8")], align=True)  # the cap as a level
-GROUP = np.dtype(
-    [
-        ("kind", "i4"),
-        ("first", "i4"),  # of its draws
-        ("seat", "i4"),  # NOBODY if none of its flows is under way
-    ],
-    align=True,
-)
-DRAW = np.dtype(
-    [
-        ("weight", "f8"),  # on the link, per unit of level
-        ("link", "i4"),
-        ("place", "i4"),  # where the link lists the seat
-    ],
-    align=True,
-)
+# Of a group: the first of its draws; its seat, NOBODY if none of its flows is under way.
+GROUP = np.dtype([("kind", "i4"), ("first", "i4"), ("seat", "i4")], align=True)
+# Of a draw: its weight on the link, per unit of level; where the link lists the seat.
+DRAW = np.dtype([("weight", "f8"), ("link", "i4"), ("place", "i4")], align=True)
 MEMBER = np.dtype([("seat", "i4"), ("draw", "i4")], align=True)
 SEAT = np.dtype(
     [
@@ -95,6 +83,7 @@ CORE = np.dtype(
         ("kinds", "i4"),  # how many (share, cap) there are; 0 if `Rows.group` goes by row
         ("span", "i4"),  # rows of an operation; the same again follow, if there are more
         ("marks", "i4"),  # that begin and that end each of several operations
+        ("pause", "i4"),  # stop before a row from here on is over
     ],
     align=True,
 )
@@ -254,14 +243,8 @@ def grown(tree: Agenda) -> Agenda:
 # levels the one with the lowest number comes first.
 
 Queue = Any  # records: entry i of the heap, from 1 on, and the place in it of number i
-ENTRY = np.dtype(
-    [
-        ("level", "f8"),
-        ("who", "i4"),  # that of entry 0 counts the entries
-        ("place", "i4"),  # 0 for who is not in the heap
-    ],
-    align=True,
-)
+# The `who` of entry 0 counts the entries; the `place` is 0 for who is not in the heap.
+ENTRY = np.dtype([("level", "f8"), ("who", "i4"), ("place", "i4")], align=True)
 
 
 def empty_queue(numbers: int) -> Queue:
