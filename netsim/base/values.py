@@ -1,9 +1,9 @@
-"""Frozen dataclasses that are quick to define; and values in groups.
+"""Dataclasses that are quick to define; and values in groups.
 
-For every frozen class, `dataclasses` writes six methods as text and compiles each of them, half a
-millisecond in all, and a run defines a hundred classes before it begins. Here only `__init__` is
-compiled; the others do the same for any class. Type checkers see the usual decorator, and classes
-that ask for more than this knows get it."""
+For every class, `dataclasses` writes up to six methods as text and compiles each of them, half a
+millisecond in all, and a run defines 250 classes before it begins. Here only `__init__` is
+compiled, when a first value is made; the others do the same for any class. Type checkers see the
+usual decorator, and classes that ask for more than this knows get it."""
 
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable
@@ -43,16 +43,16 @@ def _made(kind: Any, options: dict[str, Any]) -> Any:
     own = dict(vars(kind))
     asked = {name for name, value in options.items() if value}
     given = [value for value in own.values() if isinstance(value, dataclasses.Field)]
-    usual = "frozen" in asked and options.keys() <= {"frozen", "slots", "kw_only"}
+    usual = options.keys() <= {"frozen", "slots", "kw_only"}
     if not usual or any(not field.init for field in given):
         return dataclasses.dataclass(**options)(kind)
     options = {**options, "frozen": False}
     made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, **options)(kind)
-    fields = dataclasses.fields(made)
-    methods = {
-        "__init__": _init(made, fields), "__repr__": _repr, "__setattr__": _set,
-        "__delattr__": _set, **_comparing([field.name for field in fields if field.compare]),
-    }  # fmt: skip
+    methods = {"__init__": _first_init(made), "__repr__": _repr, **_comparing(made)}
+    if "frozen" in asked:
+        methods |= {"__setattr__": _set, "__delattr__": _set}
+    else:  # what may change is no key
+        methods["__hash__"] = None
     if "slots" in asked:  # else copies and pickles go by attributes that nobody may set
         methods |= {"__getstate__": _state, "__setstate__": _restore}
     for name, method in methods.items():
@@ -61,11 +61,21 @@ def _made(kind: Any, options: dict[str, Any]) -> Any:
     return made
 
 
-def _init(kind: Any, fields: tuple[Any, ...]) -> Callable[..., None]:
+def _first_init(kind: Any) -> Callable[..., None]:
+    """Makes the first value; most classes have none in most runs."""
+
+    def first(self: Any, *arguments: Any, **named: Any) -> None:
+        kind.__init__ = _init(kind)
+        kind.__init__(self, *arguments, **named)
+
+    return first
+
+
+def _init(kind: Any) -> Callable[..., None]:
     """The one method that is written for a class: it is called often, by place and by name."""
     known: dict[str, Any] = {"_set": object.__setattr__, "_missing": _MISSING}
     places, names, body = ["self"], list[str](), list[str]()
-    for field in fields:
+    for field in dataclasses.fields(kind):
         name, value = field.name, field.name
         default = "" if field.default is _MISSING else f"=_default_{name}"
         known[f"_default_{name}"] = field.default
@@ -83,8 +93,9 @@ def _init(kind: Any, fields: tuple[Any, ...]) -> Callable[..., None]:
     return made
 
 
-def _comparing(names: list[str]) -> dict[str, Callable[..., Any]]:
+def _comparing(kind: Any) -> dict[str, Callable[..., Any] | None]:
     """Values are equal where their fields are."""
+    names = [field.name for field in dataclasses.fields(kind) if field.compare]
     several: Callable[[Any], Any] = attrgetter(*names) if names else lambda _: ()
 
     def key(value: Any) -> Any:
