@@ -42,17 +42,16 @@ else:
 def _made(kind: Any, options: dict[str, Any]) -> Any:
     own = dict(vars(kind))
     asked = {name for name, value in options.items() if value}
-    given = [value for value in own.values() if isinstance(value, dataclasses.Field)]
-    usual = options.keys() <= {"frozen", "slots", "kw_only"}
-    if not usual or any(not field.init for field in given):
+    if not options.keys() <= {"frozen", "slots", "kw_only", "eq"}:
         return dataclasses.dataclass(**options)(kind)
-    options = {**options, "frozen": False}
-    made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, **options)(kind)
-    methods = {"__init__": _first_init(made), "__repr__": _repr, **_comparing(made)}
+    kind.__doc__ = kind.__doc__ or kind.__name__  # else one is made of a signature, which is slow
+    told = {**options, "init": False, "repr": False, "eq": False, "frozen": False}
+    made: Any = dataclasses.dataclass(**told)(kind)
+    methods: dict[str, Any] = {"__init__": _first_init(made), "__repr__": _repr}
+    if options.get("eq", True):
+        methods |= _comparing(made, hashed="frozen" in asked)
     if "frozen" in asked:
         methods |= {"__setattr__": _set, "__delattr__": _set}
-    else:  # what may change is no key
-        methods["__hash__"] = None
     if "slots" in asked:  # else copies and pickles go by attributes that nobody may set
         methods |= {"__getstate__": _state, "__setstate__": _restore}
     for name, method in methods.items():
@@ -82,7 +81,12 @@ def _init(kind: Any) -> Callable[..., None]:
         if field.default_factory is not _MISSING:
             known[f"_new_{name}"] = field.default_factory
             default, value = "=_missing", f"_new_{name}() if {name} is _missing else {name}"
-        (names if field.kw_only else places).append(name + default)
+        if field.init:
+            (names if field.kw_only else places).append(name + default)
+        elif not default:
+            continue  # what follows the fields sets it
+        else:
+            value = f"_default_{name}" if value == name else f"_new_{name}()"
         body.append(f" _set(self, {name!r}, {value})")
     if hasattr(kind, "__post_init__"):
         body.append(" self.__post_init__()")
@@ -93,8 +97,8 @@ def _init(kind: Any) -> Callable[..., None]:
     return made
 
 
-def _comparing(kind: Any) -> dict[str, Callable[..., Any] | None]:
-    """Values are equal where their fields are."""
+def _comparing(kind: Any, *, hashed: bool) -> dict[str, Any]:
+    """Values are equal where their fields are; those that may change are no keys."""
     names = [field.name for field in dataclasses.fields(kind) if field.compare]
     several: Callable[[Any], Any] = attrgetter(*names) if names else lambda _: ()
 
@@ -106,7 +110,7 @@ def _comparing(kind: Any) -> dict[str, Callable[..., Any] | None]:
     def equal(self: Any, other: Any) -> Any:
         return compared(self) == compared(other) if type(other) is type(self) else NotImplemented
 
-    return {"__eq__": equal, "__hash__": lambda self: hash(compared(self))}
+    return {"__eq__": equal, "__hash__": (lambda self: hash(compared(self))) if hashed else None}
 
 
 @recursive_repr()
