@@ -1,9 +1,9 @@
-"""Frozen dataclasses that are quick to define; and values in groups.
+"""Dataclasses that are quick to define; and values in groups.
 
-For every frozen class, `dataclasses` writes six methods as text and compiles each of them, half a
-millisecond in all, and a run defines a hundred classes before it begins. Here only `__init__` is
-compiled; the others do the same for any class. Type checkers see the usual decorator, and classes
-that ask for more than this knows get it."""
+For every class, `dataclasses` writes up to six methods as text and compiles each of them, half a
+millisecond in all, and a run defines 250 classes before it begins. Here only `__init__` is
+compiled, when a first value is made; the others do the same for any class. Type checkers see the
+usual decorator, and classes that ask for more than this knows get it."""
 
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable
@@ -42,17 +42,16 @@ else:
 def _made(kind: Any, options: dict[str, Any]) -> Any:
     own = dict(vars(kind))
     asked = {name for name, value in options.items() if value}
-    given = [value for value in own.values() if isinstance(value, dataclasses.Field)]
-    usual = "frozen" in asked and options.keys() <= {"frozen", "slots", "kw_only"}
-    if not usual or any(not field.init for field in given):
+    if not options.keys() <= {"frozen", "slots", "kw_only", "eq"}:
         return dataclasses.dataclass(**options)(kind)
-    options = {**options, "frozen": False}
-    made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, **options)(kind)
-    fields = dataclasses.fields(made)
-    methods = {
-        "__init__": _init(made, fields), "__repr__": _repr, "__setattr__": _set,
-        "__delattr__": _set, **_comparing([field.name for field in fields if field.compare]),
-    }  # fmt: skip
+    kind.__doc__ = kind.__doc__ or kind.__name__  # else one is made of a signature, which is slow
+    told = {**options, "init": False, "repr": False, "eq": False, "frozen": False}
+    made: Any = dataclasses.dataclass(**told)(kind)
+    methods: dict[str, Any] = {"__init__": _first_init(made), "__repr__": _repr}
+    if options.get("eq", True):
+        methods |= _comparing(made, hashed="frozen" in asked)
+    if "frozen" in asked:
+        methods |= {"__setattr__": _set, "__delattr__": _set}
     if "slots" in asked:  # else copies and pickles go by attributes that nobody may set
         methods |= {"__getstate__": _state, "__setstate__": _restore}
     for name, method in methods.items():
@@ -61,18 +60,33 @@ def _made(kind: Any, options: dict[str, Any]) -> Any:
     return made
 
 
-def _init(kind: Any, fields: tuple[Any, ...]) -> Callable[..., None]:
+def _first_init(kind: Any) -> Callable[..., None]:
+    """Makes the first value; most classes have none in most runs."""
+
+    def first(self: Any, *arguments: Any, **named: Any) -> None:
+        kind.__init__ = _init(kind)
+        kind.__init__(self, *arguments, **named)
+
+    return first
+
+
+def _init(kind: Any) -> Callable[..., None]:
     """The one method that is written for a class: it is called often, by place and by name."""
     known: dict[str, Any] = {"_set": object.__setattr__, "_missing": _MISSING}
     places, names, body = ["self"], list[str](), list[str]()
-    for field in fields:
+    for field in dataclasses.fields(kind):
         name, value = field.name, field.name
         default = "" if field.default is _MISSING else f"=_default_{name}"
         known[f"_default_{name}"] = field.default
         if field.default_factory is not _MISSING:
             known[f"_new_{name}"] = field.default_factory
             default, value = "=_missing", f"_new_{name}() if {name} is _missing else {name}"
-        (names if field.kw_only else places).append(name + default)
+        if field.init:
+            (names if field.kw_only else places).append(name + default)
+        elif not default:
+            continue  # what follows the fields sets it
+        else:
+            value = f"_default_{name}" if value == name else f"_new_{name}()"
         body.append(f" _set(self, {name!r}, {value})")
     if hasattr(kind, "__post_init__"):
         body.append(" self.__post_init__()")
@@ -83,8 +97,9 @@ def _init(kind: Any, fields: tuple[Any, ...]) -> Callable[..., None]:
     return made
 
 
-def _comparing(names: list[str]) -> dict[str, Callable[..., Any]]:
-    """Values are equal where their fields are."""
+def _comparing(kind: Any, *, hashed: bool) -> dict[str, Any]:
+    """Values are equal where their fields are; those that may change are no keys."""
+    names = [field.name for field in dataclasses.fields(kind) if field.compare]
     several: Callable[[Any], Any] = attrgetter(*names) if names else lambda _: ()
 
     def key(value: Any) -> Any:
@@ -95,7 +110,7 @@ def _comparing(names: list[str]) -> dict[str, Callable[..., Any]]:
     def equal(self: Any, other: Any) -> Any:
         return compared(self) == compared(other) if type(other) is type(self) else NotImplemented
 
-    return {"__eq__": equal, "__hash__": lambda self: hash(compared(self))}
+    return {"__eq__": equal, "__hash__": (lambda self: hash(compared(self))) if hashed else None}
 
 
 @recursive_repr()

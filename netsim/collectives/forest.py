@@ -546,7 +546,7 @@ TRIES, MOST_PARTS, MOST_SEARCHED = 4, 8, 1 << 13
 
 
 def _found(
-    links: Links, parts: int, nbytes: float, random: np.random.Generator
+    links: Links, parts: int, nbytes: float, random: "np.random.Generator"
 ) -> tuple[float, list[Hop]]:
     """Seconds, and the hops of parts of each rank to all others, in the order they begin in."""
     src, dst, hops = np.array(links.src), np.array(links.dst), list[Hop]()

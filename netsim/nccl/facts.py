@@ -3,9 +3,9 @@
 The order decides ties between equal times, so these tuples are facts and not just lists."""
 
 import re
-import tomllib
 from collections.abc import Mapping
 from functools import cache, lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -113,6 +113,7 @@ def _value(found: Any) -> Any:
 @cache
 def changes() -> tuple[tuple[Version, Mapping[str, Any]], ...]:
     """What each release changed, the oldest first."""
+    tomllib = import_module("tomllib")  # which a run of a textbook algorithm does without
     found = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
     return tuple((parse_version(since), _value(changed)) for since, changed in found.items())
 

@@ -75,7 +75,7 @@ class SizeRange(Model):
         return size_steps(self.first, self.last, self.factor or 2)
 
 
-class Workload(Model, defer_build=False):
+class Workload(Model):
     """A collective to time, as nccl-tests would."""
 
     collective: CollectiveName
@@ -162,7 +162,7 @@ GraphXml = Annotated[GraphFile, _file_of("NCCL's graph XML", read_graph_file), _
 TunerFile = Annotated[tuple[TunerRule, ...], _file_of("a tuner table", tuning.read_tuner), _TEXT]
 
 
-class Nccl(Model, defer_build=False):
+class Nccl(Model):
     """The NCCL that decides: its version, its variables, whether buffers are registered. `tuner` is
     the file of a tuner table, `graph` one of NCCL's graph XML with channels to run; what is kept is
     what they contain. NCCL's own variables for them do the same."""
@@ -204,7 +204,7 @@ class Nccl(Model, defer_build=False):
 LaunchStyle = Literal["process_per_gpu", "single_process", "cuda_graph"]
 
 
-class LaunchCosts(Model, defer_build=False):
+class LaunchCosts(Model):
     """How operations are issued: by one process a GPU (perhaps as a CUDA graph), or by one for all
     GPUs of a node. Without `host` and `kernel`, NCCL's algorithms take what NCCL takes, and
     textbook algorithms nothing."""

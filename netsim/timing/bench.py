@@ -199,7 +199,7 @@ def _is_over(alone: Alone, ends: Floats, launch: Launch) -> bool:
 
 DISTURBED = ("compute", "launch", "link")
 NETWORK = ("nic", "fabric")
-Draw = Callable[[np.random.Generator, int], Floats]
+Draw = Callable[["np.random.Generator", int], Floats]
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """The `cluster` section of a scenario: hosts and their machines, or a graph written or named."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, Tag, model_validator
 
 from netsim.base.constants import value as constant
 from netsim.base.errors import InputError, ScenarioError, suggest
@@ -30,10 +30,16 @@ def _known(name: str) -> str:
 
 
 MachineName = Annotated[str, AfterValidator(_known)]
-MachineChoice = Union[MachineName, Machine]  # noqa: UP007 - an Annotated member cannot use |
+if TYPE_CHECKING:
+    MachineChoice = MachineName | Machine
+else:  # most name a machine, and then nothing has to read one that is written out
+    _Written = Annotated[
+        Any, models.Elsewhere("netsim.topology.machine", "Machine"), Tag("Machine")
+    ]
+    MachineChoice = MachineName | _Written
 
 
-class Group(Model, defer_build=False):
+class Group(Model):
     """Equal hosts of a mixed cluster."""
 
     machine: MachineChoice
@@ -56,7 +62,7 @@ class Group(Model, defer_build=False):
         return loaded(self.machine)
 
 
-class Override(Model, defer_build=False):
+class Override(Model):
     """Other figures for one host, some, or (without `node`) all; `nics`: only these are there. Or
     for the links of a name, as in faults: line rate and latency."""
 
@@ -306,7 +312,7 @@ GraphConfig = Annotated[
 """A graph of GPUs: a generator by its kind, or nodes and links."""
 
 
-class Sites(Model, defer_build=False):
+class Sites(Model):
     """Sites of as many hosts each, or of those that `nodes` lists, in order of the hosts; `links`
     cables of `bandwidth` join every two, as long as `latency` (one way) or `distance` says."""
 
@@ -351,7 +357,7 @@ else:
     Fault = Annotated[Any, models.Elsewhere("netsim.topology.faults", "Fault")]
 
 
-class ClusterConfig(Model, defer_build=False):
+class ClusterConfig(Model):
     """Hosts of a machine joined by a fabric, or a graph of GPUs."""
 
     machine: MachineChoice | None = None

@@ -21,9 +21,8 @@ T = TypeVar("T")
 
 class Model(pydantic.BaseModel):
     """A mapping in a file: unknown keys are refused and no value is converted silently. What
-    validates it is made with that of the model around it; `defer_build=False` is for those that are
-    also written out alone. A list in a file is declared as `ListOf[X]`; a bare tuple would refuse
-    it."""
+    validates it is made when it is first needed, with that of the model around it. A list in a file
+    is declared as `ListOf[X]`; a bare tuple would refuse it."""
 
     model_config = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
