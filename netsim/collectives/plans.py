@@ -591,14 +591,9 @@ class _Machine:
         return _Span(buffer, offset, sizes)
 
     def _rows(
-        self,
-        style: Style,
-        src: int,
-        dst: int,
-        spans: tuple[_Span, _Span, _Span | None],
-        after: Sequence[Rows],
-        arrived: Rows | None = None,
-    ) -> Rows:
+        self, style: Style, src: int, dst: int, spans: tuple[_Span, _Span, _Span | None],
+        after: Sequence[Rows], arrived: Rows | None = None,
+    ) -> Rows:  # fmt: skip
         """Rows of a step, which all wait for the same."""
         waits = np.concatenate([NOTHING, *after])
         lags = np.full(len(waits), self.builder.lag(work.IN_ORDER), np.int16)

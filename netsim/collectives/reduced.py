@@ -153,14 +153,9 @@ class Sketch(Writer):
             np.add.at(self.rows, src[which], 1)
 
     def hops(
-        self,
-        sender: Ints,
-        receiver: Ints,
-        rows: int = 1,
-        *,
-        check: bool = False,
+        self, sender: Ints, receiver: Ints, rows: int = 1, *, check: bool = False,
         awaited: bool = True,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Messages that do not differ, of some rows each; `check`: only to check what is found. If
         not `awaited`, only the end waits for their arrival."""
         alike = np.zeros(len(sender), np.int64)

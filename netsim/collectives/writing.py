@@ -78,16 +78,9 @@ class Lanes:
         self.wait(some, rows[some], IN_ORDER)
 
     def send(
-        self,
-        src: Ints,
-        dst: Ints,
-        parts: Sequence[Part],
-        step: int,
-        *,
-        channel: Ints | int = 0,
-        ready: bool = False,
-        blocking: bool = False,
-    ) -> Rows:
+        self, src: Ints, dst: Ints, parts: Sequence[Part], step: int, *,
+        channel: Ints | int = 0, ready: bool = False, blocking: bool = False,
+    ) -> Rows:  # fmt: skip
         """Append a message from each of `src` to each of `dst`; returns its last rows (-1: none).
         `ready`: not before the receiver has received what was sent to it before (it reduces into
         the same place). `blocking`: not before the sender's last message has arrived."""

@@ -39,14 +39,10 @@ class NodeView:
 
 
 def search_node(
-    system: XmlSystem,
-    *,
-    networked: bool,
-    version: Version = NEWEST,
-    settings: Settings = NO_SETTINGS,
-    devices: Collection[int] | None = None,
+    system: XmlSystem, *, networked: bool, version: Version = NEWEST,
+    settings: Settings = NO_SETTINGS, devices: Collection[int] | None = None,
     given: GivenGraphs | None = None,
-) -> NodeView:
+) -> NodeView:  # fmt: skip
     """All graphs of a node, alone or (`networked`) of several; `given` ones replace a search."""
     facts = facts_of(version)
     graph = system_graph(system, facts, networked=networked, devices=devices)
@@ -72,13 +68,9 @@ def search_node(
 
 
 def communicator(
-    node: NodeView,
-    n_nodes: int = 1,
-    *,
-    version: Version = NEWEST,
-    settings: Settings = NO_SETTINGS,
-    network_collectives: bool = False,
-) -> Communicator:
+    node: NodeView, n_nodes: int = 1, *, version: Version = NEWEST,
+    settings: Settings = NO_SETTINGS, network_collectives: bool = False,
+) -> Communicator:  # fmt: skip
     """The communicator over `n_nodes` such nodes; searched alone if there is one."""
     graph, facts, heads = node.table.graph, facts_of(version), node.nvls or node.collnet_direct
     capabilities = [graph.gpu(gpu).sm for gpu in node.table.gpus]

@@ -32,6 +32,7 @@ IDEAL = Mechanism(
     nvls_copy_rate=1e15,
     host_memory=HOST_MEMORY,
     send_share=1.0,
+    copy_share=0.25,
 )
 
 
