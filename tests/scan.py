@@ -311,12 +311,12 @@ def with_known(found: Iterable[Finding], known: Sequence[Mapping[str, str]]) -> 
 def _meant(entry: Mapping[str, str], one: Finding) -> bool:
     low, _, high = str(entry.get("sizes", "1:1T")).partition(":")
     least, most = (parse_cli_size(text) for text in (low, high or low))
-    nodes = str(entry.get("nodes", "*")).replace(" ", "").split(",")
+    nodes = [one.partition(":") for one in str(entry.get("nodes", "1:99999")).split(",")]
     return (
         one.kind in entry["kind"].replace(", ", ",").split(",")
         and any(fnmatch(one.table.machine, name) for name in entry["machine"].split(", "))
         and any(fnmatch(one.table.collective, name) for name in entry["collective"].split(", "))
-        and (nodes == ["*"] or str(one.table.nodes) in nodes)
+        and any(int(few) <= one.table.nodes <= int(many or few) for few, _, many in nodes)
         and least <= one.size <= most
     )
 
