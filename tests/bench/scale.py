@@ -199,8 +199,8 @@ def _growth(cells: dict[str, Cell], fabric: str, collective: str) -> str:
     if len(points) < 2:
         return "–"
     x, y = (sum(column) / len(points) for column in zip(*points, strict=True))
-    over = sum((a - x) * (b - y) for a, b in points)
-    return f"GPUs^{over / sum((a - x) ** 2 for a, _ in points):.1f}"
+    over = sum((a - x) * (b - y) for a, b in points) / sum((a - x) ** 2 for a, _ in points)
+    return f"GPUs^{over:.1f}" if over > 0 else "–"  # a larger one folds that a smaller does not
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ def test_one_slow_link_of_many_changes_the_time() -> None:
     whole, slow = (
         simulate_size(ready(c, "all_reduce", "ring", even(ready(c, "all_reduce", "ring", MIB), 9)),
                       even(ready(c, "all_reduce", "ring", MIB), 9))[0]
-        for c in (cluster, f"{cluster}, faults: [{{link: node40.nic0-leaf45, bandwidth: 20%}}]")
+        for c in (cluster, f"{cluster}, faults: [{{link: node40.nic0-leaf40, bandwidth: 20%}}]")
     )  # fmt: skip
     assert slow.time_us is not None
     assert whole.time_us is not None

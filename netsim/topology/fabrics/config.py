@@ -119,7 +119,7 @@ class DualPlane(_Tiered):
 
 
 class FatTree(_Fabric):
-    """The k-ary fat tree of two or three levels; without k the smallest that has enough ports."""
+    """The k-ary fat tree of two or three levels; without k one that has enough ports."""
 
     kind: Literal["fat-tree"]
     k: Annotated[int, Field(ge=2, le=1024)] | None = None

@@ -233,12 +233,14 @@ def rail_only(at: Site, *, radix: int, oversubscription: Ratios, nodes_per_unit:
 def fat_tree(at: Site, *, k: Some, levels: int, oversubscription: Ratios) -> Fabric:
     """The k-ary fat tree: k³/4 ports and 5k²/4 switches in 3 levels, k²/2 and 3k/2 in 2."""
     ports, terms, hosts = at
-    need = hosts * _nics(ports)
-    if k is None:
-        k = next(k for k in range(2, 2**20, 2) if k**levels // (4 if levels == 3 else 2) >= need)
+    nics, each = _nics(ports), 4 if levels == 3 else 2
+    need = hosts * nics
+    if k is None:  # over 8 ports, no host is split between edge switches, as nobody would wire it
+        k = next(k for k in range(2, 2**20, 2) if k**levels // each >= need
+                 and (k <= 8 or 0 in (k // 2 % nics, nics % (k // 2))))  # fmt: skip
     if k % 2:
         raise TopologyError(f"k: a fat tree needs an even k, got {k}")
-    have = k**levels // (4 if levels == 3 else 2)
+    have = k**levels // each
     if have < need:
         raise TopologyError(
             f"k: a fat tree of {levels} levels with k = {k} has {have} ports, but {hosts} hosts "
@@ -248,7 +250,7 @@ def fat_tree(at: Site, *, k: Some, levels: int, oversubscription: Ratios) -> Fab
     above = (*oversubscription, 1.0) if levels == 3 else (_of_two(oversubscription), 1.0)
     up, core = (uplinks_for(half, 1.0, over) for over in above[:2])
     shape = Shape(k, k, up, up) if levels == 2 else Shape(k * half, half, up, up, core, core)
-    return _clos("fat-tree", ports, terms, shape, (ports.host * _nics(ports) + ports.rail) // half)
+    return _clos("fat-tree", ports, terms, shape, (ports.host * nics + ports.rail) // half)
 
 
 def dual_plane(at: Site, *, radix: int, oversubscription: Ratios, nodes_per_unit: Some) -> Fabric:
