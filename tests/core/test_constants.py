@@ -182,6 +182,8 @@ def read() -> Iterator[str]:
     for path in ROOT.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text())):
             name = getattr(call.func, "id", "") if isinstance(call, ast.Call) else ""
+            if name == "_own" and isinstance(call.args[1], ast.Constant):
+                yield rf"(.+\.)?{re.escape(str(call.args[1].value))}"
             if name not in ("value", "_part", "_by_protocol") or not call.args:
                 continue
             parts = getattr(call.args[0], "values", [call.args[0]])

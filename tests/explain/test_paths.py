@@ -227,4 +227,4 @@ def test_crossing_rails_costs_while_messages_are_small(capsys, tmp_path):
     rows = pd.read_csv(tmp_path / "out" / "results.csv").query("size_bytes == 4194304")
     rate = dict(zip(rows["axis:pattern"], rows["algbw_GBps"], strict=True))
     assert rate["cross-rail"] < rate["rail-aligned"] < 43.8  # EFA's usable part of 400 Gb/s
-    assert rate["cross-rail-incast"] == pytest.approx(16.5, abs=0.1)  # of 17.9 measured
+    assert rate["cross-rail-incast"] == pytest.approx(16.2, abs=0.1)  # of 17.9 measured
