@@ -52,7 +52,8 @@ class Limits:
     A call is run in full at once if it has no more `rows`; else with fewer loops, if runs of up to
     the `part` of them show how they go on. Only rings of more than `rings` rows are told by hops,
     from runs that differ by at least so many `hops` (as a FIFO has slots): what these add may
-    differ by `alike`, and by `tolerated` once chunks go so `far` or the part `around` of the ring.
+    differ by `alike`, and by `tolerated` once chunks go so `far` or the part `around` of the ring,
+    or the run has more than `meeting` rows.
     From the part `hopped` of those rows on, so are rings that this tells to within `alike`. Rings
     of fewer than `folded` rows are written out.
 
@@ -501,8 +502,7 @@ def _by_hops(bench: Bench, given: Call, call: Call, limits: Limits) -> Timing | 
     if few:  # all of them can be run instead
         runs = takewhile(lambda hops: hops <= limits.around * whole, runs)
     tolerated = min(limits.alike, limits.tolerated), limits.tolerated
-    far = min(limits.around * whole, limits.far)
-    found = steady.full_ring(whole, runs, alone, tolerated, far)
+    found = steady.full_ring(whole, runs, alone, tolerated, _far(call, limits))
     if found is None:
         return TOO_DIFFERENT
     many = limits.in_a_row[0] * _known(known[found.hops]).rows > limits.restless
@@ -523,6 +523,13 @@ def _by_hops(bench: Bench, given: Call, call: Call, limits: Limits) -> Timing | 
         approximation=f"rings of {found.whole} hops from what {found.hops} take",
         uncertainty=found.uncertainty + off + last.uncertainty * last.seconds / seconds,
     )  # fmt: skip
+
+
+def _far(call: Call, limits: Limits) -> float:
+    """How many hops are so far, or so many rows, that what they add may differ by more."""
+    whole = len(call.plans[0].node) - 1
+    most = whole * limits.meeting / call.rows_of_rings
+    return min(limits.around * whole, limits.far, most)
 
 
 def _one_channel(bench: Bench, given: Call, call: Call, limits: Limits) -> Call:
@@ -863,7 +870,9 @@ def bytes_expected(call: Call, limits: Limits = LIMITS) -> int:
     apart = plan.symmetry is None or plan.transfers is not None
     a_row = fits.BYTES_A_ROW_APART if apart and ranks > fits.TOGETHER else fits.BYTES_A_ROW_IN_STEP
     if rings := written.rows_of_rings:
-        return a_row * int(min(rings, limits.rings))
+        runs, far = steady.runs_of(call.collective, plan, limits.hops), _far(written, limits)
+        told = rings / ranks * next((hops for hops in runs if hops > far), 0)
+        return a_row * int(min(rings, max(limits.rings, told)))
     moved = ranks * max(1, len(plan.work))
     if plan.transfers is not None:
         moved = ranks * (ranks if call.collective.name in ("alltoall", "alltoallv") else 1)

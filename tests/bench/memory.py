@@ -23,6 +23,7 @@ CASES = (
     "dgx-h100 alltoall 64 64MiB auto fold=off", "dgx-h100 all_gather 32 256MiB auto fold=off",
     "dgx-a100 sendrecv 32 512MiB auto", "mi300x all_reduce 16 1GiB auto",
     "dgx-h100 reduce 16 512MiB auto", "dgx-h100 all_reduce 256 8GiB auto",
+    'dgx-h100 all_gather 512 1GiB auto cluster.fabric={"kind":"leaf-spine","oversubscription":2}',
     "dgx-h100 alltoall 32 1MiB pairwise", "dgx-h100 all_reduce 32 1MiB ring fold=off",
     "layouts-70b", "pp-schedules", "moe-fabrics", "claim-fsdp-growth", "fabrics-1024",
 )  # fmt: skip

@@ -317,6 +317,22 @@ def test_operations_of_long_rings_overlap_as_those_of_fewer_hops_tell() -> None:
         assert told.seconds == pytest.approx(full, rel=told.uncertainty + 1e-3)
 
 
+def test_rings_of_very_many_rows_are_told_by_fewer_hops_and_memory() -> None:
+    """Where paths are hashed no two hops add the same: enough rows have to tell."""
+    hashed = "{kind: leaf-spine, oversubscription: 2, transport: roce}"
+    case = Case(34, 64 * MIB, name="all_gather", fabric=hashed)
+    call = case.ready.call(case.size)
+    alike = replace(HOPS, alike=2e-3)
+    few, many = replace(alike, meeting=0), alike
+    told = [ladder.timed(call, limits=limits) for limits in (few, many)]
+    assert told[0].hops < told[1].hops
+    full = in_cell(case, FULL)[0]
+    for each in told:
+        assert each.seconds == pytest.approx(full, rel=each.uncertainty + 1e-3)
+    bytes_of_few, bytes_of_many = (ladder.bytes_expected(call, each) for each in (few, many))
+    assert bytes_of_few < bytes_of_many < ladder.bytes_expected(call, FULL)
+
+
 def test_shorter_chunks_come_round_again() -> None:
     count = np.array([[9] * 10, [5] * 8 + [2, 0]])
     found = round_again(count, 4)
