@@ -245,6 +245,9 @@ def command(
 ) -> None:
     """Print measured times of LOG… (or traces) beside simulated ones, and the error by size."""
     most = parsed(parse_ratio, "--tolerance", tolerance)
+    if most > 1 and "%" not in tolerance:
+        message = f"--tolerance {tolerance}: expected a part such as 15% or 0.15"
+        raise InputError(message, hint=f"did you mean {tolerance}%?")
     if topology is not None and scenario is not None:
         raise InputError("give --topology or --scenario, not both")
     asked = Question(topology, scenario, given)

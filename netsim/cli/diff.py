@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, fields, replace
 from functools import partial
 from io import StringIO
-from itertools import pairwise
+from itertools import pairwise, product
 from math import exp, log
 from pathlib import Path
 
@@ -255,6 +255,10 @@ def command(a: str, b: str, given: Given, collective: Text = None, sizes: Text =
     common = sorted(set(one.times) & set(other.times))
     if not common:
         raise InputError(f"{one.name} and {other.name} have no size in common")
+    for side, size in product((one, other), common):
+        if side.times[size] <= 0:
+            where = f"{side.name}: {format_size(size)}" if size != STEP else side.name
+            raise InputError(f"{where}: expected a time above 0, got {side.times[size]:g} us")
     each = versions_of(given)
     print_lines((*_lines(one, other, common), *(_rules(*each) if len(each) > 1 else ())))
     if alone := [format_size(size) for size in sorted({*one.times} ^ {*other.times})]:

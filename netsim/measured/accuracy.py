@@ -4,6 +4,7 @@ The same index gives the same points, however many processes share the work."""
 
 import csv
 import fcntl
+import io
 import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from scipy.special import bdtrik
 from netsim.base.constants import FILE as CONSTANTS
 from netsim.base.constants import TABLE, Constant
 from netsim.base.errors import InputError, LostError, NetsimError, Tell, silent, suggest
-from netsim.base.files import csv_of, preset_folder
+from netsim.base.files import csv_of, preset_folder, text_of
 from netsim.base.memo import digest
 from netsim.base.processes import Processes
 from netsim.base.startup import MODEL_VERSION, STAGE, __version__, at
@@ -466,20 +467,39 @@ def forecast_text(found: Accuracy, entries: Sequence[Entry]) -> str:
     return csv_of(lines)
 
 
+Key = tuple[str, int]  # a run and a size
+Span = tuple[float, float]
+
+
+def _forecasts(path: Path) -> tuple[dict[Key, Any], dict[Key, float], dict[Key, Span]]:
+    """The rows of a forecast, their times, and between what these lie where it says so."""
+    table, told = csv.DictReader(io.StringIO(text_of(path))), dict[Key, Any]()
+    times, spans = dict[Key, float](), dict[Key, Span]()
+    missing = [name for name in FORECAST if name not in (table.fieldnames or ())]
+    if missing:
+        hint = f"netsim accuracy INDEX --predict {path} writes one"
+        raise InputError(f"{path}:1: {missing[0]}: no such column in this forecast", hint=hint)
+
+    def number(one: Mapping[str, str], name: str) -> float:
+        text = one[name] or ""
+        with suppress(ValueError):
+            if 0 < (found := float(text)) < inf:
+                return found
+        where = f"{path}:{table.line_num}: {name}"
+        raise InputError(f"{where}: expected a finite number above 0, got {text or 'nothing'}")
+
+    for one in table:
+        key = one["run"], int(number(one, "size_bytes"))
+        told[key], times[key] = one, number(one, "time_us")
+        if one["time_low_us"]:
+            spans[key] = number(one, "time_low_us"), number(one, "time_high_us")
+    return told, times, spans
+
+
 def from_forecast(path: Path, entries: Sequence[Entry]) -> tuple[Accuracy, str]:
     """The points of an index with simulated times of an earlier forecast (others are told), and how
     many of those measured lie within its intervals."""
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            told = {(one["run"], int(one["size_bytes"])): one for one in csv.DictReader(file)}
-            times = {key: float(one["time_us"]) for key, one in told.items()}
-            spans = {
-                key: (float(one["time_low_us"]), float(one["time_high_us"]))
-                for key, one in told.items()
-                if one.get("time_low_us")
-            }
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"{path}: not a forecast of netsim accuracy --predict: {error}") from None
+    told, times, spans = _forecasts(path)
     points, failed = list[Point](), list[Failed]()
     for entry in entries:
         for row in entry.rows():
@@ -516,13 +536,14 @@ POINT = Point("", "", "", 1, 1.0, 1.0, "", "", True)
 
 def read_accuracy(path: Path) -> tuple[Point, ...]:
     """The points of an earlier result."""
+    why = "expected an object with points, as written"
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        return tuple(_point_from(point) for point in values["points"])
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(f"{path}: not a result of netsim accuracy --json: {error}") from None
+        return tuple(_point_from(point) for point in json.loads(text_of(path))["points"])
+    except (ValueError, RecursionError) as error:
+        why = str(error)
+    except (KeyError, TypeError):
+        pass
+    raise InputError(f"{path}: not a result of netsim accuracy --json: {why}")
 
 
 def compared(now: Sequence[Point], before: Sequence[Point]) -> list[tuple[str, float, float]]:
