@@ -202,7 +202,9 @@ def prepare(cell: Cell) -> Prepared:
     return prepared
 
 
-APART = frozenset({"in_step", "max_plus", "folded", "fewer_hops"})  # for which ranks are alike
+APART = frozenset(
+    {"in_step", "max_plus", "folded", "fewer_hops", "fewer_rounds"}
+)  # for which ranks are alike
 
 
 def limits_with(scenario: Scenario) -> Limits:

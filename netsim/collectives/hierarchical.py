@@ -261,13 +261,9 @@ def _inside(lanes: Lanes, s: Staging, some: Ints) -> Rows:
     before[:k] = -1
     styles = np.array([lanes.style(IN, OUT), lanes.style(IN, SCRATCH)], np.int32)
     rows = lanes.builder.rows(
-        lanes.writer.styles(lanes.builder, styles[np.minimum(u, 1)], rank),
-        rank,
-        to,
-        piece,
-        step=t,
+        lanes.writer.styles(lanes.builder, styles[np.minimum(u, 1)], rank), rank, to, piece, step=t,
         after=[(before, IN_ORDER)],
-    )
+    )  # fmt: skip
     lanes.passed(some, rows[-k:], m - 2)
     lanes.wait(lanes.writer.lead(to[u == 0]), rows[u == 0])
     return rows.reshape(shape)

@@ -71,17 +71,11 @@ def _algo(name: str, text: str) -> BlockPlan:
         )
     ways = set[tuple[str, int, int, int]]()
     return BlockPlan(
-        name,
-        NAMES[root.get("coll", "")],
-        len(gpus),
-        chunks,
-        protocol,
-        root.get("inplace") == "1",
-        root.get("outofplace", "1") == "1",
-        tuple(_number(gpu, "s_chunks", "0") for gpu in gpus),
+        name, NAMES[root.get("coll", "")], len(gpus), chunks, protocol, root.get("inplace") == "1",
+        root.get("outofplace", "1") == "1", tuple(_number(gpu, "s_chunks", "0") for gpu in gpus),
         tuple(_block(gpu, tb, len(gpus), ways) for gpu in gpus for tb in gpu.findall("tb")),
         ("tb", "step"),
-    )
+    )  # fmt: skip
 
 
 def _number(node: ElementTree.Element, key: str, default: str = "") -> int:
@@ -225,17 +219,12 @@ def _plan(name: str, text: str) -> BlockPlan:
     if [gpu.id for gpu in plan.gpus] != list(range(len(plan.gpus))):
         raise ValueError(f"gpus: expected ids 0..{len(plan.gpus) - 1} in order")
     return BlockPlan(
-        name,
-        KINDS[plan.collective],
-        len(plan.gpus),
-        max(max(gpu.input_chunks, gpu.output_chunks) for gpu in plan.gpus) or 1,
-        plan.protocol,
-        plan.inplace,
-        not plan.inplace,
-        tuple(gpu.scratch_chunks for gpu in plan.gpus),
+        name, KINDS[plan.collective], len(plan.gpus),
+        max(max(gpu.input_chunks, gpu.output_chunks) for gpu in plan.gpus) or 1, plan.protocol,
+        plan.inplace, not plan.inplace, tuple(gpu.scratch_chunks for gpu in plan.gpus),
         tuple(block for gpu in plan.gpus for block in _Reader(gpu, len(plan.gpus)).blocks()),
         ("threadblock", "op"),
-    )
+    )  # fmt: skip
 
 
 class _Reader:

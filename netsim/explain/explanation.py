@@ -72,16 +72,11 @@ def explain(
     loads = Loads(program, timeline)
     split = split_path(program, timeline, launch=case.launch, loads=loads)
     return Explanation(
-        case,
-        timeline,
-        bound_by(program, timeline),
-        split,
-        tuple(sharers(program, split, loads)),
+        case, timeline, bound_by(program, timeline), split, tuple(sharers(program, split, loads)),
         tuple(_links(program, timeline)),
-        tuple(what_if(case, split, engine=engine, most_rows=most_rows)),
-        slacks(program, timeline),
+        tuple(what_if(case, split, engine=engine, most_rows=most_rows)), slacks(program, timeline),
         gpu_time(program, timeline),
-    )
+    )  # fmt: skip
 
 
 def _links(program: Program, timeline: Timeline) -> list[LinkTime]:

@@ -227,13 +227,9 @@ def _flows(program: Program, timeline: Timeline, rows: NDArray[np.int64], loads:
     alone = np.divide(amount, rate, out=np.zeros_like(amount), where=rate > 0)
     alone = np.where(alone >= flow * (1 - 1e-9), flow, alone)
     return _Flows(
-        program.schedule.kind[rows],
-        on_host(program, rows),
-        startup,
-        alone,
-        flow - alone,
+        program.schedule.kind[rows], on_host(program, rows), startup, alone, flow - alone,
         limits(program, timeline, rows, flow - alone > flow * 1e-6, loads),
-    )
+    )  # fmt: skip
 
 
 _MOST = 400  # rows looked at: those that lost most

@@ -590,15 +590,11 @@ def _calibrated(ratios: Ratios, found: Fit, fitted: Sequence[int], count: int) -
     usual = np.zeros(len(ratios.parameters))
     held = [one for one in range(count, len(ratios.points)) if one not in ratios.lost]
     return Calibrated(
-        found.fitted,
-        _figures(found.fitted),
-        ratios.errors(usual, fitted),
-        ratios.errors(found.x, fitted),
-        ratios.by_band(found.forecast, fitted),
-        ratios.errors(usual, held) if held else {},
-        ratios.errors(found.x, held) if held else {},
+        found.fitted, _figures(found.fitted), ratios.errors(usual, fitted),
+        ratios.errors(found.x, fitted), ratios.by_band(found.forecast, fitted),
+        ratios.errors(usual, held) if held else {}, ratios.errors(found.x, held) if held else {},
         tuple(ratios.lost.values()),
-    )
+    )  # fmt: skip
 
 
 def _figures(fitted: Sequence[Fitted]) -> dict[str, Figure]:

@@ -135,17 +135,10 @@ def point_of(entry: Entry, prepared: Prepared, row: Measured) -> Iterator[Point]
     except CollectiveError as error:
         raise InputError(error.message) from None
     yield Point(
-        entry.id,
-        entry.machine,
-        work.collective,
-        row.size_bytes,
-        seconds * MICRO,
-        timing.seconds * MICRO,
-        plan.algorithm if plan else work.algorithm,
-        plan.protocol if plan else "",
-        entry.healthy,
-        entry.system,
-    )
+        entry.id, entry.machine, work.collective, row.size_bytes, seconds * MICRO,
+        timing.seconds * MICRO, plan.algorithm if plan else work.algorithm,
+        plan.protocol if plan else "", entry.healthy, entry.system,
+    )  # fmt: skip
 
 
 # The one definition of error, of sizes, steps, kinds of calls and causes: that of a point is
@@ -283,14 +276,11 @@ def _row(prepared: Prepared, measured: Measured, collective: str) -> Row:
     collective_now = prepared.collective(measured.size_bytes)
     algbw = collective_now.size_bytes / simulated / 1e9
     return replace(
-        row,
-        time_us=simulated * MICRO,
-        **interval_at(prepared, measured.size_bytes, simulated * MICRO),
-        algbw_GBps=algbw,
-        busbw_GBps=algbw * collective_now.bus_factor,
-        error_pct=(simulated / seconds - 1) * 100,
+        row, time_us=simulated * MICRO,
+        **interval_at(prepared, measured.size_bytes, simulated * MICRO), algbw_GBps=algbw,
+        busbw_GBps=algbw * collective_now.bus_factor, error_pct=(simulated / seconds - 1) * 100,
         engine="compiled",
-    )
+    )  # fmt: skip
 
 
 def simulated_seconds(prepared: Prepared, measured: Measured, collective: str) -> float:

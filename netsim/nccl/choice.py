@@ -184,18 +184,13 @@ def nccl_plan(
     heads = wiring.direct if chosen.algorithm == "CollNetDirect" else wiring.nvls
     direct = direct and chosen.protocol == "Simple" and comm.facts.direct
     return replace(
-        chosen,
-        rings=wiring.rings,
-        trees=wiring.trees,
-        heads=heads.ranks,
+        chosen, rings=wiring.rings, trees=wiring.trees, heads=heads.ranks,
         chains=wiring.chains.ranks,
         doors=wiring.chains.doors if chosen.algorithm == "CollNetChain" else heads.doors,
         routes=ways.get(chosen.algorithm, {}),
-        direct=direct and not comm.settings.p2p_direct_disabled,
-        registered=registered,
-        slot_bytes=split.slot_bytes(chosen.protocol, comm.settings),
-        **usual,
-    )
+        direct=direct and not comm.settings.p2p_direct_disabled, registered=registered,
+        slot_bytes=split.slot_bytes(chosen.protocol, comm.settings), **usual,
+    )  # fmt: skip
 
 
 def _works(counts: Iterable[int], chunks: Iterable[int]) -> tuple[Work, ...]:

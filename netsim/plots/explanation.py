@@ -79,14 +79,9 @@ def _stack(
             red, green, blue = to_rgb(colour)
             dark = 0.3 * red + 0.6 * green + 0.1 * blue < DARK
             axes.text(
-                left + width / 2,
-                place,
-                f"{value / whole:.0%}",
-                ha="center",
-                va="center",
-                fontsize=8.5,
-                color="white" if dark else BLACK,
-            )
+                left + width / 2, place, f"{value / whole:.0%}", ha="center", va="center",
+                fontsize=8.5, color="white" if dark else BLACK,
+            )  # fmt: skip
         left += width
 
 

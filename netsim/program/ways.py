@@ -116,12 +116,9 @@ def with_choices(
     classes = [_over(way, turn) for turn in range(turns) for way in found.classes]
     klass = np.append(found.klass, found.klass[owner] + (later + 1) * count).astype(np.int32)
     more = Distinct(
-        found.path,
-        (*found.classes, *classes[count:]),
-        klass,
-        np.append(found.src, found.src[owner]),
-        np.append(found.dst, found.dst[owner]),
-    )
+        found.path, (*found.classes, *classes[count:]), klass,
+        np.append(found.src, found.src[owner]), np.append(found.dst, found.dst[owner]),
+    )  # fmt: skip
     return more, np.append(ways, owner).astype(np.int32)
 
 
@@ -137,13 +134,9 @@ def choices_of(
     compared[link[apart]] = True
     kept, slot = compared[link], np.cumsum(compared) - 1
     return Choices(
-        way,
-        ways + np.append(0, np.cumsum(count - 1)),
-        np.append(0, np.cumsum(kept))[ptr],
-        slot[link[kept]].astype(np.int32),
-        apart[kept],
-        np.flatnonzero(compared),
-    )
+        way, ways + np.append(0, np.cumsum(count - 1)), np.append(0, np.cumsum(kept))[ptr],
+        slot[link[kept]].astype(np.int32), apart[kept], np.flatnonzero(compared),
+    )  # fmt: skip
 
 
 def _apart(ways: NDArray[np.int64], width: int) -> tuple[NDArray[np.int32], ...]:

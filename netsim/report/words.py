@@ -97,15 +97,11 @@ def left_out(table: pd.DataFrame, rows: pd.DataFrame, manifest: Mapping[str, Any
     apart = rows[~rows["cell"].isin(rows[rows["shown"]]["cell"])] if len(rows) else rows
     names = apart["question"].str.cat(apart["choice"], ", ").str.strip(", ") if len(apart) else ()
     text = _rendered(
-        "left.txt",
-        asked=sum(len(point.get("sizes", ())) for point in points),
-        there=int((table["status"] != "invalid").sum()),
-        shard=manifest.get("shard"),
-        invalid=[point["error"] for point in points if "error" in point],
-        points=len(points),
-        failed=table[~table["status"].isin(["", "ok", "invalid"])],
-        apart=[*dict.fromkeys(names)],
-    )
+        "left.txt", asked=sum(len(point.get("sizes", ())) for point in points),
+        there=int((table["status"] != "invalid").sum()), shard=manifest.get("shard"),
+        invalid=[point["error"] for point in points if "error" in point], points=len(points),
+        failed=table[~table["status"].isin(["", "ok", "invalid"])], apart=[*dict.fromkeys(names)],
+    )  # fmt: skip
     return [line for line in text.splitlines() if line]
 
 

@@ -192,24 +192,14 @@ class Builder:
         src, dst, own, count = (_join([p[k] for p in self._pieces], np.int64) for k in range(4))
         row, time = self._finished_releases()
         return schedule.Schedule(
-            ranks=self.ranks,
-            styles=tuple(self._styles),
+            ranks=self.ranks, styles=tuple(self._styles),
             pieces=schedule.Pieces(src, dst, own, count, _join(self._amounts, np.float64)),
-            lags=tuple(self._lags) or (schedule.IN_ORDER,),
-            groups=tuple(self._groups),
-            style=columns[0],
-            src=columns[1],
-            dst=columns[2],
-            piece=columns[3],
-            step=columns[4],
-            dep_ptr=ptr,
-            dep_row=_join([deps[1] for deps in self._deps], np.int32),
-            dep_lag=_join([deps[2] for deps in self._deps], np.int16),
-            release_row=row,
-            release_time=time,
-            collectives=self.collectives,
-            fold=self.fold,
-        )
+            lags=tuple(self._lags) or (schedule.IN_ORDER,), groups=tuple(self._groups),
+            style=columns[0], src=columns[1], dst=columns[2], piece=columns[3], step=columns[4],
+            dep_ptr=ptr, dep_row=_join([deps[1] for deps in self._deps], np.int32),
+            dep_lag=_join([deps[2] for deps in self._deps], np.int16), release_row=row,
+            release_time=time, collectives=self.collectives, fold=self.fold,
+        )  # fmt: skip
 
     def _finished_releases(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         rows = _join([r for r, _ in self._releases], np.int32)

@@ -327,17 +327,11 @@ def combine(schedules: Sequence[Schedule], ranks: Sequence[Sequence[int]], world
         np.concatenate([getattr(one.pieces, c) for one in schedules]) for c in Pieces.__slots__
     )
     return Schedule(
-        ranks=world,
-        styles=tuple(tables.styles),
-        pieces=Pieces(*pieces),
-        lags=tuple(tables.lags),
-        groups=tuple(tables.groups),
-        dep_ptr=ptr,
+        ranks=world, styles=tuple(tables.styles), pieces=Pieces(*pieces), lags=tuple(tables.lags),
+        groups=tuple(tables.groups), dep_ptr=ptr,
         release_time=np.concatenate([one.release_time for one in schedules]),
-        collectives=tuple(names),
-        fold=None,
-        **columns,
-    )
+        collectives=tuple(names), fold=None, **columns,
+    )  # fmt: skip
 
 
 class _Tables:

@@ -117,8 +117,11 @@ class Call:
         return smaller.channels_alike(self.collective, self.plans[0], self.where, tight[:wires])
 
     def of_hops(self, hops: int) -> Call:
-        """NCCL's ring in which chunks go only so many ranks far."""
-        return replace(self, plans=(replace(self.plans[0], hops=hops),))
+        """NCCL's ring in which chunks go only so many ranks far, or sends to all
+        of only so many rounds."""
+        plan = self.plans[0]
+        sends = plan.transfers and replace(plan.transfers, first=hops)
+        return replace(self, plans=(replace(plan, transfers=sends, hops=0 if sends else hops),))
 
     @property
     def rows_of_rings(self) -> int:

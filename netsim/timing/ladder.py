@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise, takewhile
+from itertools import islice, pairwise, takewhile
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from netsim.timing.textbook import ends_of_all, sketched, standing
 
 TIMED = 20  # operations that nccl-tests times, after one to warm up
 WIDTHS = 4  # by so many instants a time may be off at least, where they are wide
+APART = 0.5  # what rounds of sends add may differ by so much: distances do
 UNSURE, NARROW = 0.2, 64  # where times may be off by more, instants are up to so many times shorter
 SHAKEN = 1e-12  # seconds
 SAME_INSTANT = 1e-12  # ends so close, relatively, are one
@@ -241,13 +242,10 @@ def _relayed(bench: Bench, work: Relayed) -> One:
     ends = replayed(work.relay, work.costs, np.zeros(work.relay.ranks)) + launch.kernel
     alone = Alone(work.schedule, work.program, timeline, ends[None], runs, engine)
     return One(
-        alone,
-        ends[busy_ranks(work.schedule)],
-        whole_use(work, float(ends.max()) - launch.kernel),
-        causes=causes_of(work),
-        rows=len(work.program),
+        alone, ends[busy_ranks(work.schedule)], whole_use(work, float(ends.max()) - launch.kernel),
+        causes=causes_of(work), rows=len(work.program),
         follow=lambda launch, times: (relayed_in_a_row(work, launch, times), False),
-    )
+    )  # fmt: skip
 
 
 def folded(asked: Asked) -> Offer | Refusal:
@@ -357,9 +355,9 @@ def wide_instants(asked: Asked) -> Offer | Refusal:
 
 def _wide(bench: Bench, work: Looped, limits: Limits) -> One | Refusal:
     """From its first loops: each further one takes what the busiest link needs for it, or as much
-    longer as those did. What instants may be off shows in some that are twice as wide: three times
-    as much is stated, and no less than some widths. Where that is much they are halved, and what
-    the last halving changed counts for half as much, too."""
+    longer as those did. What instants may be off shows in some that are twice and four times as
+    wide: three times as much as the former differ is stated, or half as much of the latter, and no
+    less than some widths. Where that is much they are halved."""
     loops = min(work.loops, max(work.least, limits.crowd * work.least // len(work.shortest)))
     program = bench.placed(work.schedule(loops))
     if program.paths.choices is not None:
@@ -370,14 +368,14 @@ def _wide(bench: Bench, work: Looped, limits: Limits) -> One | Refusal:
     need, whole = (use_of(program, each, 1.0).utilisation.max() for each in (amounts, every))
     instant = limits.instant * len(program) * need
     alone = bench.alone(program.schedule, replace(program, instant=instant))
-    wider, timeline = alone.simulator.timeline(instant=2 * instant).makespan, alone.timeline
-    narrowest, before = instant / NARROW, 0.0
+    widest, wider = (alone.simulator.timeline(instant=n * instant).makespan for n in (4, 2))
+    timeline, narrowest = alone.timeline, instant / NARROW
     while True:
         seconds = timeline.makespan
-        off = max(WIDTHS * instant, 3 * abs(wider - seconds), before)
+        off = max(WIDTHS * instant, 3 * abs(wider - seconds), 1.5 * abs(widest - seconds))
         if off <= UNSURE * seconds or instant <= narrowest:
             break
-        wider, before, instant = seconds, 1.5 * abs(wider - seconds), instant / 2
+        widest, wider, instant = wider, seconds, instant / 2
         timeline = alone.simulator.timeline(instant=instant)
     alone = replace(alone, timeline=timeline, ends=ends_of(program, timeline) + bench.launch.kernel)
     off += max(0.0, seconds - need) * (whole / need - 1)
@@ -478,6 +476,50 @@ def fewer_hops(asked: Asked) -> Offer | Refusal:
     return Offer(lambda bench: _by_hops(bench, asked.call, call, limits))
 
 
+def fewer_rounds(asked: Asked) -> Offer | Refusal:
+    """Sends to all of the first rounds, in some turns of all channels: what others add goes on."""
+    call, limits = _form(asked), asked.limits
+    if limits.exact or not asked.call.may_fold or len(call.plans) != 1:
+        return Refusal("only sends of a single communicator are told from a few rounds")
+    plan = call.plans[0]
+    if plan.transfers is None or steady.why_whole(call.collective, plan, call.looped.least):
+        return Refusal("only sends to all have rounds to leave out")
+    rows = A_STEP * call.looped.least * call.collective.ranks**2 * written_share(plan)
+    if rows <= limits.meeting:
+        return Refusal("sends have few enough rows")
+    return Offer(lambda bench: _by_rounds(bench, call, limits))
+
+
+def _by_rounds(bench: Bench, call: Call, limits: Limits) -> One | Refusal:
+    """One operation from its first rounds; on links, each leaves as much as another."""
+    known = dict[int, One]()
+
+    def alone(rounds: int) -> float:
+        known.clear()  # the next one needs the memory
+        one = _climbed(bench, Asked(call.of_hops(rounds), limits), SINGLE)
+        assert isinstance(one, One)
+        known[rounds] = one
+        return float(one.ends.max())
+
+    plan, sends = call.plans[0], call.plans[0].transfers
+    assert sends is not None
+    runs, whole = steady.runs_of(call.collective, plan, call.looped.least), steady.whole_of(plan)
+    found = steady.full_ring(whole, runs, alone, (APART, APART), 0)
+    if found is None:
+        return TOO_DIFFERENT
+    one, more = known[found.hops], (whole - 1) / (found.hops - 1)  # own data is in the first
+    ends = one.ends + (found.seconds - one.ends.max())
+    rate = more * (one.ends.max() - bench.launch.kernel) / (ends.max() - bench.launch.kernel)
+    full = one.use.utilisation * rate  # of some links more than they could: they carry less later
+    part = np.minimum(full, 1.0)
+    left = np.divide(part, full, out=np.ones_like(full), where=full > 0)
+    use = replace(one.use, amount=one.use.amount * more * left, utilisation=part)
+    words = ", ".join(filter(None, (f"{found.hops} of {whole} rounds of sends", one.words)))
+    last = sends.turn / whole  # of the channels, which may have a part of it only
+    off = one.off + found.uncertainty + last + max(0.0, full.max() - 1)
+    return replace(one, ends=ends, use=use, words=words, off=off, follow=None, fewer=None)
+
+
 def _by_hops(bench: Bench, given: Call, call: Call, limits: Limits) -> Timing | Refusal:
     """One operation, less what operations in a row overlap with the least hops that are held
     against others and with the most, or the run before where those are many rows: each further hop
@@ -497,7 +539,7 @@ def _by_hops(bench: Bench, given: Call, call: Call, limits: Limits) -> Timing | 
         times[hops] = float(one.ends.max())
         return times[hops]
 
-    runs, whole = steady.runs_of(call.collective, plan, limits.hops), len(plan.node) - 1
+    runs, whole = steady.runs_of(call.collective, plan, limits.hops), steady.whole_of(plan)
     few = call.rows_of_rings <= limits.rings
     if few:  # all of them can be run instead
         runs = takewhile(lambda hops: hops <= limits.around * whole, runs)
@@ -527,7 +569,7 @@ def _by_hops(bench: Bench, given: Call, call: Call, limits: Limits) -> Timing | 
 
 def _far(call: Call, limits: Limits) -> float:
     """How many hops are so far, or so many rows, that what they add may differ by more."""
-    whole = len(call.plans[0].node) - 1
+    whole = steady.whole_of(call.plans[0])
     most = whole * limits.meeting / call.rows_of_rings
     return min(limits.around * whole, limits.far, most)
 
@@ -738,7 +780,9 @@ def _timing(bench: Bench, one: One, seconds: float, words: str = "", off: float 
 
 EXACT: tuple[Rung, ...] = (in_step, max_plus, folded, whole)
 OPERATIONS: tuple[Rung, ...] = (one_operation, fewer_operations, as_timed)
-SINGLE: tuple[Rung, ...] = (by_channel, wide_instants, *EXACT, fewer_loops, fewer_hops)
+SINGLE: tuple[Rung, ...] = (
+    by_channel, fewer_rounds, wide_instants, *EXACT, fewer_loops, fewer_hops,
+)  # fmt: skip
 RUNGS = (*SINGLE, *OPERATIONS)
 
 
@@ -837,7 +881,22 @@ def why_not(call: Call, limits: Limits = LIMITS) -> str:
     asked = c.name, c.ranks, len(call.groups), plan.algorithm, loops
     if not fits.misfit_of_nccl(*asked) or not c.count or told_by_hops(call, limits):
         return ""
+    if rows := _rows_of_rounds(call, limits, steady.WINDOW + 1):  # which it mostly takes
+        return fits.misfit(rows, rows * fits.BYTES_A_ROW_IN_STEP, c.ranks)
     return fits.misfit_of_nccl(*asked, written_share((call.folded or call).plans[0]))
+
+
+def _rows_of_rounds(call: Call, limits: Limits, runs: int) -> int:
+    """About how many rows the last of so many runs of sends to all has that are told from a few
+    rounds; 0 where other rungs tell them."""
+    asked = Asked(call, limits)
+    if not isinstance(fewer_rounds(asked), Offer):
+        return 0
+    form = _form(asked)
+    plan, least = form.plans[0], form.looped.least
+    *_, last = islice(steady.runs_of(call.collective, plan, least), runs)
+    rows = A_STEP * least * last * call.collective.ranks * written_share(plan)
+    return int(max(rows, limits.crowd))
 
 
 def told_by_hops(call: Call, limits: Limits = LIMITS) -> bool:
@@ -873,6 +932,8 @@ def bytes_expected(call: Call, limits: Limits = LIMITS) -> int:
         runs, far = steady.runs_of(call.collective, plan, limits.hops), _far(written, limits)
         told = rings / ranks * next((hops for hops in runs if hops > far), 0)
         return a_row * int(min(rings, max(limits.rings, told)))
+    if rows := _rows_of_rounds(call, limits, steady.WINDOW + 3):
+        return fits.BYTES_A_ROW_IN_STEP * rows
     moved = ranks * max(1, len(plan.work))
     if plan.transfers is not None:
         moved = ranks * (ranks if call.collective.name in ("alltoall", "alltoallv") else 1)

@@ -204,9 +204,11 @@ class _Run:
 # Every rank of the ring is there, with its neighbours and all that they share. Full rings take rows
 # by the square of their ranks. Chunks that are shorter than the others come round in such a run as
 # often as in the full ring (`nccl/schedules/ring`: `round_again`), for what they disturb stays
-# disturbed.
+# disturbed. Likewise all-to-all, from its first rounds, in turns of all channels: NCCL's order of
+# rounds goes through all distances from early on.
 
 WINDOW = 3  # increments that are held against one another
+TURNS = 32  # into which all-to-all is parted at most
 
 
 @dataclass(frozen=True)
@@ -221,22 +223,36 @@ class Hops:
 
 def why_whole(collective: Collective, plan: Plan, least: int) -> str:
     """Why what a few hops add does not tell what a plan takes; "" where it may."""
-    if plan.algorithm != "Ring" or collective.name not in WALKS:
+    if sends := plan.transfers:
+        told = collective.name == "alltoall" and not sends.first
+    else:
+        told = plan.algorithm == "Ring" and collective.name in WALKS
+    if not told:
         return "only rings have hops to leave out"
     if len({len(ranks) for ranks in plan.nodes}) > 1:
         return "nodes of the ring have different numbers of ranks"
     if len(list(islice(runs_of(collective, plan, least), WINDOW + 1))) <= WINDOW:
-        return f"a ring of {len(plan.node) - 1} hops is too short to leave some out"
+        return f"a ring of {whole_of(plan)} hops is too short to leave some out"
     return ""
+
+
+def whole_of(plan: Plan) -> int:
+    """The hops of a ring, or the rounds of sends to all."""
+    return len(plan.node) - (plan.transfers is None)
 
 
 def runs_of(collective: Collective, plan: Plan, least: int) -> Iterator[int]:
     """How far chunks go in runs of a ring, up to half of it: each longer than the last by whole
     hosts and at least that many hops, from the fifth on by as many as ever. Chunks that are shorter
-    than others fit in between."""
-    ranks, whole = len(plan.nodes[0]), len(plan.node) - 1
-    unit, first = ranks * -(-least // ranks), shorter_chunks(collective, plan)
-    start = hops = first + (whole - first) % unit or unit
+    than others fit in between. Of sends to all of so many loops at `least` it is turns of all
+    channels by which they are longer."""
+    ranks, whole = len(plan.nodes[0]), whole_of(plan)
+    if plan.transfers is None:
+        unit, first = ranks * -(-least // ranks), shorter_chunks(collective, plan)
+        start = hops = first + (whole - first) % unit or unit
+    else:
+        unit = plan.transfers.turn * max(1, whole // plan.transfers.turn // TURNS // least)
+        start = hops = 2 * unit  # the first rounds are those between neighbours
     while hops <= (whole - 1) // 2:
         yield hops
         hops += unit if hops < start + WINDOW * unit else hops - start + unit

@@ -119,13 +119,10 @@ def _places(plan: Plan) -> Places:
     owner = np.repeat(np.arange(len(gpus), dtype=np.int32), gpus)
     slot = np.arange(len(owner), dtype=np.int32) - np.repeat(_starts(gpus), gpus)
     return Places(
-        plan.host_class,
-        plan.domain,
+        plan.host_class, plan.domain,
         _starts(plan.per_host([len(host.layout.links) for host in plan.hosts])),
-        _starts(plan.per_host([host.nics for host in plan.hosts])),
-        owner,
-        slot,
-    )
+        _starts(plan.per_host([host.nics for host in plan.hosts])), owner, slot,
+    )  # fmt: skip
 
 
 def _layout(plan: Plan, fabric: Fabric | None, ports: Ports) -> graph.Layout:
@@ -222,13 +219,10 @@ def assembled(config: ClusterConfig) -> Cluster:
     hosts, host_class = _Classes(config, transport).of_all()
     total = len(host_class)
     plan = Plan(
-        " + ".join(f"{group.nodes} x {group.loaded.name}" for group in members),
-        hosts,
-        host_class,
-        _domains(hosts, host_class),
-        tuple(f"node{number}" for number in range(total)),
+        " + ".join(f"{group.nodes} x {group.loaded.name}" for group in members), hosts, host_class,
+        _domains(hosts, host_class), tuple(f"node{number}" for number in range(total)),
         placed(config, total),
-    )
+    )  # fmt: skip
     fabric = config.network or usual_fabric(int(plan.ports.rail.max(initial=0)) + 1)
     made = None
     if (total > 1 or isinstance(config.network, configs.SingleSwitch)) and len(plan.ports):

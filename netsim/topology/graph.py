@@ -99,12 +99,9 @@ def freeze_graph(name: str, graph: "Sketch | nx.DiGraph[Any]") -> Layout:
     passes = [d.get("forwards", d.get("kind") != "gpu") for d in graph.nodes.values()]
     reduces = [d.get("reduces", False) for d in graph.nodes.values()]
     return Layout(
-        tuple(graph.nodes),
-        np.array([NODE_KINDS.index(kind) for kind in kinds], np.int8),
-        np.array(passes, bool),
-        _freeze_links(name, graph),
-        np.array(reduces, bool),
-    )
+        tuple(graph.nodes), np.array([NODE_KINDS.index(kind) for kind in kinds], np.int8),
+        np.array(passes, bool), _freeze_links(name, graph), np.array(reduces, bool),
+    )  # fmt: skip
 
 
 def lanes(links: Links) -> Ints:
@@ -353,14 +350,10 @@ def thaw(layout: Layout) -> "nx.DiGraph[Any]":
     ):
         edge = graph.get_edge_data(names[tail], names[head])
         graph.add_edge(
-            names[tail],
-            names[head],
-            bandwidth=bandwidth + (edge["bandwidth"] if edge else 0.0),
-            latency=latency,
-            kind=LINK_KINDS[kind],
-            duplex="half" if shared else "full",
+            names[tail], names[head], bandwidth=bandwidth + (edge["bandwidth"] if edge else 0.0),
+            latency=latency, kind=LINK_KINDS[kind], duplex="half" if shared else "full",
             count=1 + (edge["count"] if edge else 0),
-        )
+        )  # fmt: skip
     return graph
 
 

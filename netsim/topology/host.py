@@ -43,13 +43,10 @@ def host_graph(machine: Machine) -> graphs.Sketch:
             own["nvlink"] = machine.latencies.get("nvlink", DIRECT_NVLINK)
         for tail, head in permutations((a, b)):
             graph.edge(
-                tail,
-                head,
-                kind=kind,
-                bandwidth=bandwidth,
+                tail, head, kind=kind, bandwidth=bandwidth,
                 latency=own[kind] + (own["nic"] if head.startswith("nic") else 0.0),
                 duplex="half" if kind == "hostmem" else "full",
-            )
+            )  # fmt: skip
     return graph
 
 

@@ -318,13 +318,9 @@ class Source:
         path = self._written(path)
         place = self.locate(path, key=key)
         return kind(
-            message,
-            source=place.name,
-            line=place.line,
-            column=place.column,
-            field=".".join(map(str, path)),
-            hint=hint,
-        )
+            message, source=place.name, line=place.line, column=place.column,
+            field=".".join(map(str, path)), hint=hint,
+        )  # fmt: skip
 
     def _written(self, path: KeyPath) -> KeyPath:
         return (*self.aliases.get(path[0], path[:1]), *path[1:]) if path else path

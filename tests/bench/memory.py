@@ -24,6 +24,8 @@ CASES = (
     "dgx-a100 sendrecv 32 512MiB auto", "mi300x all_reduce 16 1GiB auto",
     "dgx-h100 reduce 16 512MiB auto", "dgx-h100 all_reduce 256 8GiB auto",
     'dgx-h100 all_gather 512 1GiB auto cluster.fabric={"kind":"leaf-spine","oversubscription":2}',
+    'a100-x4 alltoall 540 64KiB auto cluster.fabric={"kind":"dragonfly"}',
+    'a100-x4 alltoall 540 4GiB auto cluster.fabric={"kind":"dragonfly"}',
     "dgx-h100 alltoall 32 1MiB pairwise", "dgx-h100 all_reduce 32 1MiB ring fold=off",
     "layouts-70b", "pp-schedules", "moe-fabrics", "claim-fsdp-growth", "fabrics-1024",
 )  # fmt: skip

@@ -151,6 +151,47 @@ def test_instants_that_tell_little_are_halved(seed: int) -> None:
     assert usual.uncertainty < 0.2
 
 
+ROUNDS = replace(LIMITS, meeting=0.0)
+MANY = ("dragonfly", "fat-tree", "leaf-spine, nodes_per_leaf: 5, oversubscription: 4",
+        "leaf-spine, nodes_per_leaf: 4, oversubscription: 2, transport: roce")  # fmt: skip
+
+
+def sent_to_all(seed: int) -> Prepared:
+    """Messages among so many that channels have a dozen turns, the last one mostly not whole."""
+    some = random.Random(seed)
+    machine, nodes = some.choice(
+        (("a100-x4", some.randint(26, 40)), ("gh200-x4", some.randint(26, 40)),
+         ("dgx-h100", some.randint(13, 20)))
+    )  # fmt: skip
+    cluster = f"machine: {machine}, nodes: {nodes}, fabric: {{kind: {some.choice(MANY)}}}"
+    size, timing = int(2 ** some.uniform(16, 26)), TIMINGS[seed % 2]
+    work = f"{{collective: alltoall, sizes: [{size}B], timing: {timing}}}"
+    return cell(cluster, work, "nccl: {env: {NCCL_MAX_P2P_NCHANNELS: '1'}}")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_sends_told_from_their_first_rounds_are_off_by_no_more_than_they_state(seed: int) -> None:
+    one = sent_to_all(seed)
+    told, full = (timed(one, size_of(one), limits) for limits in (ROUNDS, LIMITS))
+    assert "rounds of sends" in told.approximation
+    assert "rounds of sends" not in full.approximation
+    assert len(told.program) < 0.6 * len(full.program)
+    assert_within(told, full)
+
+
+def test_first_rounds_are_those_of_sends_to_all_and_told_once() -> None:
+    one = sent_to_all(0)
+    call = one.call(size_of(one))
+    assert isinstance(ladder.fewer_rounds(Asked(call, ROUNDS)), Offer)
+    assert not isinstance(ladder.fewer_rounds(Asked(call, LIMITS)), Offer)  # few enough rows
+    assert not isinstance(ladder.fewer_rounds(Asked(call, replace(ROUNDS, exact=True))), Offer)
+    assert not isinstance(ladder.fewer_rounds(Asked(call.of_hops(40), ROUNDS)), Offer)
+    few = replace(ROUNDS, crowd=0)
+    assert 0 < ladder.bytes_expected(call, few) < 0.5 * ladder.bytes_expected(call)
+    part = call.of_hops(40).looped.schedule().amount.sum() / call.looped.schedule().amount.sum()
+    assert part == pytest.approx(40 / call.collective.ranks, rel=0.05)
+
+
 def test_wide_instants_are_for_sends_that_are_many_and_nothing_exact() -> None:
     one = cell("machine: dgx-h100, nodes: 2, gpus_per_node: 2, fabric: {kind: leaf-spine}",
                "{collective: alltoall, sizes: [1MiB], timing: single}")  # fmt: skip

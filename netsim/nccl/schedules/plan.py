@@ -18,7 +18,7 @@ from netsim.nccl.connect import Tree
 from netsim.nccl.constants import MECHANISMS, Mechanism
 from netsim.nccl.environment import NO_SETTINGS
 from netsim.nccl.facts import Protocol
-from netsim.nccl.p2p import P2pWork, Rounds, Sends, distinct_rows
+from netsim.nccl.p2p import BATCH, P2pWork, Rounds, Sends, distinct_rows
 from netsim.nccl.split import SLOTS, slot_bytes
 from netsim.schedule.schedule import Fold, Symmetry
 
@@ -205,12 +205,14 @@ class Columns:
 
 @dataclass(frozen=True)
 class Transfers:
-    """All sends of a collective as NCCL plans them; each part has so many loops `less`."""
+    """All sends of a collective as NCCL plans them; each part has so many loops `less`, and only
+    those of the `first` rounds are written (0: all)."""
 
     collective: Collective
     rounds: Rounds
     sends: Sends
     less: int = 0
+    first: int = 0
 
     @cached_property
     def columns(self) -> Columns:
@@ -219,7 +221,7 @@ class Transfers:
 
     def of(self, sources: Ints) -> Columns:
         """The sends of some ranks."""
-        return self._columns(messages_of(self.collective, sources))
+        return self._columns(self._written(messages_of(self.collective, sources)))
 
     def among(self, src: Ints, dst: Ints) -> Columns:
         """The sends between some pairs, where everyone sends as much to everyone."""
@@ -242,8 +244,18 @@ class Transfers:
 
     def into(self, targets: Ints) -> tuple[Ints, Ints, Ints]:
         """Source, target and round of all sends to some ranks."""
-        src, dst, *_ = messages_of(self.collective, targets, to=True)
+        src, dst, *_ = self._written(messages_of(self.collective, targets, to=True))
         return src, dst, self.rounds.numbers(src, dst)
+
+    @property
+    def turn(self) -> int:
+        """Rounds in which each channel has a batch."""
+        return BATCH * self.sends.channels.total
+
+    def _written(self, messages: Messages) -> Messages:
+        kept = self.rounds.numbers(*messages[:2]) < (self.first or np.inf)
+        src, dst, offset, target, count = (column[kept] for column in messages)
+        return src, dst, offset, target, count
 
     def works(self) -> list[P2pWork]:
         """One of each size of part and chunk that there is."""

@@ -237,13 +237,10 @@ def _sends(
     chunk, base = _data(c, walk, order, step, place)
     turn = np.where(by_proxy, np.where(sub > 0, 4, 2 + (step > 0)), sub > 0)
     woven.rows(
-        kinds[which[step], place, turn],
-        order[place],
-        np.where(own_fifo, order[place], following[place]),
-        chunk * numbers.subs + sub,
-        step=step,
+        kinds[which[step], place, turn], order[place],
+        np.where(own_fifo, order[place], following[place]), chunk * numbers.subs + sub, step=step,
         base=base,
-    )
+    )  # fmt: skip
 
 
 def _last_passes(

@@ -83,17 +83,10 @@ def written_parts(plan: Plan, element_bytes: int) -> MessageParts:
     which, place = _spread(pieces.size[pieces.turn[stand_in[others]]])
     likes, like = _likes(sends, pieces, send, row)
     return MessageParts(
-        sends.src[send],
-        sends.dst[send],
-        sends.offset[send] + start,
-        sends.target[send] + start,
-        channel,
-        like,
-        likes,
-        pieces.wave[pieces.turn[send]],
-        first[stand_in[others]][which] + place,
-        receiver[others][which],
-    )
+        sends.src[send], sends.dst[send], sends.offset[send] + start, sends.target[send] + start,
+        channel, like, likes, pieces.wave[pieces.turn[send]],
+        first[stand_in[others]][which] + place, receiver[others][which],
+    )  # fmt: skip
 
 
 def _received(transfers: Transfers, sends: Columns, fold: Fold) -> tuple[Ints, Ints]:
@@ -247,13 +240,9 @@ class Exchange:
         found = []
         for part in np.unique(which, return_index=True)[1].tolist():
             channel = PlannedChannel(
-                self.plan,
-                int(ends.channel[part]),
-                self.multiplicity,
-                self.cut.subs,
-                int(ends.copies[part]),
-                self.of,
-            )
+                self.plan, int(ends.channel[part]), self.multiplicity, self.cut.subs,
+                int(ends.copies[part]), self.of,
+            )  # fmt: skip
             share = 1 / int(self.crowd[end][part])
             found.append(self.woven.kind(make(channel, ends.hop(part), share)))
         return np.array(found, np.int64)[which]
@@ -394,13 +383,10 @@ class _Writer:
         element_bytes = self.output.collective.element_bytes
         table = chunk_table(Work(0, 0, like.count, like.chunk), element_bytes)
         exchange = Exchange(
-            plan,
-            Ends(src, dst, parts.offset[mine], parts.target[mine], channel, self.copies[src]),
-            (crowd[seats[0]], crowd[seats[1]]),
-            segments(plan, element_bytes, table),
-            like.multiplicity,
-            like.of,
-        )
+            plan, Ends(src, dst, parts.offset[mine], parts.target[mine], channel, self.copies[src]),
+            (crowd[seats[0]], crowd[seats[1]]), segments(plan, element_bytes, table),
+            like.multiplicity, like.of,
+        )  # fmt: skip
         made = exchange.copies() if like.alone else exchange.passes()
         gates = np.full(len(exchange.woven), -1, np.int32)
         for rows, seat in zip(made, seats, strict=False):

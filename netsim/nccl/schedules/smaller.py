@@ -87,14 +87,11 @@ def skeleton_of(collective: Collective, plan: Plan, turn: Ints) -> Skeleton:
     number = np.array([numbers[what] for what in moved])[:, None]
     found: Ints = np.unique(number * (places.max() + 1) + places, return_inverse=True)[1]
     return Skeleton(
-        n,
-        np.tile(np.arange(n, dtype=np.int32), len(lanes)),
+        n, np.tile(np.arange(n, dtype=np.int32), len(lanes)),
         np.repeat(np.array([lane.work.channel for lane in lanes], np.int32), n),
-        np.repeat(np.arange(len(lanes), dtype=np.int32), n),
-        found.reshape(-1),
-        tuple(_hops(plan, lanes, links)),
-        turn,
-    )
+        np.repeat(np.arange(len(lanes), dtype=np.int32), n), found.reshape(-1),
+        tuple(_hops(plan, lanes, links)), turn,
+    )  # fmt: skip
 
 
 def works_alike(collective: Collective, plan: Plan) -> tuple[object, ...]:

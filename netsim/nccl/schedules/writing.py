@@ -122,13 +122,10 @@ class Weave:
         turns, size = len(segments.count), self._size
         joins = self._unrolled(builder, turns, gates)
         made = builder.rows(
-            self._styles(builder, kind, segment, segments).ravel(),
-            np.tile(src, turns),
-            np.tile(dst, turns),
-            _pieces(builder, segments, segment, bases).ravel(),
-            step=np.tile(step, turns),
-            joins=joins,
-        )
+            self._styles(builder, kind, segment, segments).ravel(), np.tile(src, turns),
+            np.tile(dst, turns), _pieces(builder, segments, segment, bases).ravel(),
+            step=np.tile(step, turns), joins=joins,
+        )  # fmt: skip
         return made.reshape(turns, size)
 
     def _styles(self, builder: Builder, kind: Ints, segment: Ints, segments: Segments) -> Rows:

@@ -299,16 +299,11 @@ def machine_of(
     like = machine_like(gpu, shape, sm=first.sm if first else 0, gcn=first.gcn if first else "")
     given = like.scale_up if first is None else _scale_up(tree, like)
     return Machine(
-        description=f"imported from {name} (NCCL topology XML)",
-        gpu=_gpus(tree, like),
-        scale_up=_shared(given, hosts, like),
-        c2c=_c2c(tree, like),
-        pcie=_pcie(tree),
-        cpu=_cpus(cpus, like),
-        nics=_nics(tree, like, nic_rate, shape.cpu),
-        p2p=bool(shape.p2p) or like.p2p,
-        transport=_transport(tree, like),
-    )
+        description=f"imported from {name} (NCCL topology XML)", gpu=_gpus(tree, like),
+        scale_up=_shared(given, hosts, like), c2c=_c2c(tree, like), pcie=_pcie(tree),
+        cpu=_cpus(cpus, like), nics=_nics(tree, like, nic_rate, shape.cpu),
+        p2p=bool(shape.p2p) or like.p2p, transport=_transport(tree, like),
+    )  # fmt: skip
 
 
 def _one_host(system: XmlSystem, name: str) -> tuple[tuple[XmlCpu, ...], int]:
@@ -324,15 +319,11 @@ def _shape(tree: Tree, cpus: tuple[XmlCpu, ...]) -> BoxShape:
     up = _scale_up(tree, None) if known else None
     rates = [port.net.speed for port in tree.ports if port.net and port.net.speed > 0]
     return BoxShape(
-        len(tree.gpus),
-        joined_by(up, len(tree.gpus)),
-        any(gpu.gdr for gpu in known) if known else None,
-        cpus[0].arch,
-        (_vendor(cpus[0]), cpus[0].familyid, cpus[0].modelid),
-        len(tree.ports),
-        rates[0] * 1e6 / 8 if rates else None,
-        len(up.peers) if up else None,
-    )
+        len(tree.gpus), joined_by(up, len(tree.gpus)),
+        any(gpu.gdr for gpu in known) if known else None, cpus[0].arch,
+        (_vendor(cpus[0]), cpus[0].familyid, cpus[0].modelid), len(tree.ports),
+        rates[0] * 1e6 / 8 if rates else None, len(up.peers) if up else None,
+    )  # fmt: skip
 
 
 def _gpus(tree: Tree, like: Machine) -> Gpu:
@@ -360,12 +351,9 @@ def _scale_up(tree: Tree, like: Machine | None) -> ScaleUp | None:
         rate = nvlink_rate(sm)
     if switched:
         return ScaleUp.model_construct(
-            kind="nvlink",
-            link_bandwidth=rate,
-            links=min(switched),
-            switches=known.switches or 1 if known else 1,
-            multicast=sm >= 90,
-        )
+            kind="nvlink", link_bandwidth=rate, links=min(switched),
+            switches=known.switches or 1 if known else 1, multicast=sm >= 90,
+        )  # fmt: skip
     if not (pairs := tree.pairs()):
         return None
     if foreign and not any(link.xgmi for link in links):  # NVLinks that stand for as much as xGMI
@@ -427,16 +415,12 @@ def _cpus(cpus: tuple[XmlCpu, ...], like: Machine) -> Cpu:
     memory, link = known[max(least for least in known if least <= first.modelid)]
     named = f"family {first.familyid} model {first.modelid}"
     return Cpu.model_construct(
-        vendor=vendor or "unknown",
-        model=like.cpu.model if same else named,
-        arch=first.arch,
-        family=first.familyid,
-        model_id=first.modelid,
-        domains=len(cpus),
+        vendor=vendor or "unknown", model=like.cpu.model if same else named, arch=first.arch,
+        family=first.familyid, model_id=first.modelid, domains=len(cpus),
         memory=like.cpu.memory if same else None,
         memory_bandwidth=like.cpu.memory_bandwidth if same else memory,
         link=((like.cpu.link if same else None) or link) if len(cpus) > 1 else None,
-    )
+    )  # fmt: skip
 
 
 def _nics(
@@ -452,14 +436,11 @@ def _nics(
     name = nets[0].name.rstrip("0123456789").rstrip("_") if nets else ""
     reach = all(slot.gpu.gdr for slot in tree.gpus if slot.gpu is not None)
     return Nics.model_construct(
-        model=like.nics.model if alike and like.nics else name or "NIC",
-        count=len(rates),
-        rate=rates[0],
-        rate_each=rates,
-        at=tuple(port.place for port in tree.ports),
+        model=like.nics.model if alike and like.nics else name or "NIC", count=len(rates),
+        rate=rates[0], rate_each=rates, at=tuple(port.place for port in tree.ports),
         gpudirect=reach and (not nets or any(net.gdr for net in nets)),
         pcie=tuple(_measured(port.link or tree.gpus[0].link, like, cpu) for port in tree.ports),
-    )
+    )  # fmt: skip
 
 
 def _measured(link: PcieLink, like: Machine, cpu: tuple[str, int, int] | None) -> PcieLink:

@@ -463,10 +463,7 @@ def _scale_up(matrix: Matrix, like: Machine) -> ScaleUp | None:
         kind: Literal["xgmi", "nvlink"] = "xgmi" if matrix.amd else "nvlink"
         return ScaleUp.model_construct(kind=kind, link_bandwidth=rate, peers=peers)
     return ScaleUp.model_construct(
-        kind="nvlink",
-        link_bandwidth=rate,
-        links=fewest,
-        switches=usual.switches or 1 if usual else 1,
-        hosts=usual.hosts if usual else 1,
+        kind="nvlink", link_bandwidth=rate, links=fewest,
+        switches=usual.switches or 1 if usual else 1, hosts=usual.hosts if usual else 1,
         multicast=like.gpu.sm >= MULTICAST,
-    )
+    )  # fmt: skip
