@@ -183,7 +183,9 @@ HASHED = {"fabric": "leaf-spine", "transport": "roce"}
 
 def test_sends_that_hashes_keep_apart_are_refused_by_their_loops(monkeypatch) -> None:
     monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 24 * 10**9)
-    message = r"about 4\.9e\+07 rows would take 29 GB of memory.* not folded: paths are chosen by hash"
+    message = (
+        r"about 4\.9e\+07 rows would take 29 GB of memory.* not folded: paths are chosen by hash"
+    )
     with pytest.raises(ScenarioError, match=message):
         asked_for("dgx-h100", "alltoall", 512, "", sizes="64K:8G:2", **HASHED)
 
