@@ -12,11 +12,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import process_time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from netsim.base.errors import InputError, NetsimError, ScenarioError
+from netsim.base.errors import InputError, LostError, NetsimError, ScenarioError
 from netsim.base.files import SUFFIXES, Preset, find_preset, is_path
 from netsim.base.startup import STAGE, at, late, on, resident
 from netsim.base.units import format_size, parse_cli_sizes
@@ -234,7 +234,8 @@ def simulated(prepared: Prepared, engine: Engine, failures: list[NetsimError]) -
     """The row of every size, in order; what went wrong is added to `failures`. Where this takes
     long, another process helps: each of the two goes on with the most work that is left."""
     sizes = prepared.cell.scenario.collective.size_list()
-    row_of = partial(answer.answer, prepared, engine=at_hand(engine, many=len(sizes) >= MANY_SIZES))
+    usual = partial(answer.answer, prepared, engine=at_hand(engine, many=len(sizes) >= MANY_SIZES))
+    row_of = partial(_survived, prepared, usual)
     helper, told, begun = None, dict[int, Row](), process_time()
     try:
         for number, size in enumerate(sizes):
@@ -252,6 +253,57 @@ def simulated(prepared: Prepared, engine: Engine, failures: list[NetsimError]) -
     finally:
         if helper is not None:
             helper.end()
+
+
+FEW = 256  # GPUs that never need more memory than there is
+
+
+def _survived(prepared: Prepared, row_of: Callable[[int], Row], size: int) -> Row:
+    """The row of a size; where it may need more memory than there is, from a process of its own,
+    which the system may end without ending this one."""
+    if len(prepared.topology) <= FEW:
+        return row_of(size)
+    most, free = prepared.memory_needed(size), available_memory()
+    if most <= free:
+        return row_of(size)
+    rows, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _tell(tell, partial(row_of, size))
+    os.close(tell)
+    STAGE.others = partial(resident, child)
+    try:
+        with open(rows, "rb") as file:
+            found: Row | NetsimError = pickle.load(file)
+    except (EOFError, pickle.UnpicklingError):
+        why = f"it may need up to {most / 1e9:.2g} GB of memory, {free / 1e9:.2g} GB were free"
+        message = f"{format_size(size)}: the process that worked at it was ended; {why}"
+        raise LostError(message) from None
+    finally:
+        _let_go(child)
+    if isinstance(found, NetsimError):
+        raise found
+    return found
+
+
+def _tell(pipe: int, asked: Callable[[], object]) -> NoReturn:
+    """Write what is found, or what is wrong, into a pipe, as the last of a process."""
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        try:
+            found = asked()
+        except NetsimError as error:
+            found = error
+        with open(pipe, "wb") as file:
+            pickle.dump(found, file)
+    finally:
+        os._exit(0)
+
+
+def _let_go(process: int) -> None:
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
 
 
 def _most_first(prepared: Prepared, sizes: Sequence[int]) -> list[int]:
@@ -276,7 +328,7 @@ class _Helper:
         os.close(begin)
         self._process = os.fork()
         if self._process == 0:
-            self._answer(tell)
+            _tell(tell, self._some)
         os.close(tell)
         STAGE.others = partial(resident, self._process)
 
@@ -299,15 +351,4 @@ class _Helper:
 
     def end(self) -> None:
         """Let nothing be left of it."""
-        os.kill(self._process, signal.SIGKILL)
-        os.waitpid(self._process, 0)
-
-    def _answer(self, tell: int) -> None:
-        try:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, signal.SIG_DFL)
-            rows = self._some()
-            with open(tell, "wb") as file:
-                pickle.dump(rows, file)
-        finally:
-            os._exit(0)
+        _let_go(self._process)

@@ -1,12 +1,13 @@
 """Another process that answers some sizes of a table: the same rows, whatever becomes of it."""
 
 import os
+import signal
 import time
 from collections.abc import Callable
 
 import pytest
 
-from netsim.base.errors import InputError
+from netsim.base.errors import InputError, NetsimError
 from netsim.cell import answer
 from netsim.cell.prepare import Prepared, prepare
 from netsim.cli import questions
@@ -96,3 +97,33 @@ def test_a_core_alone_has_no_helper(prepared: Prepared, monkeypatch: pytest.Monk
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     monkeypatch.setattr(questions, "available_memory", lambda: 1000)
     assert rows_of(prepared, monkeypatch, nothing, nothing)[1] == SIZES
+
+
+def test_what_may_not_fit_is_answered_apart_and_its_death_is_its_own(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone, _ = rows_of(prepared, monkeypatch, nothing, nothing, begun=1e9)
+    needed = {size: 10 ** (9 + power) for power, size in enumerate(SIZES[-3:])}
+    monkeypatch.setattr(Prepared, "memory_needed", lambda _, size: needed.get(size, 0))
+    monkeypatch.setattr(questions, "available_memory", lambda: 5 * 10**8)
+    monkeypatch.setattr(questions, "FEW", 0)
+    found, failures, parent = answer.answer, list[NetsimError](), os.getpid()
+
+    def answered(prepared: Prepared, size: int, **options: str) -> Row:
+        assert (os.getpid() == parent) == (size not in needed)
+        if size == SIZES[-1]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if size == SIZES[-2]:
+            raise InputError("not that one")
+        return found(prepared, size, **options)
+
+    monkeypatch.setattr(answer, "answer", answered)
+    rows = list(questions.simulated(prepared, "simpy", failures))
+    assert rows[:-2] == alone[:-2]
+    assert [row.status for row in rows[-2:]] == ["error", "error"]
+    assert [str(one) for one in failures] == [
+        "not that one",
+        "256 B: the process that worked at it was ended; it may need up to 1e+02 GB of memory,"
+        " 0.5 GB were free",
+    ]
+    assert [one.exit_code for one in failures] == [2, 1]
