@@ -202,9 +202,8 @@ def prepare(cell: Cell) -> Prepared:
     return prepared
 
 
-APART = frozenset(
-    {"in_step", "max_plus", "folded", "fewer_hops", "fewer_rounds"}
-)  # for which ranks are alike
+# For these rungs ranks are alike, or go on alike.
+APART = frozenset({"in_step", "max_plus", "folded", "fewer_hops", "fewer_rounds"})
 
 
 def limits_with(scenario: Scenario) -> Limits:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import process_time
+from traceback import format_exc
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -31,7 +32,7 @@ from netsim.engines.engine import at_hand
 from netsim.nccl import environment
 from netsim.results.row import Row
 from netsim.scenario.cells import Cell, expand
-from netsim.timing.fits import available_memory
+from netsim.timing.fits import EXACT_UP_TO, available_memory
 from netsim.topology.config import loaded
 from netsim.topology.load import FOLDER
 from netsim.topology.machine import Machine
@@ -255,13 +256,10 @@ def simulated(prepared: Prepared, engine: Engine, failures: list[NetsimError]) -
             helper.end()
 
 
-FEW = 256  # GPUs that never need more memory than there is
-
-
 def _survived(prepared: Prepared, row_of: Callable[[int], Row], size: int) -> Row:
     """The row of a size; where it may need more memory than there is, from a process of its own,
     which the system may end without ending this one."""
-    if len(prepared.topology) <= FEW:
+    if len(prepared.topology) <= EXACT_UP_TO:
         return row_of(size)
     most, free = prepared.memory_needed(size), available_memory()
     if most <= free:
@@ -269,32 +267,39 @@ def _survived(prepared: Prepared, row_of: Callable[[int], Row], size: int) -> Ro
     rows, tell = os.pipe()
     child = os.fork()
     if child == 0:
-        _tell(tell, partial(row_of, size))
+        _tell(tell, partial(_row_or_error, row_of, size))
     os.close(tell)
     STAGE.others = partial(resident, child)
     try:
         with open(rows, "rb") as file:
-            found: Row | NetsimError = pickle.load(file)
+            found: Row | Exception = pickle.load(file)
     except (EOFError, pickle.UnpicklingError):
         why = f"it may need up to {most / 1e9:.2g} GB of memory, {free / 1e9:.2g} GB were free"
         message = f"{format_size(size)}: the process that worked at it was ended; {why}"
         raise LostError(message) from None
     finally:
         _let_go(child)
-    if isinstance(found, NetsimError):
+    if isinstance(found, Exception):
         raise found
     return found
 
 
+def _row_or_error(row_of: Callable[[int], Row], size: int) -> Row | Exception:
+    try:
+        return row_of(size)
+    except NetsimError as error:
+        return error
+    except Exception as error:  # the process that asked raises it
+        error.add_note(format_exc())
+        return error
+
+
 def _tell(pipe: int, asked: Callable[[], object]) -> NoReturn:
-    """Write what is found, or what is wrong, into a pipe, as the last of a process."""
+    """Write what is found into a pipe, as the last of a process."""
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        try:
-            found = asked()
-        except NetsimError as error:
-            found = error
+        found = asked()
         with open(pipe, "wb") as file:
             pickle.dump(found, file)
     finally:

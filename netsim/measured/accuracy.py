@@ -4,7 +4,6 @@ The same index gives the same points, however many processes share the work."""
 
 import csv
 import fcntl
-import io
 import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -468,13 +467,12 @@ def forecast_text(found: Accuracy, entries: Sequence[Entry]) -> str:
 
 
 Key = tuple[str, int]  # a run and a size
-Span = tuple[float, float]
 
 
-def _forecasts(path: Path) -> tuple[dict[Key, Any], dict[Key, float], dict[Key, Span]]:
+def _forecasts(path: Path) -> tuple[dict[Key, Any], dict[Key, float], dict[Key, columns.Span]]:
     """The rows of a forecast, their times, and between what these lie where it says so."""
-    table, told = csv.DictReader(io.StringIO(text_of(path))), dict[Key, Any]()
-    times, spans = dict[Key, float](), dict[Key, Span]()
+    table, told = csv.DictReader(text_of(path).splitlines()), dict[Key, Any]()
+    times, spans = dict[Key, float](), dict[Key, columns.Span]()
     missing = [name for name in FORECAST if name not in (table.fieldnames or ())]
     if missing:
         hint = f"netsim accuracy INDEX --predict {path} writes one"

@@ -63,7 +63,8 @@ class Limits:
     `alike`, twice as many or all with up to `uneven`. By so much what fewer loops tell of how they
     overlap may differ, unless all are up to `restless` rows; rings of more tell it by fewer hops.
     Launches of the host leave no trace in what is longer by `short`. From `meeting` rows on, too
-    many for operations in a row, it is asked where channels meet. From `crowded` rows times GPUs of
+    many for operations in a row, it is asked where channels meet, and sends to all are told from
+    their first rounds. From `crowded` rows times GPUs of
     sends on, of which no less than the part `little` is written, `crowd` rows are run, in instants
     of the part `instant` for each of what the busiest link needs.
     Up to `shown` rows are shown in full. `exact`: nothing is left out. `without` are rungs that are
@@ -478,16 +479,40 @@ def fewer_hops(asked: Asked) -> Offer | Refusal:
 
 def fewer_rounds(asked: Asked) -> Offer | Refusal:
     """Sends to all of the first rounds, in some turns of all channels: what others add goes on."""
+    call = _sent_to_all(asked)
+    if isinstance(call, Refusal):
+        return call
+    return Offer(lambda bench: _by_rounds(bench, call, asked.limits))
+
+
+def _sent_to_all(asked: Asked) -> Call | Refusal:
+    """The sends, as they are written, of which a few rounds may tell the others."""
     call, limits = _form(asked), asked.limits
     if limits.exact or not asked.call.may_fold or len(call.plans) != 1:
         return Refusal("only sends of a single communicator are told from a few rounds")
-    plan = call.plans[0]
-    if plan.transfers is None or steady.why_whole(call.collective, plan, call.looped.least):
+    plan, sends, ranks = call.plans[0], call.plans[0].transfers, call.collective.ranks
+    if sends is None or call.collective.name != "alltoall" or sends.first:
         return Refusal("only sends to all have rounds to leave out")
-    rows = A_STEP * call.looped.least * call.collective.ranks**2 * written_share(plan)
-    if rows <= limits.meeting:
+    if len({len(nodes) for nodes in plan.nodes}) > 1:
+        return Refusal("nodes that send to all have different numbers of ranks")
+    if len(_first_rounds(call, steady.WINDOW + 1)) <= steady.WINDOW:
+        return Refusal(f"{ranks} rounds of sends are too few to leave some out")
+    if _rows_of_rounds(call, ranks) <= limits.meeting:
         return Refusal("sends have few enough rows")
-    return Offer(lambda bench: _by_rounds(bench, call, limits))
+    return call
+
+
+def _first_rounds(call: Call, runs: int) -> list[int]:
+    """How many rounds the first so many runs of sends to all have."""
+    sends = call.plans[0].transfers
+    assert sends is not None
+    return list(islice(steady.rounds_of(sends, call.looped.least), runs))
+
+
+def _rows_of_rounds(call: Call, rounds: int) -> float:
+    """About how many rows so many rounds of sends to all have, with the fewest loops."""
+    ranks, share = call.collective.ranks, written_share(call.plans[0])
+    return A_STEP * call.looped.least * rounds * ranks * share
 
 
 def _by_rounds(bench: Bench, call: Call, limits: Limits) -> One | Refusal:
@@ -501,9 +526,9 @@ def _by_rounds(bench: Bench, call: Call, limits: Limits) -> One | Refusal:
         known[rounds] = one
         return float(one.ends.max())
 
-    plan, sends = call.plans[0], call.plans[0].transfers
+    sends, whole = call.plans[0].transfers, call.collective.ranks
     assert sends is not None
-    runs, whole = steady.runs_of(call.collective, plan, call.looped.least), steady.whole_of(plan)
+    runs = steady.rounds_of(sends, call.looped.least)
     found = steady.full_ring(whole, runs, alone, (APART, APART), 0)
     if found is None:
         return TOO_DIFFERENT
@@ -539,7 +564,7 @@ def _by_hops(bench: Bench, given: Call, call: Call, limits: Limits) -> Timing | 
         times[hops] = float(one.ends.max())
         return times[hops]
 
-    runs, whole = steady.runs_of(call.collective, plan, limits.hops), steady.whole_of(plan)
+    runs, whole = steady.runs_of(call.collective, plan, limits.hops), len(plan.node) - 1
     few = call.rows_of_rings <= limits.rings
     if few:  # all of them can be run instead
         runs = takewhile(lambda hops: hops <= limits.around * whole, runs)
@@ -569,7 +594,7 @@ def _by_hops(bench: Bench, given: Call, call: Call, limits: Limits) -> Timing | 
 
 def _far(call: Call, limits: Limits) -> float:
     """How many hops are so far, or so many rows, that what they add may differ by more."""
-    whole = steady.whole_of(call.plans[0])
+    whole = len(call.plans[0].node) - 1
     most = whole * limits.meeting / call.rows_of_rings
     return min(limits.around * whole, limits.far, most)
 
@@ -881,28 +906,25 @@ def why_not(call: Call, limits: Limits = LIMITS) -> str:
     asked = c.name, c.ranks, len(call.groups), plan.algorithm, loops
     if not fits.misfit_of_nccl(*asked) or not c.count or told_by_hops(call, limits):
         return ""
-    if rows := _rows_of_rounds(call, limits, steady.WINDOW + 1):  # which it mostly takes
+    if rows := _told_by_rounds(call, limits, steady.WINDOW + 1):  # which it mostly takes
         return fits.misfit(rows, rows * fits.BYTES_A_ROW_IN_STEP, c.ranks)
     return fits.misfit_of_nccl(*asked, written_share((call.folded or call).plans[0]))
 
 
-def _rows_of_rounds(call: Call, limits: Limits, runs: int) -> int:
+def _told_by_rounds(call: Call, limits: Limits, runs: int) -> int:
     """About how many rows the last of so many runs of sends to all has that are told from a few
     rounds; 0 where other rungs tell them."""
-    asked = Asked(call, limits)
-    if not isinstance(fewer_rounds(asked), Offer):
+    form = _sent_to_all(Asked(call, limits))
+    if isinstance(form, Refusal) or fewer_rounds.__name__ in limits.without:
         return 0
-    form = _form(asked)
-    plan, least = form.plans[0], form.looped.least
-    *_, last = islice(steady.runs_of(call.collective, plan, least), runs)
-    rows = A_STEP * least * last * call.collective.ranks * written_share(plan)
-    return int(max(rows, limits.crowd))
+    return int(max(_rows_of_rounds(form, _first_rounds(form, runs)[-1]), limits.crowd))
 
 
 def told_by_hops(call: Call, limits: Limits = LIMITS) -> bool:
     """Whether rings of a call are told from a few hops."""
-    asked = Asked(call, limits)
-    return bool(call.plans) and isinstance(fewer_hops(asked), Offer)
+    if not call.plans or fewer_hops.__name__ in limits.without:
+        return False
+    return isinstance(fewer_hops(Asked(call, limits)), Offer)
 
 
 def size_of(call: Call, limits: Limits = LIMITS) -> tuple[int, int] | None:
@@ -929,10 +951,12 @@ def bytes_expected(call: Call, limits: Limits = LIMITS) -> int:
     apart = plan.symmetry is None or plan.transfers is not None
     a_row = fits.BYTES_A_ROW_APART if apart and ranks > fits.TOGETHER else fits.BYTES_A_ROW_IN_STEP
     if rings := written.rows_of_rings:
-        runs, far = steady.runs_of(call.collective, plan, limits.hops), _far(written, limits)
-        told = rings / ranks * next((hops for hops in runs if hops > far), 0)
-        return a_row * int(min(rings, max(limits.rings, told)))
-    if rows := _rows_of_rounds(call, limits, steady.WINDOW + 3):
+        if rings > limits.rings and fewer_hops.__name__ not in limits.without:
+            runs, far = steady.runs_of(call.collective, plan, limits.hops), _far(written, limits)
+            told = rings / ranks * next((hops for hops in runs if hops > far), 0)
+            rings = int(min(rings, max(limits.rings, told)))
+        return a_row * rings
+    if rows := _told_by_rounds(call, limits, steady.WINDOW + 3):
         return fits.BYTES_A_ROW_IN_STEP * rows
     moved = ranks * max(1, len(plan.work))
     if plan.transfers is not None:

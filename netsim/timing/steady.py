@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
-from netsim.nccl.schedules.plan import Plan
+from netsim.nccl.schedules.plan import Plan, Transfers
 from netsim.nccl.schedules.ring import WALKS, shorter_chunks
 from netsim.program.program import Program, Timeline
 from netsim.schedule.schedule import MARK, Schedule
@@ -223,39 +223,38 @@ class Hops:
 
 def why_whole(collective: Collective, plan: Plan, least: int) -> str:
     """Why what a few hops add does not tell what a plan takes; "" where it may."""
-    if sends := plan.transfers:
-        told = collective.name == "alltoall" and not sends.first
-    else:
-        told = plan.algorithm == "Ring" and collective.name in WALKS
-    if not told:
+    if plan.algorithm != "Ring" or collective.name not in WALKS:
         return "only rings have hops to leave out"
     if len({len(ranks) for ranks in plan.nodes}) > 1:
         return "nodes of the ring have different numbers of ranks"
     if len(list(islice(runs_of(collective, plan, least), WINDOW + 1))) <= WINDOW:
-        return f"a ring of {whole_of(plan)} hops is too short to leave some out"
+        return f"a ring of {len(plan.node) - 1} hops is too short to leave some out"
     return ""
-
-
-def whole_of(plan: Plan) -> int:
-    """The hops of a ring, or the rounds of sends to all."""
-    return len(plan.node) - (plan.transfers is None)
 
 
 def runs_of(collective: Collective, plan: Plan, least: int) -> Iterator[int]:
     """How far chunks go in runs of a ring, up to half of it: each longer than the last by whole
     hosts and at least that many hops, from the fifth on by as many as ever. Chunks that are shorter
-    than others fit in between. Of sends to all of so many loops at `least` it is turns of all
-    channels by which they are longer."""
-    ranks, whole = len(plan.nodes[0]), whole_of(plan)
-    if plan.transfers is None:
-        unit, first = ranks * -(-least // ranks), shorter_chunks(collective, plan)
-        start = hops = first + (whole - first) % unit or unit
-    else:
-        unit = plan.transfers.turn * max(1, whole // plan.transfers.turn // TURNS // least)
-        start = hops = 2 * unit  # the first rounds are those between neighbours
-    while hops <= (whole - 1) // 2:
-        yield hops
-        hops += unit if hops < start + WINDOW * unit else hops - start + unit
+    than others fit in between."""
+    ranks, whole = len(plan.nodes[0]), len(plan.node) - 1
+    unit, first = ranks * -(-least // ranks), shorter_chunks(collective, plan)
+    return _lengths(first + (whole - first) % unit or unit, unit, whole)
+
+
+def rounds_of(sends: Transfers, loops: int) -> Iterator[int]:
+    """How many rounds runs of sends to all have, up to half of them: each more than the last by
+    turns of all channels, of sends of more `loops` by fewer, from the fifth on by as many as
+    ever."""
+    ranks = sends.collective.ranks
+    unit = sends.turn * max(1, ranks // sends.turn // TURNS // loops)
+    return _lengths(2 * unit, unit, ranks)  # the first rounds are those between neighbours
+
+
+def _lengths(start: int, unit: int, whole: int) -> Iterator[int]:
+    length = start
+    while length <= (whole - 1) // 2:
+        yield length
+        length += unit if length < start + WINDOW * unit else length - start + unit
 
 
 def full_ring(

@@ -106,7 +106,7 @@ def test_what_may_not_fit_is_answered_apart_and_its_death_is_its_own(
     needed = {size: 10 ** (9 + power) for power, size in enumerate(SIZES[-3:])}
     monkeypatch.setattr(Prepared, "memory_needed", lambda _, size: needed.get(size, 0))
     monkeypatch.setattr(questions, "available_memory", lambda: 5 * 10**8)
-    monkeypatch.setattr(questions, "FEW", 0)
+    monkeypatch.setattr(questions, "EXACT_UP_TO", 0)
     found, failures, parent = answer.answer, list[NetsimError](), os.getpid()
 
     def answered(prepared: Prepared, size: int, **options: str) -> Row:
@@ -127,3 +127,19 @@ def test_what_may_not_fit_is_answered_apart_and_its_death_is_its_own(
         " 0.5 GB were free",
     ]
     assert [one.exit_code for one in failures] == [2, 1]
+
+
+def test_a_bug_in_the_process_apart_is_told_as_one(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answered(*_: object, **__: object) -> Row:
+        raise ZeroDivisionError(f"in {os.getpid() == parent}")
+
+    parent = os.getpid()
+    monkeypatch.setattr(Prepared, "memory_needed", lambda *_: 10**9)
+    monkeypatch.setattr(questions, "available_memory", lambda: 5 * 10**8)
+    monkeypatch.setattr(questions, "EXACT_UP_TO", 0)
+    monkeypatch.setattr(answer, "answer", answered)
+    with pytest.raises(ZeroDivisionError, match="in False") as found:
+        list(questions.simulated(prepared, "simpy", []))
+    assert "in answered" in "".join(found.value.__notes__)

@@ -253,7 +253,9 @@ class Transfers:
         return BATCH * self.sends.channels.total
 
     def _written(self, messages: Messages) -> Messages:
-        kept = self.rounds.numbers(*messages[:2]) < (self.first or np.inf)
+        if not self.first:
+            return messages
+        kept = self.rounds.numbers(*messages[:2]) < self.first
         src, dst, offset, target, count = (column[kept] for column in messages)
         return src, dst, offset, target, count
 
