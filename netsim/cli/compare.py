@@ -24,7 +24,7 @@ from netsim.plots.results import plot_results
 from netsim.results.folder import check_writable
 from netsim.results.nccl_tests import microseconds
 from netsim.results.row import BANDS, Row, csv_text
-from netsim.scenario.models import cluster_label, line_rate, node_count
+from netsim.scenario.models import cluster_label, hosts_label, line_rate
 from netsim.training.compared import Line, TraceCompared, compare_trace
 from netsim.training.prepare import PreparedStep, prepare_step
 from netsim.training.recorded.kineto import Profile, is_trace, read_profile
@@ -109,9 +109,8 @@ def _compared_trace(asked: Question, path: Path, profile: Profile) -> TraceCompa
     for note in (*notes, *_asides(profile, prepared)):
         typer.echo(f"{path}: {note}", err=True)
     cluster = cell.scenario.cluster
-    machine = cluster_label(cluster)
-    found = compare_trace(str(path), machine, profile, simulate_step(prepared))
-    typer.echo(f"# rank {profile.rank} of {ranks} on {node_count(cluster)} x {machine}, {path}")
+    found = compare_trace(str(path), cluster_label(cluster), profile, simulate_step(prepared))
+    typer.echo(f"# rank {profile.rank} of {ranks} on {hosts_label(cluster)}, {path}")
     print_lines(lines(found))
     return found
 
@@ -288,9 +287,7 @@ def _compared(
     if len(run.rows) == 1:
         typer.echo(f"{run.file}: one size only: no curve to compare", err=True)
     cluster, rows = prepared.cell.scenario.cluster, list[Row]()
-    typer.echo(
-        f"# {run.collective} on {node_count(cluster)} x {cluster_label(cluster)}, {run.file}"
-    )
+    typer.echo(f"# {run.collective} on {hosts_label(cluster)}, {run.file}")
     typer.echo(HEADER)
     try:
         for row in comparing.rows_of(prepared, run):

@@ -26,7 +26,7 @@ from netsim.results.folder import RESULTS, TIMINGS, Folder, open_folder
 from netsim.results.nccl_tests import closing, line, opening
 from netsim.results.row import Row, csv_text
 from netsim.scenario.cells import Cell, Expansion, last_part, named, unused_keys
-from netsim.scenario.models import Workload, cluster_label, node_count
+from netsim.scenario.models import Workload, hosts_label
 from netsim.scenario.sweep import SEED
 from netsim.sweep import run as sweep
 from netsim.sweep import summary
@@ -50,8 +50,7 @@ Finished = Iterator[tuple[Cell, Row]]
 def _title(cells: Sequence[Cell], what: str, more: str = "") -> str:
     """What is run, where, and in how many cells."""
     several = f", {len(cells)} cells" if len(cells) > 1 else ""
-    cluster = cells[0].scenario.cluster
-    return f"# {what} on {node_count(cluster)} x {cluster_label(cluster)}{more}{several}"
+    return f"# {what} on {hosts_label(cells[0].scenario.cluster)}{more}{several}"
 
 
 def _step_table(cells: Sequence[Cell], found: Finished) -> Iterator[str]:

@@ -19,7 +19,7 @@ from netsim.base.values import dataclass
 from netsim.collectives.collective import CollectiveError
 from netsim.collectives.table import is_own
 from netsim.nccl.environment import without_effect
-from netsim.scenario.models import Scenario, Workload, cluster_label, node_count, question
+from netsim.scenario.models import Scenario, Workload, hosts_label, node_count, question
 from netsim.scenario.sweep import WORDS, Change, Condition, Point, Sweep, looked_up, read_sweep
 from netsim.yamlio.models import apply_overrides, override
 from netsim.yamlio.read import KeyPath, Source
@@ -49,8 +49,7 @@ class Cell:
 
     def title(self, what: str, *notes: str) -> str:
         """What runs, on which machines, where the cell lies, and what else one must know."""
-        config = self.scenario.cluster
-        told = f"{what}, {node_count(config)} x {cluster_label(config)}", named(self.axes), *notes
+        told = f"{what}, {hosts_label(self.scenario.cluster)}", named(self.axes), *notes
         return "; ".join(filter(None, told))
 
 

@@ -505,6 +505,15 @@ def node_count(config: ClusterConfig) -> int:
     return 1 if config.graph is not None else sum(group.nodes for group in config.members)
 
 
+def hosts_label(config: ClusterConfig) -> str:
+    """How many of which machines: `2 x dgx-h100 + 1 x dgx-a100`."""
+    counts = dict[str, int]()
+    for group in () if config.graph is not None else config.members:
+        counts[group.loaded.name] = counts.get(group.loaded.name, 0) + group.nodes
+    counts = counts or {cluster_label(config): 1}
+    return " + ".join(f"{count} x {name}" for name, count in counts.items())
+
+
 def question(config: ClusterConfig) -> dict[str, Any]:
     """The cluster with the contents of its machine files, as plain values."""
     asked: dict[str, Any] = config.model_dump(mode="json", exclude={"machine", "groups"})

@@ -20,6 +20,7 @@ from netsim.topology.machine import Machine, ScaleUp, node_of
 from netsim.topology.network import Fabric
 
 _NARROW = 0.8
+_ASIDE = 0.95  # from a CPU to its memory
 
 
 @dataclass
@@ -85,6 +86,7 @@ def draw_host(
     for cpu in sorted((f"cpu{n}" for n in range(host.machine.cpu.domains)), key=plan.first):
         end = plan.lay(cpu, end)
     ys = _rows(plan, levels)
+    end = _spread(plan, ys, start, end)
     for gpu in host.gpus:
         _add(sheet, name, f"gpu{gpu}", plan, ys["gpu"], f"GPU {gpu}")
     for nic in host.rail.tolist():
@@ -105,16 +107,12 @@ def _add_tree(sheet: shapes.Sheet, name: str, plan: _Plan, ys: dict[str, float])
     for number in range(len(machine.pcie.switches)):
         place = f"pcie{number}"
         if place in plan.x:
-            level = plan.level[place]
-            if level > 1:
-                _make_room(plan, place, ys[f"pcie{level}"], ys)
-            _add(sheet, name, place, plan, ys[f"pcie{level}"], "PCIe")
+            _add(sheet, name, place, plan, ys[f"pcie{plan.level[place]}"], "PCIe")
     for number in range(machine.cpu.domains):
-        _make_room(plan, f"cpu{number}", ys["cpu"], ys)
         box = _add(sheet, name, f"cpu{number}", plan, ys["cpu"], f"CPU {number}")
         sheet.of[f"{name}.mem{number}"] = box
         if not machine.p2p:
-            memory = shapes.Box("memory", plan.x[f"cpu{number}"] + 0.95, ys["cpu"], 0.66, "DRAM")
+            memory = shapes.Box("memory", plan.x[f"cpu{number}"] + _ASIDE, ys["cpu"], 0.66, "DRAM")
             sheet.add(memory, f"{name}.mem{number}")
 
 
@@ -180,6 +178,20 @@ def _make_room(plan: _Plan, place: str, y: float, ys: dict[str, float]) -> None:
             if all(abs(plan.x[place] + step - x) >= need for x in passing):
                 plan.x[place] += step
                 return
+
+
+def _spread(plan: _Plan, ys: dict[str, float], start: float, end: float) -> float:
+    """Move switches and CPUs aside, and everything so far right that all is within the host, which
+    ends later by what needs more room."""
+    cpus = [f"cpu{number}" for number in range(plan.machine.cpu.domains)]
+    switches = [place for place, level in plan.level.items() if place not in cpus and level > 1]
+    for place in switches + cpus:
+        _make_room(plan, place, ys["cpu" if place in cpus else f"pcie{plan.level[place]}"], ys)
+    memory = 0.0 if plan.machine.p2p else _ASIDE
+    low = min(start, *(plan.x[cpu] - _NARROW / 2 for cpu in cpus))
+    high = max(end, *(plan.x[cpu] + _NARROW / 2 + memory for cpu in cpus))
+    plan.x = {place: x + start - low for place, x in plan.x.items()}
+    return high + start - low
 
 
 MOST_SWITCHES, MOST_WRITTEN = 16, 32  # of a tier; those that somebody wrote out are all drawn
@@ -399,9 +411,10 @@ def _subtitle(cluster: Cluster) -> str:
     over = "non-blocking" if found.oversubscription < 1.01 else (
         f"oversubscribed {found.oversubscription:.3g}:1"
     )  # fmt: skip
+    several = "es" * (found.diameter != 1)
     return (
         f"{cluster.transport.name}; {format_bandwidth(found.bisection)} between the halves in each "
-        f"direction, {over}; at most {found.diameter} switches on a route"
+        f"direction, {over}; at most {found.diameter} switch{several} on a route"
     )
 
 
