@@ -604,18 +604,21 @@ def _residuals_of_ratios(points: Sequence[Point]) -> Residuals:
 
 def intervals_from(residuals: Residuals, without: str = "") -> columns.Intervals:
     """The intervals of the classes that have enough systems, perhaps without what one system says.
-    A class of k systems is told as one of k + 1, of which the next one is any."""
+    A class of k systems is told as one of k + 1, of which the next one is any. Of a collective's
+    own class of fewer it is the middle half."""
     found = {}
-    for key, every in residuals.items():
-        some = [one for one in every if one[1] != without]
+    for (of, one), every in residuals.items():
+        some = [it for it in every if it[1] != without]
         count = len({system for _, system in some})
         if count >= columns.FEWEST:
-            end = ((1 - columns.WITHIN) / 2 * (count + 1) - 0.5) / count
-            values, weights = np.array([one for one, _ in some]), weights_of([it for _, it in some])
-            low, high = (
-                comparing.weighted_quantile(values, weights, part) for part in (end, 1 - end)
-            )
-            found[key] = columns.Interval(exp(-high), exp(-low), count)
+            what, end = of, ((1 - columns.WITHIN) / 2 * (count + 1) - 0.5) / count
+        elif count and of == columns.TIME and one[0] and one[2]:
+            what, end = columns.HALF, 0.25
+        else:
+            continue
+        values, weights = np.array([it for it, _ in some]), weights_of([it for _, it in some])
+        low, high = (comparing.weighted_quantile(values, weights, part) for part in (end, 1 - end))
+        found[what, one] = columns.Interval(exp(-high), exp(-low), count)
     return found
 
 

@@ -239,6 +239,7 @@ INTERVALS = "intervals.csv"
 WITHIN = 0.8  # of measured times
 FEWEST = 9  # systems, from which 80 % has two sides: of ten, one beyond either end
 TIME, RATIO = "time", "ratio"  # what an interval is of
+HALF = "half"  # of measured times of a class that has fewer systems, which no interval leaves out
 SAME = "same"  # a ratio of two times of one collective
 Class = tuple[str, str, str, str]  # machine or kind, transport, collective, band; or empty: any
 
@@ -283,9 +284,14 @@ def intervals() -> Intervals:
 def interval_of(
     classes: Iterable[Class], known: Intervals | None = None, of: str = TIME
 ) -> Interval | None:
-    """The interval of the first of some classes that has one."""
-    known = intervals() if known is None else known
-    return next((known[of, one] for one in classes if (of, one) in known), None)
+    """The interval of the first of some classes that has one, or of time so wide that it holds the
+    half of the very first class."""
+    known, classes = intervals() if known is None else known, list(classes)
+    found = next((known[of, one] for one in classes if (of, one) in known), None)
+    half = known.get((HALF, classes[0])) if of == TIME else None
+    if found is None or half is None:
+        return found
+    return Interval(min(found.low, half.low), max(found.high, half.high), found.systems)
 
 
 def ratio_of(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> tuple[float, float, float]:

@@ -3,7 +3,7 @@
 import csv
 import json
 from dataclasses import replace
-from math import log, log2, prod
+from math import exp, log, log2, prod
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -525,6 +525,19 @@ def test_intervals_are_those_of_one_system_more(systems: int) -> None:
         assert not without  # too few are left
     else:
         assert without[key].systems == systems - 1
+
+
+def test_of_a_class_with_few_systems_the_middle_half_is_told() -> None:
+    own, wide = ("dgx-h100", "intra", "reduce", "small"), ("dgx-h100", "intra", "", "small")
+    values = [(rank / 100, f"system {rank % 3}") for rank in range(12)]
+    found = intervals_from({(columns.TIME, own): values, (columns.TIME, wide): values})
+    half = found.pop((columns.HALF, own))
+    assert not found
+    assert half.systems == 3
+    within = [half.low <= exp(-ratio) <= half.high for ratio, _ in values]
+    assert sum(within) in (6, 7, 8)
+    assert not within[0]
+    assert not within[-1]
 
 
 def test_runs_of_many_ranks_are_shared_out_and_the_longest_come_first() -> None:

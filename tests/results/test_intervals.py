@@ -50,7 +50,7 @@ def test_nine_systems_make_two_sides_of_which_the_outermost_are_the_ends() -> No
     points = [point(f"system {n}", ratio) for n, ratio in enumerate(ratios)]
     found = told(points)
     assert found["time", *INSIDE] == Interval(0.8, 1.25, FEWEST)
-    assert told(points[1:]) == {}
+    assert {what for what, *_ in told(points[1:])} == {"half"}
     crowd = told([*points, *(point("system 4", 1.0) for _ in range(40))])
     assert crowd["time", *INSIDE] == found["time", *INSIDE], "no system counts for more"
 
@@ -74,6 +74,15 @@ def test_a_class_without_enough_systems_takes_the_next_wider() -> None:
     assert interval_of(wider(between, "reduce", "1-64MiB"), known) is None
 
 
+def test_no_interval_leaves_out_the_half_of_its_own_class() -> None:
+    small = "<=64KiB"
+    known = {("time", ("NVLink", "", "", small)): Interval(0.5, 2.0, 12),
+             ("half", ("dgx-h100", "intra", "reduce", small)): Interval(0.7, 2.5, 2)}  # fmt: skip
+    inside = Joined("dgx-h100", "intra", kind="NVLink")
+    assert interval_of(wider(inside, "reduce", small), known) == Interval(0.5, 2.5, 12)
+    assert interval_of(wider(inside, "gather", small), known) == Interval(0.5, 2.0, 12)
+
+
 def test_ratios_of_two_machines_have_the_errors_of_both() -> None:
     names, spans = ("all_reduce", "all_reduce"), ((0.8, 1.2), (0.9, 1.3))
     low, high = ratio_span(names, 8, spans, same=False)
@@ -88,7 +97,10 @@ def test_ratios_of_two_machines_have_the_errors_of_both() -> None:
 def test_every_class_of_the_corpus_has_enough_systems_and_holds_the_simulated_time() -> None:
     known = intervals()
     assert {band for _, (*_, band) in known} == {band_of(1 << n) for n in (3, 18, 22, 30)}
-    assert all(it.systems >= FEWEST and it.low < 1 < it.high for it in known.values())
+    assert all(
+        it.systems < FEWEST if of == "half" else it.systems >= FEWEST and it.low < 1 < it.high
+        for (of, _), it in known.items()
+    )
 
 
 def test_rows_have_the_interval_of_their_class(capsys: pytest.CaptureFixture[str]) -> None:
