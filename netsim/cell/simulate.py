@@ -342,25 +342,19 @@ def _row(prepared: Prepared, size: int, found: Outcome) -> result_rows.Row:
     )  # fmt: skip
     asked, single = prepared.cell.scenario.limits, prepared.cell.scenario.collective.timing
     least = limits(prepared, size, found.seconds, single=single == "single") if asked else {}
+    samples = [1e6 * seconds for seconds in found.samples]
     row = question_row(
-        prepared,
-        size,
-        time_us=found.seconds * 1e6,
+        prepared, size, time_us=found.seconds * 1e6,
         inplace_time_us=None if found.inplace is None else found.inplace * 1e6,
-        algbw_GBps=told[0],
-        busbw_GBps=told[1],
+        algbw_GBps=told[0], busbw_GBps=told[1],
         **{name: value for name, value in least.items() if name != "binds"},
-        bound_by=found.bound_by,
-        approximation=found.approximation,
+        bound_by=found.bound_by, approximation=found.approximation,
         approximation_pct=found.uncertainty * 100 if found.approximation else None,
-        rows=found.rows,
-        engine=found.engine,
+        rows=found.rows, engine=found.engine,
         fullest_link=found.fullest.name if found.fullest else "",
         fullest_over_mean=found.fullest.over_mean if found.fullest else None,
-        **result_rows.of_samples(
-            [1e6 * seconds for seconds in found.samples], collective.size_bytes
-        ),
-    )
+        **result_rows.of_samples(samples, collective.size_bytes),
+    )  # fmt: skip
     if found.bound_by.startswith("fabric"):  # no fabric of the corpus is known
         row = replace(row, validated=UNLIKE[0])
     elif row.doubtful:

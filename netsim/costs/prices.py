@@ -108,12 +108,10 @@ def bill_of(cluster: Cluster, gpu_models: Sequence[str], prices: Prices) -> Bill
     lots += _network(cluster, prices)
     return Bill(
         switches=len(fabric.switches) if fabric else 0,
-        cables=len(fabric.tail) // 2 if fabric else 0,
-        nics=nics,
-        gpus=len(cluster.topology),
+        cables=len(fabric.tail) // 2 if fabric else 0, nics=nics, gpus=len(cluster.topology),
         cost_usd=sum(part.usd * times for part, times in lots),
         power_w=sum(part.watts * times for part, times in lots),
-    )
+    )  # fmt: skip
 
 
 def _network(cluster: Cluster, prices: Prices) -> Iterator[Lot]:

@@ -561,18 +561,12 @@ def classes_of(points: Sequence[Point], entries: Sequence[Entry]) -> str:
         (point for point in points if point.healthy),
         lambda p: (astuple(where[p.run])[:3], p.collective, columns.band_of(p.size_bytes)),
     )
-    values = []
+    values = list[dict[str, Any]]()
     for (machines, collective, band), some in sorted(found.items()):
-        error, named = (
-            comparing.error_of(some),
-            zip(("machine", "transport", "gbps"), machines, strict=True),
-        )
-        values.append(
-            {
-                **dict(named), "collective": collective, "band": band,
-                "median": round(error.median, 4), "runs": error.runs, "systems": error.systems,
-            }
-        )  # fmt: skip
+        error = comparing.error_of(some)
+        one = dict(zip(("machine", "transport", "gbps"), machines, strict=True))
+        one |= {"collective": collective, "band": band, "median": round(error.median, 4)}
+        values.append(one | {"runs": error.runs, "systems": error.systems})
     return json.dumps(values, indent=1) + "\n"
 
 

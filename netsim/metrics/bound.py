@@ -56,13 +56,11 @@ def critical_path(program: Program, timeline: Timeline) -> CriticalPath:
     launch = on_host(program, rows) & ~compute
     issued = release if mark[0] and startup[0] > 0 else 0.0
     return CriticalPath(
-        rows=rows,
-        latency=lags + float(startup[~mark].sum()),
+        rows=rows, latency=lags + float(startup[~mark].sum()),
         launch=float(flow[launch].sum() + startup[mark].sum()) + issued,
-        transfer=float(flow[~launch & ~compute].sum()),
-        compute=float(flow[compute].sum()),
+        transfer=float(flow[~launch & ~compute].sum()), compute=float(flow[compute].sum()),
         release=release - issued,
-    )
+    )  # fmt: skip
 
 
 def _walk(program: Program, timeline: Timeline) -> tuple[Longs, float, float]:

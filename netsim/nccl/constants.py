@@ -360,13 +360,11 @@ def mechanism_of(
     # The cost of messages with a plugin of its own.
     post, late = found.network.post, found.network.delivery
     network = replace(
-        found.network,
-        path=plugin.path,
-        notice=found.network.notice + plugin.notice,
+        found.network, path=plugin.path, notice=found.network.notice + plugin.notice,
         receive=max(0.0, found.network.receive + plugin.post),
         post=ByProtocol(*(one + plugin.post for one in (post.ll, post.ll128, post.simple))),
         delivery=ByProtocol(*(one + plugin.matched for one in (late.ll, late.ll128, late.simple))),
-    )
+    )  # fmt: skip
     if network.flush and network.path.handling != NO_HANDLING:  # a read that keeps the NIC, too
         path, busy, read = network.path, network.path.handling, value("cxi.flush")
         busy = replace(busy, small=busy.small + read, large=busy.large + read)

@@ -80,12 +80,10 @@ def read_gantt(path: Path) -> Gantt:
     if (rows := about.get("rows", 0)) > len(table):
         told += f", the first {len(table):,} of {rows:,} rows"
     return Gantt(
-        bars=_with_tracks(bars),
-        ranks=shown,
-        lanes=tuple(names[lane] for lane in kept),
+        bars=_with_tracks(bars), ranks=shown, lanes=tuple(names[lane] for lane in kept),
         title=about.get("title") or ", ".join(filter(None, titles)),
         told=told if len(kept) == len(lanes) else f"{told}, {len(kept)} of {len(lanes)} lanes",
-    )
+    )  # fmt: skip
 
 
 def _refuse_ends(path: Path, table: pd.DataFrame) -> None:

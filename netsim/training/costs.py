@@ -92,13 +92,11 @@ def coarse_of(
             )
         )  # fmt: skip
     return Coarse(
-        seconds=launch + seconds,
-        styles=tuple(styles),
+        seconds=launch + seconds, styles=tuple(styles),
         src=np.array([way.src for way in ways], np.int32),
-        dst=np.array([way.dst for way in ways], np.int32),
-        amount=np.array(amounts, np.int64),
+        dst=np.array([way.dst for way in ways], np.int32), amount=np.array(amounts, np.int64),
         groups=program.schedule.groups,
-    )
+    )  # fmt: skip
 
 
 def _ways(program: Program) -> list[_Way]:

@@ -442,9 +442,7 @@ def far_apart(parts: Sequence[Fabric], ports: Ports, sites: Any) -> Fabric:
     delay = np.where(tail < first[-1], terms.hop, sites.delay)
     levels = [*(part.level for part in parts), np.full(len(parts), len(parts[0].tiers))]
     return replace(
-        made,
-        tiers=(*parts[0].tiers, "site"),
-        level=np.concatenate(levels).astype(np.int32),
+        made, tiers=(*parts[0].tiers, "site"), level=np.concatenate(levels).astype(np.int32),
         bandwidth=np.r_[made.bandwidth[: 2 * len(ports)], np.repeat(rate, 2)],
         latency=np.r_[made.latency[: 2 * len(ports)], np.repeat(delay, 2)],
-    )
+    )  # fmt: skip

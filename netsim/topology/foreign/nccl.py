@@ -390,12 +390,10 @@ def _pcie(tree: Tree) -> Pcie:
     """The tree; the link of the first GPU stands for all that is not told."""
     usual = tree.gpus[0].link
     return Pcie(
-        generation=usual.generation,
-        width=usual.width,
+        generation=usual.generation, width=usual.width,
         switches=tuple(place for place, _ in tree.switches),
-        uplinks=tuple(link for _, link in tree.switches) or None,
-        bridged=tree.bridged,
-    )
+        uplinks=tuple(link for _, link in tree.switches) or None, bridged=tree.bridged,
+    )  # fmt: skip
 
 
 def _vendor(cpu: XmlCpu) -> str:

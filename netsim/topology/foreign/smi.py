@@ -315,14 +315,12 @@ def read_smi(
     return Machine(
         description=f"imported from {source} ({'amd' if matrix.amd else 'nvidia'}-smi topology)",
         gpu=like.gpu.model_copy(update={"count": len(gpus), "at": gpus, "pcie": None}),
-        scale_up=_scale_up(matrix, like),
-        c2c=like.c2c,
+        scale_up=_scale_up(matrix, like), c2c=like.c2c,
         pcie=Pcie(generation=like.pcie.generation, switches=tuple(places.switches)),
         cpu=like.cpu.model_copy(update=cpu),
-        nics=_nics(matrix, [places.of[n] for n in matrix.nics], like, nic_rate),
-        p2p=like.p2p,
+        nics=_nics(matrix, [places.of[n] for n in matrix.nics], like, nic_rate), p2p=like.p2p,
         transport=like.transport,
-    )
+    )  # fmt: skip
 
 
 def preset_of(matrix: Matrix, gpu: str, nic_rate: float | None = None) -> Machine:
@@ -346,11 +344,9 @@ def _nics(
     first = matrix.devices[matrix.nics[0]]
     return Nics.model_construct(
         model=dict(matrix.legend).get(first, first).rstrip("0123456789").rstrip("_") or "NIC",
-        count=len(places),
-        rate=nic_rate or (like.nics.rates[0] if like.nics else USUAL_RATE),
-        at=tuple(places),
-        gpudirect=like.nics.gpudirect if like.nics else False,
-    )
+        count=len(places), rate=nic_rate or (like.nics.rates[0] if like.nics else USUAL_RATE),
+        at=tuple(places), gpudirect=like.nics.gpudirect if like.nics else False,
+    )  # fmt: skip
 
 
 class _Places:
