@@ -185,6 +185,8 @@ def find_preset(kind: str, name: str, noun: str = "") -> Preset:
         return Preset(name, local, shadows=apart)
     if os.path.isfile(preset):  # False where no file can have such a name
         return Preset(name, preset)
+    if os.path.isdir(name):
+        raise InputError(f"{name}: expected a file or a name, got a directory")
     choices = sorted({*preset_names(kind), *(f.stem for f in Path(kind).glob("*.yaml"))})
     what = noun or kind.removesuffix("s")
     raise InputError(

@@ -55,6 +55,8 @@ def command(index: Path, given: AccuracyOptions) -> None:
     for flag, file in outputs.items():
         if file is not None:
             check_writable(flag, file)
+    if given.plots is not None and given.plots.is_file():
+        raise InputError(f"--plots {given.plots}: this is a file, expected a folder for pictures")
     index = _index(index)
     if is_published(index):
         _steps(index, given)

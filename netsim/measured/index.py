@@ -201,6 +201,9 @@ LAUNCHES = ("process_per_gpu", "single_process", "cuda_graph")
 GPUS_A_THREAD = re.compile(r"(?:^|\s)(?:-g|--ngpus)[ =]?(\d+)")
 THREADS = re.compile(r"(?:^|\s)(?:-t|--nthreads)[ =]?(\d+)")  # each launches on its own
 REDUCES = re.compile(r"(?<!no )(?<!without )\bSHARP\b(?! (?:off|disabled))", re.IGNORECASE)
+KEYS = ("id", "system", "file", "gpu", "topology", "interconnect", "collective", "nccl", "env",
+        "env_note", "launch", "command", "healthy", "source", "date", "remarks", "network",
+        "duplicate_of")  # fmt: skip
 ONLY_CHOICE = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_COLLNET_ENABLE")
 
 
@@ -248,7 +251,8 @@ def with_figures(source: Source, figures: Mapping[str, float]) -> Source:
 
 def mapped(entry: Entry) -> Mapped:
     """The scenario of an entry; what nothing can stand for is an error with its place."""
-    notes: list[str] = []
+    near = {key: suggest(key, KEYS) for key in entry.values if key not in KEYS}
+    notes = [f"{key} is not read{hint}" for key, hint in near.items() if hint]
     name, machine = _machine(entry)
     if name != entry.machine:
         notes.append(f"machine {entry.machine}: taken as {name}, the only one so called")
@@ -278,7 +282,7 @@ def dtype_of(text: str) -> str:
 def _machine(entry: Entry) -> tuple[str, Machine]:
     name = entry.machine
     known = preset_names(FOLDER)
-    alike = [one for one in known if name.casefold() in one]
+    alike = [one for one in known if f"-{name.casefold()}-" in f"-{one}-"]
     if name not in known and not is_path(name) and len(alike) == 1:
         name = alike[0]
     try:

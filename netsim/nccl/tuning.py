@@ -654,6 +654,8 @@ def read_tuner(path: Path) -> tuple[TunerRule, ...]:
 def parse_tuner(text: str, source: str = "<tuner>") -> tuple[TunerRule, ...]:
     """The lines of a tuner table; every mistake is named with its line and column name."""
     rules = []
+    if not text.strip():
+        raise ScenarioError("the file is empty", source=source)
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue

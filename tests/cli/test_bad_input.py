@@ -249,6 +249,12 @@ def test_missing_files_and_directories(capsys) -> None:
     Path("d.yaml").mkdir()
     outcome = netsim(capsys, "run", "d.yaml")
     assert outcome.err == "d.yaml: expected a file, got a directory\n"
+    Path("folder").mkdir()
+    for verb in ("run", "check", "explain"):
+        outcome = netsim(capsys, verb, "folder")
+        assert (outcome.code, outcome.err) == (
+            2, "folder: expected a file or a name, got a directory\n"
+        )  # fmt: skip
     outcome = netsim(capsys, "run", "quickstrat")
     assert outcome.err.startswith("unknown scenario 'quickstrat' (did you mean quickstart?)")
 

@@ -35,7 +35,7 @@ MISTAKES = {
         "words.txt: of no known format; known: nccl, nvidia-smi, amd-smi, infragraph, node-link, "
         "astra-sim"
     ),
-    ("show", "."): "unknown machine '.'; known: …",
+    ("show", "."): ".: expected a file or a name, got a directory",
     ("show", "other.yaml"): (
         "other.yaml: neither a machine (with gpu) nor a scenario (with cluster) nor a topology "
         "file of NCCL, nvidia-smi, networkx, ASTRA-sim or InfraGraph"
@@ -88,7 +88,7 @@ MISTAKES = {
         "cell.txt:2: GPU0 to NIC0: expected X, NV4, PIX, PXB, PHB, NODE or SYS, got 'PIZ'"
     ),
     ("import", "missing.xml"): "missing.xml: no such file",
-    ("import", "empty.xml"): "empty.xml: of no known format; known: …",
+    ("import", "empty.xml"): "empty.xml: the file is empty",
     ("import", "cut.xml"): "cut.xml:3:1: not XML: no element found",
     ("import", "bomb.xml"): "bomb.xml…",
     ("import", "none.xml"): "none.xml:1:1: system: no cpu element",

@@ -576,3 +576,15 @@ def test_a_node_of_an_entry_may_be_a_whole_domain_but_no_more() -> None:
     for one, gpus in ((machine, 16), (machine, 6), (alone, 8)):
         with pytest.raises(InputError, match=f"the machine has 4 GPUs, got {gpus}"):
             _several_hosts(entry, one, gpus, None)
+
+
+def test_a_key_with_a_typo_is_told_and_half_a_name_is_no_machine(tmp_path: Path) -> None:
+    entry = "- {id: a, file: a.csv, collective: all_reduce, heathy: no, topology: {machine: %s}}\n"
+    (tmp_path / "a.csv").write_text("size_bytes,oop_time_us\n8,9\n")
+    for machine, said in (("gb200", "machine gb200: taken as gb200-nvl72, the only one so called"),
+                          ("dgx-h100", "heathy is not read (did you mean healthy?)")):  # fmt: skip
+        (tmp_path / "i.yaml").write_text(entry % machine)
+        assert said in mapped(read_index(tmp_path / "i.yaml")[0]).notes
+    (tmp_path / "i.yaml").write_text(entry % "dgx-h10")
+    with pytest.raises(InputError, match="did you mean dgx-h100"):
+        mapped(read_index(tmp_path / "i.yaml")[0])

@@ -230,6 +230,8 @@ def read_foreign(
     name = path.as_posix()
     content = content_of(path, LARGEST)
     text = content.decode("utf-8-sig", errors="replace")
+    if not text.strip():
+        raise InputError(f"{name}: the file is empty")
     chosen = form or detect(text)
     if chosen not in READERS:
         what = f"unknown format '{form}'{suggest(form, READERS)}" if form else "of no known format"
