@@ -232,16 +232,10 @@ ALTERNATIVES = 3  # causes that look the same, of which more are too many to rea
 
 @with_options(Given, "sizes", "dtype", *ONLY_EXPECT)
 def command(
-    logs: list[Path],
-    given: Given,
-    topology: Text = None,
-    scenario: Text = None,
-    tolerance: str = "15%",
-    collective: Text = None,
-    output: Path | None = None,
-    json_file: Path | None = None,
-    explain: bool = False,
-) -> None:
+    logs: list[Path], given: Given, topology: Text = None, scenario: Text = None,
+    tolerance: str = "15%", collective: Text = None, output: Path | None = None,
+    json_file: Path | None = None, explain: bool = False,
+) -> None:  # fmt: skip
     """Print measured times of LOG… (or traces) beside simulated ones, and the error by size."""
     most = parsed(parse_ratio, "--tolerance", tolerance)
     if most > 1 and "%" not in tolerance:

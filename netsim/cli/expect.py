@@ -265,17 +265,10 @@ def print_acceptance(
 
 @with_options(Given)
 def command(
-    topology: str,
-    collective: str,
-    given: Given,
-    why: Text = None,
-    acceptance: Text = None,
-    tuner_out: Path | None = None,
-    graph_out: Path | None = None,
-    engine: Engine = "auto",
-    form: Format = "table",
-    json_file: Path | None = None,
-) -> None:
+    topology: str, collective: str, given: Given, why: Text = None, acceptance: Text = None,
+    tuner_out: Path | None = None, graph_out: Path | None = None, engine: Engine = "auto",
+    form: Format = "table", json_file: Path | None = None,
+) -> None:  # fmt: skip
     """Print what nccl-tests would print for COLLECTIVE on TOPOLOGY."""
     part = None if acceptance is None else part_of(acceptance)
     outputs = {"--tuner-out": tuner_out, "--graph-out": graph_out, "-J": json_file}

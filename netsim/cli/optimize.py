@@ -35,13 +35,9 @@ TOLD = "layouts.csv"
 
 @with_options(Options, *ONLY_RUN)
 def command(
-    scenario: str,
-    given: Options,
-    objective: str = "",
-    constraint: list[str] | None = None,
-    trial_count: int | None = None,
-    tuner_out: Path | None = None,
-) -> None:
+    scenario: str, given: Options, objective: str = "", constraint: list[str] | None = None,
+    trial_count: int | None = None, tuner_out: Path | None = None,
+) -> None:  # fmt: skip
     """Search the choices that SCENARIO's sweep declares for the best."""
     found = find_scenario(scenario)
     source = load_source(found.path, given.changes)

@@ -47,13 +47,9 @@ def all_reduce(
 
 
 def _rings(
-    lanes: Lanes,
-    members: Ints,
-    phases: list[tuple[int, int, int]],
-    first_piece: np.int32,
-    start: int,
-    step: int,
-) -> int:
+    lanes: Lanes, members: Ints, phases: list[tuple[int, int, int]], first_piece: np.int32,
+    start: int, step: int,
+) -> int:  # fmt: skip
     styles = np.repeat(channel_styles(lanes, phases, 1), len(members), axis=1)
     first = np.full(len(phases), first_piece)
     return pass_around(lanes, members, styles, first, start, step=step, ready=ADD in phases)

@@ -82,15 +82,11 @@ def chosen(entries: Sequence[Entry], only: Sequence[str]) -> list[Entry]:
 
 
 def run_index(
-    entries: Sequence[Entry],
-    jobs: int | None = None,
-    done: Callable[[int, int], None] | None = None,
-    *,
-    memory: int = 0,
-    tell: Tell = silent,
+    entries: Sequence[Entry], jobs: int | None = None,
+    done: Callable[[int, int], None] | None = None, *, memory: int = 0, tell: Tell = silent,
     journal: "Journal | None" = None,
     figures: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
-) -> Accuracy:
+) -> Accuracy:  # fmt: skip
     """Simulate all runs, or until Ctrl-C; `done` hears how many parts of how many are finished,
     `tell` of workers that died; what `journal` has is not simulated again. `figures` of a
     calibration take the place of the usual ones in some runs."""
@@ -304,14 +300,10 @@ def _parts(entry: Entry, figures: Mapping[str, float]) -> list[Part]:
 
 
 def leave_out(
-    found: Accuracy,
-    entries: Sequence[Entry],
-    corpus: Sequence[Entry],
-    jobs: int | None = None,
-    done: Callable[[int, int], None] | None = None,
-    journal: "Journal | None" = None,
+    found: Accuracy, entries: Sequence[Entry], corpus: Sequence[Entry], jobs: int | None = None,
+    done: Callable[[int, int], None] | None = None, journal: "Journal | None" = None,
     off: Sequence[Without] = (),
-) -> Accuracy:
+) -> Accuracy:  # fmt: skip
     """The same with every run simulated once more without its own system: every constant that was
     fitted to that is estimated from the other systems of the corpus, but for those that are `off`.
     """

@@ -62,13 +62,9 @@ def breakdown_figure(found: Mapping[str, Mapping[str, Any]], title: str = "") ->
 
 
 def _stack(
-    axes: Axes,
-    place: int,
-    parts: Iterable[tuple[float, Colour]],
-    whole: float,
-    longest: float,
+    axes: Axes, place: int, parts: Iterable[tuple[float, Colour]], whole: float, longest: float,
     factor: float,
-) -> None:
+) -> None:  # fmt: skip
     """A bar of parts of `whole`; percentages where a part of the axis (`longest`) has room."""
     left = 0.0
     for value, colour in parts:

@@ -447,13 +447,9 @@ class Ways:
         return (*pack(entries, len(latency)), thrifty(latency))
 
     def _portion(
-        self,
-        way: Way,
-        mine: Ints,
-        found: Distinct,
-        latency: NDArray[np.float64],
+        self, way: Way, mine: Ints, found: Distinct, latency: NDArray[np.float64],
         entries: list[Entries],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Add the entries of some ways of one class."""
         src, dst = found.src[mine], found.dst[mine]
         wires = self._wires(way, mine, src, dst, latency)

@@ -124,16 +124,9 @@ class Builder:
         return np.arange(first, self._piece_count, dtype=np.int32)
 
     def rows(
-        self,
-        style: schedule.Style | ArrayLike,
-        src: ArrayLike,
-        dst: ArrayLike,
-        piece: ArrayLike,
-        *,
-        step: ArrayLike = 0,
-        after: Sequence[After] = (),
-        joins: Joins | None = None,
-    ) -> Rows:
+        self, style: schedule.Style | ArrayLike, src: ArrayLike, dst: ArrayLike, piece: ArrayLike,
+        *, step: ArrayLike = 0, after: Sequence[After] = (), joins: Joins | None = None,
+    ) -> Rows:  # fmt: skip
         """Append rows (arrays broadcast against each other) and return their numbers.
 
         `style` is a Style or numbers from `style()`, `piece` numbers from `pieces()`. Each entry of

@@ -232,13 +232,9 @@ class _Shown:
         return self._bars(begin, end, self._args(), receiving=True)
 
     def _bars(
-        self,
-        begin: NDArray[np.float64],
-        end: NDArray[np.float64],
-        args: Iterable[str],
-        *,
+        self, begin: NDArray[np.float64], end: NDArray[np.float64], args: Iterable[str], *,
         receiving: bool = False,
-    ) -> Iterator[_Bar]:
+    ) -> Iterator[_Bar]:  # fmt: skip
         first, last = spans(begin, end)
         names = self.names.rows(self.rows, receiving=receiving)
         return zip(first.tolist(), last.tolist(), names, args, strict=True)
@@ -428,14 +424,9 @@ _Timed = tuple[float, str]  # when, and the event as JSON
 
 
 def write_trace(
-    path: Path,
-    program: Program,
-    timeline: Timeline,
-    operations: Sequence[spoken.Operation] = (),
-    *,
-    rows: int = MOST_ROWS,
-    about: Mapping[str, str] | None = None,
-) -> spoken.Written:
+    path: Path, program: Program, timeline: Timeline, operations: Sequence[spoken.Operation] = (),
+    *, rows: int = MOST_ROWS, about: Mapping[str, str] | None = None,
+) -> spoken.Written:  # fmt: skip
     """Write a trace; `path` ends in .json or .json.gz. Above `rows`, the first ones are shown. Its
     first line is its header, which says what it is of (`about`)."""
     selection = spoken.first_rows(timeline, rows)

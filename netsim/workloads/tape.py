@@ -88,19 +88,9 @@ class Tape:
         return made
 
     def collective(
-        self,
-        name: str,
-        kind: str,
-        collective: str,
-        groups: Ranks,
-        nbytes: int,
-        after: Deps = (),
-        *,
-        stream: str = "",
-        dtype: str = "bfloat16",
-        posted: bool = False,
-        measured: float = 0.0,
-    ) -> Deps:
+        self, name: str, kind: str, collective: str, groups: Ranks, nbytes: int, after: Deps = (),
+        *, stream: str = "", dtype: str = "bfloat16", posted: bool = False, measured: float = 0.0,
+    ) -> Deps:  # fmt: skip
         """A collective in each group, for which others may wait; nothing where there is nothing to
         do. `kind` is the parallelism it belongs to. `posted`: the last rank of each group (a
         receiver) has posted it ahead and does not hold it up."""

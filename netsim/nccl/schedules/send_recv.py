@@ -285,13 +285,9 @@ class Exchange:
         return np.arange(self.cut.subs)[:, None]
 
     def _rows(
-        self,
-        kinds: Ints,
-        src: Ints,
-        dst: Ints,
-        segments: Ints | None = None,
+        self, kinds: Ints, src: Ints, dst: Ints, segments: Ints | None = None,
         which: NDArray[np.bool_] | slice = slice(None),
-    ) -> Ints:
+    ) -> Ints:  # fmt: skip
         segment = self.pieces if segments is None else segments
         base, origin = self.ends.target[which], self.ends.offset[which]
         made = self.woven.rows(kinds, src, dst, segment, base=base, origin=origin)

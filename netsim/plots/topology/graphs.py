@@ -63,13 +63,9 @@ def _height(label: str) -> float:
 
 
 def grid_picture(
-    title: str,
-    subtitle: str,
-    topology: Topology,
-    dims: Sequence[int],
-    cells: Sequence[Cell],
+    title: str, subtitle: str, topology: Topology, dims: Sequence[int], cells: Sequence[Cell],
     used: Use,
-) -> shapes.Picture:
+) -> shapes.Picture:  # fmt: skip
     """Cells in the order of a torus, the last dimension to the right, the one before downwards."""
     sheet = shapes.Sheet()
     deep = len(dims) > 2

@@ -87,13 +87,9 @@ class Upper:
 
 
 def clos_shape(
-    leaves: int,
-    down: int,
-    uplinks: int,
-    radix: int,
-    spines: int | None = None,
+    leaves: int, down: int, uplinks: int, radix: int, spines: int | None = None,
     upper: Upper | None = None,
-) -> Shape:
+) -> Shape:  # fmt: skip
     """Two levels where the spines have enough ports, else three if they are offered."""
     if leaves == 1:
         _fits("a leaf", down, 0, radix)
@@ -195,15 +191,9 @@ def leaf_spine(
 
 
 def rail_optimized(
-    at: Site,
-    *,
-    radix: int,
-    oversubscription: Ratios,
-    nodes_per_unit: Some,
-    spines: Some,
-    levels: Some,
-    units_per_pod: Some,
-) -> Fabric:
+    at: Site, *, radix: int, oversubscription: Ratios, nodes_per_unit: Some, spines: Some,
+    levels: Some, units_per_pod: Some,
+) -> Fabric:  # fmt: skip
     """A leaf a rail in every scalable unit; spines (and cores, if many units) join the rails."""
     ports, terms, hosts = at
     nics, ratio, over = _nics(ports), _ratio(ports, terms), oversubscription[0]
@@ -301,14 +291,9 @@ def single_switch(ports: Ports, terms: Terms) -> Fabric:
 
 
 def torus(
-    at: Site,
-    *,
-    dims: tuple[int, ...] | None = None,
-    kind: str = "torus",
-    link: tuple[float, ...] = (),
-    latency: tuple[float, ...] = (),
-    **shape: Any,
-) -> Fabric:
+    at: Site, *, dims: tuple[int, ...] | None = None, kind: str = "torus",
+    link: tuple[float, ...] = (), latency: tuple[float, ...] = (), **shape: Any,
+) -> Fabric:  # fmt: skip
     """A router for each host; without `dims` a ring of all of them. `link` and `latency` are by
     dimension, `shape` is as for `grid_cables`."""
     ports, terms, hosts = at

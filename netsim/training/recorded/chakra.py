@@ -183,13 +183,9 @@ def nodes_of(
 
 
 def _calls(
-    node: Node,
-    task: Task,
-    rank: int,
-    ranks: tuple[int, ...],
-    groups: dict[tuple[int, ...], int],
+    node: Node, task: Task, rank: int, ranks: tuple[int, ...], groups: dict[tuple[int, ...], int],
     second: int,
-) -> list[Node]:
+) -> list[Node]:  # fmt: skip
     """The node of a collective, a send or a receive; of both, the other has the number `second`."""
     if task.collective == "p2p":
         return [_end(node, task, (ranks[0], ranks[1]), node.number, sends=rank == ranks[0])]
