@@ -160,9 +160,12 @@ RELEASED = tuple(
     (int(row["year"]) * 12 + int(row["month"]), row["release"])
     for row in table_beside(__file__, "releases.csv")
 )
+# That of each CUDA, with which people install what NCCL was new then, and keep both.
+CUDAS = {one["release"]: one for one in table_beside(__file__, "cuda.csv")}
 BEHIND = 6  # months that installed versions are usually behind the newest
 NUMBER = re.compile(r"\b2\.\d{1,2}(?:\.\d{1,2})?\b")
 IN_PROSE = re.compile(r"\bNCCL\b[^.;]{0,24}?\b(2\.\d{1,2}(?:\.\d{1,2})?)\b", re.IGNORECASE)
+CUDA = re.compile(r"\bCUDA[ -]?(\d+\.\d+)", re.IGNORECASE)
 DATE = re.compile(r"\b(20[12]\d)(?:-(\d{2}))?")
 
 
@@ -174,10 +177,13 @@ def version_of(text: str, remarks: str = "", date: str = "") -> tuple[Version, s
     hinted = IN_PROSE.search(remarks)
     if hinted:
         return _nearest(hinted.group(1), f"NCCL {text or 'unknown'} ({hinted.group()})")
+    cuda = CUDA.search(text)
+    if cuda and (then := CUDAS.get(cuda.group(1))):
+        return _nearest(_newest(int(then["year"]), int(then["month"])), f"NCCL {text}")
     dated = next(reversed(list(DATE.finditer(date))), None)  # of a span, its end
     if dated:
-        year, month = int(dated.group(1)), int(dated.group(2) or 6)
-        return _nearest(_usual(year, month), f"NCCL {text or 'unknown'}, run in {dated.group()}")
+        usual = _newest(int(dated.group(1)), int(dated.group(2) or 6) - BEHIND)
+        return _nearest(usual, f"NCCL {text or 'unknown'}, run in {dated.group()}")
     return NEWEST, f"NCCL {text or 'unknown'}: taken as {NEWEST}"
 
 
@@ -188,9 +194,9 @@ def _nearest(text: str, said: str) -> tuple[Version, str]:
     return found, "" if exact else f"{said}: taken as {found}"
 
 
-def _usual(year: int, month: int) -> str:
-    """What people ran then."""
-    known = [name for then, name in RELEASED if then <= year * 12 + month - BEHIND]
+def _newest(year: int, month: int) -> str:
+    """The release that was the newest then."""
+    known = [name for then, name in RELEASED if then <= year * 12 + month]
     return known[-1] if known else RELEASED[0][1]
 
 

@@ -67,13 +67,9 @@ def _scale(comm: Communicator, function: Function) -> int:
 
 
 def _in_loops(
-    comm: Communicator,
-    function: Function,
-    choice: tuning.Choice,
-    used: tuning.Launch,
-    count: int,
+    comm: Communicator, function: Function, choice: tuning.Choice, used: tuning.Launch, count: int,
     element: int,
-) -> tuple[Work, ...]:
+) -> tuple[Work, ...]:  # fmt: skip
     """Where all channels get the same, and before 2.22: all channels shared every loop over the
     data; what a channel has of all loops is one part here, in chunks of the same sizes."""
     n, nbytes, named = used.n_channels, count * element, (choice.algorithm, choice.protocol)
@@ -84,8 +80,10 @@ def _in_loops(
     heads = {"Ring": comm.n_ranks, "NVLS": comm.n_heads, "NVLSTree": comm.n_heads}
     spread = heads.get(choice.algorithm, 1) if function == "AllReduce" else 1
     loops = split.shared_loops(nbytes, chunk, n, used.n_threads, choice.protocol, spread=spread)
-    parts = split.shared_parts(loops, nbytes, n, spread=spread)
-    return _works((each // element for each in parts), repeat(chunk))
+    ring = choice.algorithm == "Ring" and spread > 1
+    in_turn = ring and choice.protocol != "Simple"  # runRing of NCCL's device/all_reduce.h
+    parts = split.shared_parts(loops, nbytes, n, spread=spread, in_turn=in_turn)
+    return _works((each // element for each in parts), repeat(chunk), loops.last if ring else 0)
 
 
 def plan_sends(sends: Sends, rounds: Rounds, rank: int, peers: Ints, nbytes: Ints) -> Plan:
@@ -193,11 +191,11 @@ def nccl_plan(
     )  # fmt: skip
 
 
-def _works(counts: Iterable[int], chunks: Iterable[int]) -> tuple[Work, ...]:
+def _works(counts: Iterable[int], chunks: Iterable[int], last: int = 0) -> tuple[Work, ...]:
     """The parts of consecutive channels, of so many elements each, that have one."""
     own = list(counts)
     columns = zip(range(len(own)), accumulate(own, initial=0), own, chunks, strict=False)
-    return tuple(Work(*part) for part in columns if part[2])
+    return tuple(Work(*part, last) for part in columns if part[2])
 
 
 # **** Schedules ****

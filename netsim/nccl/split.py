@@ -45,14 +45,9 @@ def slot_bytes(protocol: Protocol, settings: Settings) -> int:
 
 
 def chunk_bytes(
-    comm: Communicator,
-    function: Function,
-    algorithm: Algorithm,
-    protocol: Protocol,
-    nbytes: int,
-    *,
-    n_channels: int = 1,
-) -> int:
+    comm: Communicator, function: Function, algorithm: Algorithm, protocol: Protocol, nbytes: int,
+    *, n_channels: int = 1,
+) -> int:  # fmt: skip
     """The chunk of a share of `nbytes`; from 2.22 on by channel, else for the whole call."""
     steps = steps_of(function, algorithm, protocol)
     chunk = slot_bytes(protocol, comm.settings) * steps.chunk
@@ -175,11 +170,14 @@ def split_evenly(nbytes: int, n_channels: int) -> list[int]:
     return [min(size, max(0, nbytes - channel * size)) for channel in range(n_channels)]
 
 
-def loops_of_part(nbytes: int, chunk: int, *, spread: int = 1, alignment: int = ALIGNMENT) -> Loops:
-    """The loops of one channel's share: each covers `spread` chunks, the last smaller ones.
-    `spread` is the number of ranks for a ring AllReduce, of heads for NVLS, else 1."""
+def loops_of_part(
+    nbytes: int, chunk: int, *, spread: int = 1, alignment: int = ALIGNMENT, last: int = 0
+) -> Loops:
+    """The loops of one channel's share: each covers `spread` chunks, the last smaller ones (those
+    of `last` bytes if that is told). `spread` is the number of ranks for a ring AllReduce, of heads
+    for NVLS, else 1."""
     whole, left = divmod(nbytes, spread * chunk)
-    return Loops(chunk, whole, min(chunk, _up(_ceil(left, spread), alignment)))
+    return Loops(chunk, whole, min(chunk, (left and last) or _up(_ceil(left, spread), alignment)))
 
 
 def shared_loops(
@@ -197,12 +195,19 @@ def shared_loops(
     return Loops(chunk, whole, _up(_ceil(left, chunks), alignment))
 
 
-def shared_parts(loops: Loops, nbytes: int, n_channels: int, *, spread: int = 1) -> tuple[int, ...]:
-    """Bytes that each channel moves in all loops before 2.22."""
+def shared_parts(
+    loops: Loops, nbytes: int, n_channels: int, *, spread: int = 1, in_turn: bool = False
+) -> tuple[int, ...]:
+    """Bytes that each channel moves in all loops before 2.22: `spread` chunks after one another or,
+    `in_turn`, every so many channels' one."""
     earlier = loops.whole if loops.last else max(0, loops.whole - 1)
-    full, last = earlier * spread * loops.chunk, spread * (loops.last or loops.chunk)
-    left = nbytes - n_channels * full
-    return tuple(full + min(last, max(0, left - c * last)) for c in range(n_channels))
+    full, size = earlier * spread * loops.chunk, loops.last or loops.chunk
+    last, left = spread * size, nbytes - n_channels * full
+    if not in_turn:
+        return tuple(full + min(last, max(0, left - c * last)) for c in range(n_channels))
+    chunks, rest = divmod(left, size)
+    own = (_ceil(chunks - c, n_channels) * size for c in range(n_channels))
+    return tuple(full + one + rest * (chunks % n_channels == c) for c, one in enumerate(own))
 
 
 def _ceil(number: int, divisor: int) -> int:

@@ -20,7 +20,7 @@ from netsim.engines.engine import tight_entries
 from netsim.nccl import choice
 from netsim.nccl.schedules import smaller
 from netsim.nccl.schedules.plan import Plan
-from netsim.nccl.schedules.ring import WALKS, rows_of_rings
+from netsim.nccl.schedules.ring import WALKS, evened, rows_of_rings
 from netsim.program.place import TIGHT, place
 from netsim.program.symmetry import Where
 from netsim.schedule.repeat import AT_ONCE, Launch
@@ -116,6 +116,12 @@ class Call:
             return None
         return smaller.channels_alike(self.collective, self.plans[0], self.where, tight[:wires])
 
+    @cached_property
+    def evened(self) -> tuple[Call, float]:
+        """NCCL's ring without chunks that are empty, and which part of time they may make."""
+        plan, off = evened(self.collective, self.plans[0])
+        return self if plan is self.plans[0] else replace(self, plans=(plan,)), off
+
     def of_hops(self, hops: int) -> Call:
         """NCCL's ring in which chunks go only so many ranks far, or sends to all
         of only so many rounds."""
@@ -200,7 +206,7 @@ def looped_nccl(
     def like(kept: int) -> object:
         """All that a schedule without places depends on."""
         one, plan = smaller.shorter(collective, plans[0], loops - kept)
-        work = tuple((w.channel, w.count, w.chunk) for w in plan.work)
+        work = tuple((w.channel, w.count, w.chunk, w.last) for w in plan.work)
         call = (one.name, one.root, one.in_place, one.element_bytes, plan.algorithm, plan.protocol)
         loose = plan.stands is not None and plan.stands.loose is not None
         folds = plan.symmetry and (loose, together, smaller.works_alike(collective, plans[0]))

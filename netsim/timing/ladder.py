@@ -550,7 +550,12 @@ def _by_hops(bench: Bench, given: Call, call: Call, limits: Limits) -> Timing | 
     against others and with the most, or the run before where those are many rows: each further hop
     adds to it as much as those between. Rows are those of that run; on links, each hop leaves as
     much as another."""
-    plan, shorter = call.plans[0], replace(limits, rings=np.inf, uneven=limits.repeated)
+    few, (given, doubt) = call.rows_of_rings <= limits.rings, given.evened
+    shorter, call = (
+        replace(limits, rings=np.inf, uneven=limits.repeated),
+        _form(Asked(given, limits)),
+    )
+    plan = call.plans[0]
     times, known = dict[int, float](), dict[int, Asked]()
     written = _one_channel(bench, given, call, limits)
 
@@ -565,7 +570,6 @@ def _by_hops(bench: Bench, given: Call, call: Call, limits: Limits) -> Timing | 
         return times[hops]
 
     runs, whole = steady.runs_of(call.collective, plan, limits.hops), len(plan.node) - 1
-    few = call.rows_of_rings <= limits.rings
     if few:  # all of them can be run instead
         runs = takewhile(lambda hops: hops <= limits.around * whole, runs)
     tolerated = min(limits.alike, limits.tolerated), limits.tolerated
@@ -581,7 +585,7 @@ def _by_hops(bench: Bench, given: Call, call: Call, limits: Limits) -> Timing | 
     less = times[least] - _timed(bench, written.of_hops(least), shorter).seconds
     more = (gain - less) / (row - least) * (found.whole - row)
     seconds = found.seconds - gain - more
-    off = abs(more) / seconds
+    off = abs(more) / seconds + doubt
     if few and found.uncertainty + off > limits.alike:
         return TOO_DIFFERENT
     use = replace(last.use, amount=last.use.amount * (found.whole / row))
@@ -864,7 +868,7 @@ def alike(one: Call, other: Call, limits: Limits = LIMITS) -> bool:
 
 def _ends_of_hops(call: Call, hops: int, limits: Limits) -> Floats:
     bench = Bench(call.topology, call.gpus)
-    return bench.alone(written(call.of_hops(hops), limits).schedule()).first
+    return bench.alone(written(call.evened[0].of_hops(hops), limits).schedule()).first
 
 
 def _same(a: Schedule, b: Schedule) -> bool:

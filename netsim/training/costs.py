@@ -334,7 +334,7 @@ def _written(call: Call, limits: Limits) -> tuple[Looped, float]:
     if call.rows_of_rings <= limits.folded or why_whole(call.collective, plan, limits.hops):
         return call.looped, 1.0
     hops = next(islice(runs_of(call.collective, plan, limits.hops), WRITTEN - 1, None))
-    return call.of_hops(hops).looped, hops / (len(plan.node) - 1)
+    return call.evened[0].of_hops(hops).looped, hops / (len(plan.node) - 1)
 
 
 def _scale(call: Looped, loops: int) -> float:

@@ -123,6 +123,12 @@ def test_versions_outside_the_range_become_the_nearest_and_are_told(tmp_path: Pa
     assert not plan(tmp_path, nccl="2.20.3").notes
     dated = plan(tmp_path, nccl="unknown", date="2024-11")
     assert dated.data["nccl"]["version"] == "2.21"
+    cuda = plan(tmp_path, nccl="unknown (CUDA 12.2)", date="2025-04-14")
+    assert cuda.data["nccl"]["version"] == "2.18"
+    assert "NCCL unknown (CUDA 12.2): taken as 2.18" in cuda.notes
+    assert plan(tmp_path, nccl="2.20.3 (CUDA 12.2)").data["nccl"]["version"] == "2.20.3"
+    unknown = plan(tmp_path, nccl="unknown (CUDA 99.1)", date="2024-11")
+    assert unknown.data["nccl"]["version"] == "2.21"
 
 
 def test_unknown_launches_follow_the_command(tmp_path: Path) -> None:

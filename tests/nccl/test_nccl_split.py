@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from netsim.nccl.environment import NO_SETTINGS
 from netsim.nccl.facts import Version
-from netsim.nccl.schedules.writing import segments
+from netsim.nccl.schedules.plan import Work
+from netsim.nccl.schedules.writing import chunk_table, segments
 from netsim.nccl.split import (
     Loops,
     chunk_bytes,
@@ -125,6 +126,37 @@ def test_what_channels_have_of_shared_loops_is_everything(nbytes, channels, spre
     # Full channels make chunks of the loops' own sizes again.
     if parts[0] == sum(spread * chunk for chunk in loops.chunks):
         assert loops_of_part(parts[0], 2 * MIB, spread=spread).chunks == loops.chunks
+
+
+@given(
+    lines=st.integers(1, 20_000),
+    channels=st.integers(1, 5),
+    ranks=st.integers(2, 9),
+    protocol=st.sampled_from(["LL", "LL128"]),
+)
+def test_rings_before_2_22_take_chunks_in_turn_and_leave_the_last_ones_empty(
+    lines, channels, ranks, protocol
+):
+    """As the loops of runRing cut a buffer: chunk r of channel c is the (r x channels + c)-th."""
+    threads, nbytes = 96, 16 * lines
+    chunk, least = {"LL": (8192, threads * 8), "LL128": (28800, threads * 30)}[protocol]
+    slots, offset, sizes = channels * ranks, 0, []
+    parts: list[list[int]] = [[] for _ in range(channels)]
+    while offset < nbytes:
+        size = min(chunk, -(-(nbytes - offset) // (slots * least)) * least)
+        sizes.append(size)
+        for channel, mine in enumerate(parts):
+            begins = [offset + (r * channels + channel) * size for r in range(ranks)]
+            mine += [min(size, max(0, nbytes - begin)) for begin in begins]
+        offset += slots * size
+    loops = shared_loops(nbytes, chunk, channels, threads, protocol, spread=ranks)
+    assert loops.chunks == sizes
+    found = shared_parts(loops, nbytes, channels, spread=ranks, in_turn=True)
+    assert found == tuple(map(sum, parts))
+    for own, mine in zip(found, parts, strict=True):
+        table = chunk_table(Work(0, 0, own // 4, chunk, loops.last), 4, ranks)[1]
+        assert [4 * count for count in table.ravel()] == mine[: table.size]
+        assert not any(mine[table.size :])
 
 
 def test_collnet_uses_all_channels_alike():

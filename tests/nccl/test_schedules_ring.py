@@ -12,6 +12,7 @@ from netsim.engines.engine import simulate
 from netsim.nccl.choice import schedule_of, with_blocks
 from netsim.nccl.constants import MECHANISMS, ByProtocol, LinkCost
 from netsim.nccl.schedules.plan import Plan, Work
+from netsim.nccl.schedules.ring import evened
 from netsim.nccl.split import split_over_channels
 from netsim.program.place import place
 from netsim.schedule.schedule import IN_ORDER, TRANSFER
@@ -96,6 +97,31 @@ def test_chains_carry_everything_once(name):
     sent = wire_bytes(schedule_of(c, small_plan("Ring", "Simple", 1, 5, 1000, channels=1)))
     assert len(sent) == 4
     assert set(sent.values()) == {4000.0}
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5, 8, 13])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("last", [1, 3, 7])
+def test_rings_whose_last_chunks_are_empty_do_what_they_should(ranks, protocol, last):
+    """Chunks of some lines at the end, of which all but the first `last` have nothing (<= 2.21)."""
+    nodes, local = (1, ranks) if ranks % 2 else (2, ranks // 2)
+    whole, line = SMALL[protocol] * ranks // 4, SMALL[protocol] // 8
+    count = whole + min(last, ranks - 1) * line + 1
+    work = tuple(Work(channel, channel * count, count, SMALL[protocol], 4 * line)
+                 for channel in range(2))  # fmt: skip
+    plan = small_plan("Ring", protocol, nodes, local, 2 * count, work=work)
+    checked(collective("all_reduce", ranks, 2 * count), plan)
+
+
+def test_empty_chunks_are_shared_by_all_where_a_few_hops_tell():
+    works = (Work(0, 0, 48, 1024, 64), Work(1, 48, 32, 1024, 64))
+    plan, c = small_plan("Ring", "LL", 1, 8, 80, work=works), collective("all_reduce", 8, 80)
+    even, off = evened(c, plan)
+    assert [(work.count, work.last) for work in even.work] == [(64, 0)] * 2  # whole lines
+    assert off == pytest.approx(128 / 80 - 80 / 256)
+    assert evened(c, even) == (even, 0.0)
+    apart = replace(plan, work=(works[0], replace(works[1], count=16)))
+    assert [work.count for work in evened(c, apart)[0].work] == [64, 32]
 
 
 def call(name: str, nbytes: int, protocol: str, **given: object) -> tuple[Collective, Plan]:

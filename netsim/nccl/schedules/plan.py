@@ -30,12 +30,14 @@ WAYS = {"shm": "staged", NET: NET}  # by what joins two ranks, where no NICs are
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One channel's part of a collective: elements from `offset` on, in chunks of bytes."""
+    """One channel's part of a collective: elements from `offset` on, in chunks of bytes; those of
+    its last loop are smaller, `last` (0: as little as all of them need)."""
 
     channel: int
     offset: int
     count: int
     chunk: int
+    last: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from netsim.nccl.schedules import writing
 from netsim.nccl.schedules.plan import Ints, Lane, Plan, Work, number_of, written
 from netsim.nccl.schedules.primitives import Pass, PlannedChannel, RowKind
 from netsim.nccl.schedules.writing import Output, Segments, Turn, Weave, chunk_table, remembered
-from netsim.nccl.split import steps_of
+from netsim.nccl.split import ALIGNMENT, steps_of
 from netsim.schedule.schedule import COPY, IN, IN_ORDER, OUT, REDUCE_INPUT, SCRATCH, Schedule
 
 
@@ -159,6 +159,25 @@ def _cut(c: Collective, plan: Plan, work: Work, walk: Walk) -> Segments:
     return writing.segments(plan, c.element_bytes, (offset, count), steps=steps)
 
 
+def evened(collective: Collective, plan: Plan) -> tuple[Plan, float]:
+    """A ring with chunks of one size where it would leave its last ones empty (before NCCL 2.22),
+    and by which part these are shorter: a few hops would have fewer or more empty ones than all.
+    Channels that differ by a chunk do not, either."""
+    element, ranks = collective.element_bytes, collective.ranks
+    tables = [chunk_table(work, element, ranks)[1] for work in plan.work if work.last]
+    if not tables:
+        return plan, 0.0
+    lines, most = ranks * max(1, ALIGNMENT // element), max(work.count for work in plan.work)
+    counts = [most if most - one.count <= one.last // element else one.count for one in plan.work]
+    counts = [-(-count // lines) * lines for count in counts]
+    works = (
+        replace(one, count=count, last=0) for one, count in zip(plan.work, counts, strict=True)
+    )
+    moved, room = (sum(int(one.sum()) for one in some)
+                   for some in (tables, (ranks * table[:, 0] for table in tables)))  # fmt: skip
+    return replace(plan, work=tuple(works)), sum(counts) / moved - moved / room
+
+
 def round_again(count: Ints, places: int) -> Ints:
     """Sizes of chunks of a ring (second axis) as if one of only so many places went round again and
     again: chunks at its end that are shorter than the others come back after so many. Chunks that
@@ -184,7 +203,7 @@ def shorter_chunks(collective: Collective, plan: Plan) -> int:
     if collective.name != "all_reduce":
         return 0
     element, ranks = collective.element_bytes, collective.ranks
-    sizes = {(work.count, work.chunk): work for work in plan.work}.values()
+    sizes = {replace(work, channel=0, offset=0) for work in plan.work if not work.last}
     return max((_tail(chunk_table(work, element, ranks)[1]) for work in sizes), default=0)
 
 

@@ -56,16 +56,9 @@ class Weave:
         return self.kinds.setdefault(kind, len(self.kinds))
 
     def rows(
-        self,
-        kind: ArrayLike,
-        src: ArrayLike,
-        dst: ArrayLike,
-        segment: ArrayLike,
-        *,
-        step: ArrayLike = 0,
-        base: ArrayLike = 0,
-        origin: ArrayLike | None = None,
-    ) -> Ints:
+        self, kind: ArrayLike, src: ArrayLike, dst: ArrayLike, segment: ArrayLike, *,
+        step: ArrayLike = 0, base: ArrayLike = 0, origin: ArrayLike | None = None,
+    ) -> Ints:  # fmt: skip
         """Append rows (arrays broadcast against each other) and return their numbers. Their data
         lies `base` elements behind the offset of their segment, at the sender's `origin`."""
         self._flush()
@@ -105,13 +98,9 @@ class Weave:
         self._pairs = {}
 
     def unroll(
-        self,
-        builder: Builder,
-        segments: Segments,
-        *,
-        places: bool = True,
+        self, builder: Builder, segments: Segments, *, places: bool = True,
         gates: Sequence[tuple[Rows, Lag]] = (),
-    ) -> Rows:
+    ) -> Rows:  # fmt: skip
         """Append all turns; returns the numbers of the rows by turn (first axis). The rows of the
         first turn wait for the rows in `gates` too (one for each, -1: none)."""
         self._flush()
@@ -238,9 +227,8 @@ def chunk_table(
     work: Work, element_bytes: int, spread: int = 1, alignment: int = ALIGNMENT
 ) -> tuple[Ints, Ints]:
     """Offset and count of every chunk of a part, by loop and chunk."""
-    loops = loops_of_part(
-        work.count * element_bytes, work.chunk, spread=spread, alignment=alignment
-    )
+    nbytes = work.count * element_bytes
+    loops = loops_of_part(nbytes, work.chunk, spread=spread, alignment=alignment, last=work.last)
     size = np.array(loops.chunks, np.int64)[:, None] // element_bytes
     start = np.arange(len(size))[:, None] * (spread * work.chunk) // element_bytes
     low = start + np.arange(spread) * size
@@ -249,13 +237,9 @@ def chunk_table(
 
 
 def segments(
-    plan: Plan,
-    element_bytes: int,
-    table: tuple[Ints, Ints],
-    *,
-    steps: Steps = ONE,
+    plan: Plan, element_bytes: int, table: tuple[Ints, Ints], *, steps: Steps = ONE,
     threads: float = 1.0,
-) -> Segments:
+) -> Segments:  # fmt: skip
     """Cut all chunks alike: the u subs of chunk c are the segments c·u, c·u + 1, … After them come
     whole chunks, and last an empty segment for rows that only wait. A FIFO of `plan.slots` holds as
     many chunks as fit. `threads` is the least part of a block's threads that moves a chunk."""
@@ -435,13 +419,9 @@ class Output:
     """A Builder, and the rows that end each rank."""
 
     def __init__(
-        self,
-        collective: Collective,
-        *,
-        places: bool = True,
-        keep: bool = True,
+        self, collective: Collective, *, places: bool = True, keep: bool = True,
         fold: Fold | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.collective = collective
         self.builder = Builder(
             collective.ranks, float(collective.element_bytes), (collective.name,)
@@ -540,13 +520,9 @@ class Sheet:
         return self.woven, number
 
     def kinds(
-        self,
-        hops: "HopsOf",
-        made: Sequence[ArrayLike],
-        *,
-        proxy: bool,
+        self, hops: "HopsOf", made: Sequence[ArrayLike], *, proxy: bool,
         change: Callable[[RowKind], RowKind] = lambda kind: kind,
-    ) -> Ints:
+    ) -> Ints:  # fmt: skip
         """The kinds of rows of hops, each made by a pass; of each different one there is one."""
         table = np.stack(
             [np.broadcast_to(np.asarray(x, np.float64), hops.src.shape) for x in made]
