@@ -228,7 +228,7 @@ def cell_of(subject: str, given: Given) -> tuple[Cell, list[str]]:
     return cells[0], notes
 
 
-LONG = 2.0  # processor seconds from which on another core helps
+LONG = 0.7  # processor seconds from which on another core helps
 
 
 def simulated(prepared: Prepared, engine: Engine, failures: list[NetsimError]) -> Iterator[Row]:
