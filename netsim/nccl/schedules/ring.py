@@ -161,8 +161,9 @@ def _cut(c: Collective, plan: Plan, work: Work, walk: Walk) -> Segments:
 
 def evened(collective: Collective, plan: Plan) -> tuple[Plan, float]:
     """A ring with chunks of one size where it would leave its last ones empty (before NCCL 2.22),
-    and by which part these are shorter: a few hops would have fewer or more empty ones than all.
-    Channels that differ by a chunk do not, either."""
+    for a few hops would have fewer or more of these than all; and what may be off by that: moving
+    what it has, or as much as with no chunk empty. Where most are, a chunk is a line of all threads
+    at most, which takes no longer than a hop does anyway. Channels differ by no chunk, either."""
     element, ranks = collective.element_bytes, collective.ranks
     tables = [chunk_table(work, element, ranks)[1] for work in plan.work if work.last]
     if not tables:
@@ -175,7 +176,8 @@ def evened(collective: Collective, plan: Plan) -> tuple[Plan, float]:
     )
     moved, room = (sum(int(one.sum()) for one in some)
                    for some in (tables, (ranks * table[:, 0] for table in tables)))  # fmt: skip
-    return replace(plan, work=tuple(works)), sum(counts) / moved - moved / room
+    off = max(1 - moved / sum(counts), min(1.0, room / sum(counts) - 1))
+    return replace(plan, work=tuple(works)), off
 
 
 def round_again(count: Ints, places: int) -> Ints:
