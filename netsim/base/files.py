@@ -107,7 +107,7 @@ def csv_cell(value: object) -> str:
     """A value in a table; a text that could run as a formula begins with an apostrophe."""
     if value is None:
         return ""
-    text = repr(value) if isinstance(value, float) else str(value)
+    text = repr(float(value)) if isinstance(value, float) else str(value)  # numpy's, too
     if _FORMULA.match(text) and not _NUMBER.fullmatch(text):
         return "'" + text
     return text

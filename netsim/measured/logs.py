@@ -747,7 +747,7 @@ def _whole(text: str, column: str, place: str) -> int:
         number = float(text)
     except ValueError:
         number = math.nan
-    if not number >= 0 or number != int(number):
+    if not 0 <= number < math.inf or number != int(number):
         raise InputError(f"{place}: {column}: expected a whole number, got {text!r}")
     return int(number)
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from netsim.base.errors import InputError
@@ -117,3 +118,7 @@ def test_no_spreadsheet_runs_a_cell_and_it_is_read_back(text: str) -> None:
 def test_lines_of_csv_read_back() -> None:
     text = csv_of([("a", "=b"), (0.1, None), ("-x", True), ("q\n=1", -3)])
     assert text == "a,'=b\n0.1,\n'-x,True\n\"q\n=1\",-3\n"
+
+
+def test_numbers_of_numpy_are_written_as_numbers() -> None:
+    assert csv_cell(np.float64(7.25)) == csv_cell(7.25) == "7.25"

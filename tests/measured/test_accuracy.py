@@ -202,6 +202,7 @@ def test_a_version_before_the_modelled_ones_is_taken_as_the_oldest_and_told(tmp_
         ("8,2,float,sum,-1,abc,,,,,\n", "expected microseconds, got 'abc'"),
         ("8,2,float\n", "expected 11 values, got 3"),
         ("8.5,2,float,sum,-1,20,,,,,\n", "expected a whole number, got '8.5'"),
+        ("inf,2,float,sum,-1,20,,,,,\n", "expected a whole number, got 'inf'"),
     ],
 )
 def test_bad_rows_are_told_and_do_not_stop_the_rest(
