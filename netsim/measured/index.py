@@ -155,13 +155,15 @@ def _entry(number: int, values: Any, source: Source, folder: Path, needed: Seque
     return Entry(str(values["id"]), folder, values, source, number, problem)
 
 
-# Month of each release, from the release dates of NCCL's repository.
-RELEASED = tuple(
-    (int(row["year"]) * 12 + int(row["month"]), row["release"])
-    for row in table_beside(__file__, "releases.csv")
-)
-# That of each CUDA, with which people install what NCCL was new then, and keep both.
-CUDAS = {one["release"]: one for one in table_beside(__file__, "cuda.csv")}
+def _months(name: str) -> dict[str, int]:
+    """The month of each release in a table, oldest first."""
+    rows = table_beside(__file__, name)
+    return {row["release"]: int(row["year"]) * 12 + int(row["month"]) for row in rows}
+
+
+# NCCL's from the release dates of its repository, CUDA's from its toolkits. Who installs a CUDA
+# takes the NCCL that is new then, and keeps both.
+RELEASED, CUDAS = _months("releases.csv"), _months("cuda.csv")
 BEHIND = 6  # months that installed versions are usually behind the newest
 NUMBER = re.compile(r"\b2\.\d{1,2}(?:\.\d{1,2})?\b")
 IN_PROSE = re.compile(r"\bNCCL\b[^.;]{0,24}?\b(2\.\d{1,2}(?:\.\d{1,2})?)\b", re.IGNORECASE)
@@ -179,10 +181,10 @@ def version_of(text: str, remarks: str = "", date: str = "") -> tuple[Version, s
         return _nearest(hinted.group(1), f"NCCL {text or 'unknown'} ({hinted.group()})")
     cuda = CUDA.search(text)
     if cuda and (then := CUDAS.get(cuda.group(1))):
-        return _nearest(_newest(int(then["year"]), int(then["month"])), f"NCCL {text}")
+        return _nearest(_newest(then), f"NCCL {text}")
     dated = next(reversed(list(DATE.finditer(date))), None)  # of a span, its end
     if dated:
-        usual = _newest(int(dated.group(1)), int(dated.group(2) or 6) - BEHIND)
+        usual = _newest(int(dated.group(1)) * 12 + int(dated.group(2) or 6) - BEHIND)
         return _nearest(usual, f"NCCL {text or 'unknown'}, run in {dated.group()}")
     return NEWEST, f"NCCL {text or 'unknown'}: taken as {NEWEST}"
 
@@ -194,10 +196,10 @@ def _nearest(text: str, said: str) -> tuple[Version, str]:
     return found, "" if exact else f"{said}: taken as {found}"
 
 
-def _newest(year: int, month: int) -> str:
+def _newest(month: int) -> str:
     """The release that was the newest then."""
-    known = [name for then, name in RELEASED if then <= year * 12 + month]
-    return known[-1] if known else RELEASED[0][1]
+    known = [name for name, then in RELEASED.items() if then <= month]
+    return known[-1] if known else next(iter(RELEASED))
 
 
 # From an entry of an index to the scenario that it measured, as `expect` would ask it.

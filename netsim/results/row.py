@@ -282,11 +282,11 @@ def intervals() -> Intervals:
 
 
 def interval_of(
-    classes: Iterable[Class], known: Intervals | None = None, of: str = TIME
+    classes: Sequence[Class], known: Intervals | None = None, of: str = TIME
 ) -> Interval | None:
     """The interval of the first of some classes that has one, or of time so wide that it holds the
     half of the very first class."""
-    known, classes = intervals() if known is None else known, list(classes)
+    known = intervals() if known is None else known
     found = next((known[of, one] for one in classes if (of, one) in known), None)
     half = known.get((HALF, classes[0])) if of == TIME else None
     if found is None or half is None:

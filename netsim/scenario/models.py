@@ -507,10 +507,11 @@ def node_count(config: ClusterConfig) -> int:
 
 def hosts_label(config: ClusterConfig) -> str:
     """How many of which machines: `2 x dgx-h100 + 1 x dgx-a100`."""
+    if config.graph is not None:
+        return f"1 x {cluster_label(config)}"
     counts = dict[str, int]()
-    for group in () if config.graph is not None else config.members:
+    for group in config.members:
         counts[group.loaded.name] = counts.get(group.loaded.name, 0) + group.nodes
-    counts = counts or {cluster_label(config): 1}
     return " + ".join(f"{count} x {name}" for name, count in counts.items())
 
 

@@ -551,11 +551,8 @@ def _by_hops(bench: Bench, given: Call, call: Call, limits: Limits) -> Timing | 
     adds to it as much as those between. Rows are those of that run; on links, each hop leaves as
     much as another."""
     few, (given, doubt) = call.rows_of_rings <= limits.rings, given.evened
-    shorter, call = (
-        replace(limits, rings=np.inf, uneven=limits.repeated),
-        _form(Asked(given, limits)),
-    )
-    plan = call.plans[0]
+    call = _form(Asked(given, limits))
+    plan, shorter = call.plans[0], replace(limits, rings=np.inf, uneven=limits.repeated)
     times, known = dict[int, float](), dict[int, Asked]()
     written = _one_channel(bench, given, call, limits)
 
@@ -919,14 +916,14 @@ def _told_by_rounds(call: Call, limits: Limits, runs: int) -> int:
     """About how many rows the last of so many runs of sends to all has that are told from a few
     rounds; 0 where other rungs tell them."""
     form = _sent_to_all(Asked(call, limits))
-    if isinstance(form, Refusal) or fewer_rounds.__name__ in limits.without:
+    if isinstance(form, Refusal) or not _asked((fewer_rounds,), limits):
         return 0
     return int(max(_rows_of_rounds(form, _first_rounds(form, runs)[-1]), limits.crowd))
 
 
 def told_by_hops(call: Call, limits: Limits = LIMITS) -> bool:
     """Whether rings of a call are told from a few hops."""
-    if not call.plans or fewer_hops.__name__ in limits.without:
+    if not call.plans or not _asked((fewer_hops,), limits):
         return False
     return isinstance(fewer_hops(Asked(call, limits)), Offer)
 
@@ -955,7 +952,7 @@ def bytes_expected(call: Call, limits: Limits = LIMITS) -> int:
     apart = plan.symmetry is None or plan.transfers is not None
     a_row = fits.BYTES_A_ROW_APART if apart and ranks > fits.TOGETHER else fits.BYTES_A_ROW_IN_STEP
     if rings := written.rows_of_rings:
-        if rings > limits.rings and fewer_hops.__name__ not in limits.without:
+        if rings > limits.rings and _asked((fewer_hops,), limits):
             runs, far = steady.runs_of(call.collective, plan, limits.hops), _far(written, limits)
             told = rings / ranks * next((hops for hops in runs if hops > far), 0)
             rings = int(min(rings, max(limits.rings, told)))

@@ -164,20 +164,19 @@ def evened(collective: Collective, plan: Plan) -> tuple[Plan, float]:
     for a few hops would have fewer or more of these than all; and what may be off by that: moving
     what it has, or as much as with no chunk empty. Where most are, a chunk is a line of all threads
     at most, which takes no longer than a hop does anyway. Channels differ by no chunk, either."""
-    element, ranks = collective.element_bytes, collective.ranks
-    tables = [chunk_table(work, element, ranks)[1] for work in plan.work if work.last]
-    if not tables:
+    if not any(work.last for work in plan.work):
         return plan, 0.0
+    element, ranks = collective.element_bytes, collective.ranks
     lines, most = ranks * max(1, ALIGNMENT // element), max(work.count for work in plan.work)
-    counts = [most if most - one.count <= one.last // element else one.count for one in plan.work]
-    counts = [-(-count // lines) * lines for count in counts]
-    works = (
-        replace(one, count=count, last=0) for one, count in zip(plan.work, counts, strict=True)
-    )
-    moved, room = (sum(int(one.sum()) for one in some)
-                   for some in (tables, (ranks * table[:, 0] for table in tables)))  # fmt: skip
-    off = max(1 - moved / sum(counts), min(1.0, room / sum(counts) - 1))
-    return replace(plan, work=tuple(works)), off
+
+    def even(work: Work) -> Work:
+        count = most if most - work.count <= work.last // element else work.count
+        return replace(work, count=-(-count // lines) * lines, last=0)
+
+    works = tuple(map(even, plan.work))
+    given, told = (sum(work.count for work in some) for some in (plan.work, works))
+    room = ranks * sum(int(chunk_table(one, element, ranks)[1][:, 0].sum()) for one in plan.work)
+    return replace(plan, work=works), max(1 - given / told, min(1.0, room / told - 1))
 
 
 def round_again(count: Ints, places: int) -> Ints:
@@ -205,7 +204,7 @@ def shorter_chunks(collective: Collective, plan: Plan) -> int:
     if collective.name != "all_reduce":
         return 0
     element, ranks = collective.element_bytes, collective.ranks
-    sizes = {replace(work, channel=0, offset=0) for work in plan.work if not work.last}
+    sizes = {(work.count, work.chunk): work for work in plan.work if not work.last}.values()
     return max((_tail(chunk_table(work, element, ranks)[1]) for work in sizes), default=0)
 
 
