@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
+from glob import escape
 from io import StringIO
 from pathlib import Path
 from types import FrameType
@@ -20,24 +21,43 @@ from typing import Any, BinaryIO
 from netsim.base.errors import InputError, ScenarioError, nearest, suggest
 from netsim.base.values import dataclass
 
-_HALF = re.compile(r"\.(.+)\.[0-9]+\.half")
+_HALF = re.compile(r"\.(.+)\.([0-9]+)\.half")
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A stream whose content takes the place of a file when the block ends well."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.half")
+    """A stream whose content takes the place of a file when the block ends well: of the file that
+    a link leads to; a device or a pipe takes it as it comes."""
+    place = Path(os.path.realpath(path))
+    through = place.exists() and not (place.is_file() or place.is_dir())
+    beside = place if through else place.with_name(f".{place.name}.{os.getpid()}.half")
     try:
+        _clear_up(place)
         with beside.open("wb") as stream:
             yield stream
             stream.flush()
-            os.fsync(stream.fileno())
-        beside.replace(path)
+            if not through:
+                os.fsync(stream.fileno())
+        if not through:
+            beside.replace(place)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
     finally:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
+        if not through:
+            with suppress(OSError):
+                beside.unlink(missing_ok=True)
+
+
+def _clear_up(place: Path) -> None:
+    """Delete what processes that were killed had begun of a file."""
+    for file in half_written(place.parent, f".{escape(place.name)}.*.half"):
+        found = _HALF.fullmatch(file.name)
+        try:
+            os.kill(int(found[2] if found else 0), 0)
+        except ProcessLookupError:
+            file.unlink(missing_ok=True)
+        except (OverflowError, PermissionError):
+            pass
 
 
 def made_folder(path: Path) -> Path:
@@ -133,9 +153,9 @@ def csv_of(lines: Iterable[Iterable[object]]) -> str:
     return text.getvalue()
 
 
-def half_written(folder: Path) -> list[Path]:
+def half_written(folder: Path, pattern: str = "**/.*.half") -> list[Path]:
     """What was begun in a folder, or below it, by processes that were killed."""
-    found = folder.rglob(".*.half")
+    found = folder.glob(pattern)
     return [file for file in found if _HALF.fullmatch(file.name) and file.is_file()]
 
 

@@ -301,15 +301,17 @@ def _validated(prepared: Prepared, collective: Collective, size: int, plan: Plan
 
 
 def interval_at(
-    prepared: Prepared, size: int, time_us: float, *, known: bool = True
+    prepared: Prepared, size: int, time_us: float, *, known: bool = True, off: float = 0.0
 ) -> dict[str, Any]:
-    """The interval of a time: of its class, or of the widest where nothing like it was timed."""
+    """The interval of a time: of its class, or of the widest where nothing like it was timed;
+    never narrower than by how much it may be `off` for being approximated."""
     where = class_of(prepared) if prepared.jobs and known else result_rows.Joined("", "")
     classes = result_rows.wider(where, prepared.collective(size).name, result_rows.band_of(size))
     found = result_rows.interval_of(classes[0 if where.machine else -1 :])
     if found is None:
         return {}
-    return {"time_low_us": time_us * found.low, "time_high_us": time_us * found.high}
+    low, high = min(found.low, 1 / (1 + off)), max(found.high, 1 + off)
+    return {"time_low_us": time_us * low, "time_high_us": time_us * high}
 
 
 def _outcome(prepared: Prepared, timing: Timing, inplace: Timing | None) -> Outcome:
@@ -360,4 +362,5 @@ def _row(prepared: Prepared, size: int, found: Outcome) -> result_rows.Row:
     elif row.doubtful:
         row = replace(row, validated=UNLIKE[1])
     known = row.validated not in UNLIKE
-    return replace(row, **interval_at(prepared, size, found.seconds * 1e6, known=known))
+    time, off = found.seconds * 1e6, found.uncertainty if found.approximation else 0.0
+    return replace(row, **interval_at(prepared, size, time, known=known, off=off))

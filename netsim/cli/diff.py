@@ -25,7 +25,7 @@ from netsim.nccl.facts import facts_of, parse_version
 from netsim.plots.results import names_of
 from netsim.plots.sizes import AXIS, read_results, spoken
 from netsim.results.nccl_tests import microseconds
-from netsim.results.row import EQUAL, EXACT, Row, Span, csv_text, ratio_span
+from netsim.results.row import EQUAL, EXACT, Row, Span, csv_text, off_of, ratio_span
 from netsim.scenario.cells import Cell
 from netsim.yamlio.read import read_source
 
@@ -45,6 +45,7 @@ class Side:
     why: dict[int, str]
     machine: str = ""
     spans: Mapping[int, Span] = field(default_factory=dict)
+    off: Mapping[int, float] = field(default_factory=dict)  # by which parts times are approximate
 
 
 def side_of(name: str, table: pd.DataFrame) -> Side:
@@ -63,7 +64,8 @@ def side_of(name: str, table: pd.DataFrame) -> Side:
     told = {size: (low, high) for size, low, high in every if low > 0}
     words = table[["collective", "topology"]].head(1).astype(str).to_numpy().flatten().tolist()
     collective, machine = words or ("", "")
-    return Side(name, collective, found, why, machine, told)
+    off = dict(zip(sizes.astype(int), map(off_of, rows.to_dict("records")), strict=True))
+    return Side(name, collective, found, why, machine, told, off)
 
 
 def reason(*parts: str) -> str:
@@ -75,7 +77,8 @@ def table_of(rows: Sequence[Row], axes: Sequence[str]) -> pd.DataFrame:
     """Rows as they would be read from results.csv."""
     table = pd.read_csv(StringIO(csv_text(rows, axes)), dtype=str, keep_default_na=False)
     table = table.map(csv_value)
-    numbers = ["size_asked", "time_us", "time_low_us", "time_high_us", "step_time_us"]
+    numbers = ["size_asked", "time_us", "time_low_us", "time_high_us", "step_time_us",
+               "approximation_pct"]  # fmt: skip
     table[numbers] = table[numbers].apply(pd.to_numeric, errors="coerce")
     return table
 
@@ -304,11 +307,10 @@ def _lines(one: Side, other: Side, common: Sequence[int]) -> Iterator[str]:
 
 def _ratios(one: Side, other: Side, size: int) -> Span:
     """Between which ratios B / A of measured times lie, 80 % of them."""
-    names, spans = (
-        (one.collective, other.collective),
-        (one.spans.get(size, EXACT), other.spans.get(size, EXACT)),
-    )
-    low, high = ratio_span(names, size, spans, same=one.machine == other.machine != "")
+    names, same = (one.collective, other.collective), one.machine == other.machine != ""
+    spans = one.spans.get(size, EXACT), other.spans.get(size, EXACT)
+    off = one.off.get(size, 0.0), other.off.get(size, 0.0)
+    low, high = ratio_span(names, size, spans, same=same, off=off)
     ratio = other.times[size] / one.times[size]
     return ratio * low, ratio * high
 

@@ -1,6 +1,6 @@
 """`netsim optimize`: the best of the cells that a scenario's sweep declares, as a scenario file."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -120,6 +120,8 @@ def _tell(
         _tell_own(search, layouts)
     if best is None:
         raise _none(search, looked, folder)
+    if unsure := [one for one in looked if one.doubtful]:
+        typer.echo(f"{_unsure(unsure)}: not taken for the best")
     typer.echo(f"best: {named(best.choice.axes)}{'' if seeds == 1 else ' (medians over seeds)'}")
     said = {
         search.objective,
@@ -186,6 +188,12 @@ def _best_scenario(choice: searches.Choice) -> dict[str, Any]:
     return data
 
 
+def _unsure(trials: Sequence[searches.Trial]) -> str:
+    """How far the times of some are approximate."""
+    most = max(row.approximation_pct or 0.0 for one in trials for row in one.rows)
+    return f"{len(trials)} of times that may be off by up to {most:.2g} % (approximation_pct)"
+
+
 def _none(search: searches.Search, looked: list[searches.Trial], folder: Path) -> InputError:
     see = f"see {folder / 'results.csv'}"
     ran = [trial for trial in looked if not trial.failure]
@@ -193,6 +201,8 @@ def _none(search: searches.Search, looked: list[searches.Trial], folder: Path) -
         return InputError(f"every cell failed, the first with {looked[0].failure}", hint=see)
     if all(trial.figures.get(search.objective) is None for trial in ran):
         return InputError(f"--objective {search.objective}: no cell has such a figure", hint=see)
+    if unsure := [one for one in ran if one.doubtful and one.allowed]:
+        return InputError(f"no cell is sure enough to be the best: {_unsure(unsure)}", hint=see)
     why = searches.nearest_misses(
         search.constraints, [(one.choice.axes, one.figures) for one in ran]
     )

@@ -27,6 +27,7 @@ from netsim.plots.style import read_values
 from netsim.plots.timeline import plot_links, plot_memory, plot_step, plot_timeline
 from netsim.plots.topology.draw import plot_topology
 from netsim.report.report import PICTURES, Extra, write_report
+from netsim.report.words import sure_rows
 from netsim.results import folder as folders
 from netsim.results.folder import BREAKDOWN, DISTRIBUTION, INTERFERENCE, JOURNAL, PARTIAL, RESULTS
 from netsim.results.row import csv_text
@@ -65,14 +66,19 @@ def make_report(
     manifest = folders.read_manifest(folder)
     if "points" not in manifest:
         raise InputError(f"{folder}: was written by an older netsim", hint="run it again")
-    results = folder / RESULTS
+    results, nothing = folder / RESULTS, InputError(f"{folder}: no row was finished",
+                                                    hint="run it again")  # fmt: skip
     if not results.is_file():  # of a run that was killed
         if not (folder / JOURNAL).is_file():
             raise InputError(f"{folder}: holds no {RESULTS}", hint="run it again, or with --resume")
         done = folders.rows_of(folder, tell).finished
+        if not done:
+            raise nothing
         text = csv_text(folders.rows_in_order(done, manifest), manifest["axes"])
         results = write_text(folder / PARTIAL, text)
     table = read_all([results])
+    if table.empty:
+        raise nothing
     costs = folder / COSTS
     lost: list[LostError] = []
     extra = _explained(folder, manifest, table, helpers, lost) if explain else Extra({})
@@ -144,7 +150,7 @@ def _wanted(manifest: Mapping[str, Any], good: pd.DataFrame) -> dict[str, Any]:
     """The rows that are explained: of the best cell, and of what `--cell` chose, the base line or
     else the slowest under the same conditions: of others, those under which choices differ most."""
     asked = asked_of(good, manifest)
-    rows = compared(over_seeds(good), asked)
+    rows = compared(over_seeds(sure_rows(good)), asked)
     rows = rows[rows["shown"]]
     chosen = rows[rows["cell"].isin(manifest.get("chosen", []))]
     told = chosen if len(chosen) else rows.iloc[[int(rows["ratio"].argmax())]]

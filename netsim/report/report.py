@@ -9,6 +9,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from markupsafe import Markup
 from matplotlib.figure import Figure
@@ -20,7 +21,7 @@ from netsim.plots import results as pictures
 from netsim.plots.explanation import breakdown_figure, timeline_figure, tornado_figure
 from netsim.plots.sizes import AXIS, SEED, lines_of, sizes_figure, thinned, thinned_places
 from netsim.plots.style import drawing, save
-from netsim.report.words import Summary, blank, pages, summary_of
+from netsim.report.words import Summary, blank, doubtful, pages, summary_of
 
 DIGITS = 6
 
@@ -38,7 +39,8 @@ def sheet_of(table: pd.DataFrame, axes: Sequence[str]) -> dict[str, Any]:
             known = {value for value in values if not blank(value)}
             if len(known) > (1 if kind == "text" else 0):
                 columns.append(_column(values, title, kind))
-    return {"rows": len(table), "columns": columns}
+    unsure = np.flatnonzero(doubtful(table)).tolist()
+    return {"rows": len(table), "columns": columns, "doubtful": unsure}
 
 
 def _told(table: pd.DataFrame, name: str, axes: Sequence[str]) -> bool:

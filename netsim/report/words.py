@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jinja2 import Environment, PackageLoader, select_autoescape
+from numpy.typing import NDArray
 
 from netsim.base.units import format_size
 from netsim.base.values import dataclass
 from netsim.plots.results import Asked, against, asked_of, compared
 from netsim.plots.sizes import over_seeds
 from netsim.plots.style import time_text
-from netsim.results.row import EQUAL
+from netsim.results.row import DOUBTFUL, EQUAL
 
 Record = Mapping[Any, Any]
 
@@ -70,6 +71,18 @@ def blank(value: Any) -> bool:
     return value is None or value == "" or (isinstance(value, float) and isnan(value))
 
 
+def doubtful(table: pd.DataFrame) -> NDArray[np.bool_]:
+    """Rows whose time may be off by so much that it is not called the best."""
+    off = table.get("approximation_pct", pd.Series(np.nan, table.index))
+    return (pd.to_numeric(off, errors="coerce") > DOUBTFUL).to_numpy(bool)
+
+
+def sure_rows(good: pd.DataFrame) -> pd.DataFrame:
+    """Those that may be the best; all, where each may be off by much."""
+    sure = good[~doubtful(good)]
+    return sure if len(sure) else good
+
+
 def trust(good: pd.DataFrame) -> list[str]:
     """How far the figures can be trusted, a sentence for each way that they were validated."""
     table = good.reindex(columns=[*good.columns, *{*_OF_TRUST} - {*good.columns}])
@@ -99,6 +112,7 @@ def left_out(table: pd.DataFrame, rows: pd.DataFrame, manifest: Mapping[str, Any
     text = _rendered(
         "left.txt", asked=sum(len(point.get("sizes", ())) for point in points),
         there=int((table["status"] != "invalid").sum()), shard=manifest.get("shard"),
+        unsure=(off := doubtful(table)).sum() * bool((~off).any()), doubt=DOUBTFUL,
         invalid=[point["error"] for point in points if "error" in point], points=len(points),
         failed=table[~table["status"].isin(["", "ok", "invalid"])], apart=[*dict.fromkeys(names)],
     )  # fmt: skip
@@ -115,6 +129,7 @@ class Summary:
     left_out: Sequence[str]
     failures: Sequence[str]
     validated: Sequence[str]
+    sign: str = ""  # before times, where all of them may be off by much
     headline: str = ""
     choices: Sequence[Choice] = ()
     base: Sequence[Choice] = ()
@@ -144,10 +159,11 @@ def _rendered(template: str, **told: Any) -> str:
 def summary_of(table: pd.DataFrame, good: pd.DataFrame, manifest: Mapping[str, Any]) -> Summary:
     """Sum up a table of results."""
     asked = asked_of(good, manifest)
-    rows = compared(over_seeds(good), asked) if len(good) else good
+    rows = compared(over_seeds(sure_rows(good)), asked) if len(good) else good
     failed = table[~table["status"].isin(["", "ok"])]["error"].astype(str)
     failures = [*dict.fromkeys(failed)][:_LISTED]
-    found = Summary(asked, rows, left_out(table, rows, manifest), failures, trust(good))
+    found = Summary(asked, rows, left_out(table, rows, manifest), failures, trust(good),
+                    sign="~" if len(good) and doubtful(good).all() else "")  # fmt: skip
     told = dict[str, Any]()
     if len(rows):
         shown = rows[rows["shown"]].sort_values("ratio", kind="stable")

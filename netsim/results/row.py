@@ -303,8 +303,15 @@ def ratio_of(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> tuple[float, f
     if one["cell"] == other["cell"] or any(isnan(low) for low, _ in spans):
         return ratio, ratio, ratio
     names, same = (one["collective"], other["collective"]), one["topology"] == other["topology"]
-    low, high = ratio_span(names, int(one["size"]), (spans[0], spans[1]), same=same)
+    off = off_of(one), off_of(other)
+    low, high = ratio_span(names, int(one["size"]), (spans[0], spans[1]), same=same, off=off)
     return ratio, ratio * low, ratio * high
+
+
+def off_of(row: Mapping[Any, Any]) -> float:
+    """By which part a row says that its time may be off for being approximated."""
+    percent = float(row.get("approximation_pct") or 0.0)
+    return 0.0 if isnan(percent) else percent / 100
 
 
 Span = tuple[float, float]  # factors of a simulated time
@@ -312,16 +319,18 @@ EXACT: Span = (1.0, 1.0)  # it was measured
 
 
 def ratio_span(
-    collectives: tuple[str, str], size_bytes: int, spans: tuple[Span, Span], *, same: bool
-) -> Span:
+    collectives: tuple[str, str], size_bytes: int, spans: tuple[Span, Span], *, same: bool,
+    off: tuple[float, float] = (0.0, 0.0),
+) -> Span:  # fmt: skip
     """Between which factors of a simulated ratio (of the second time over the first) 80 % of
     measured ones lie; `same`: both are of one machine, and what is off in both is no error of it.
-    """
+    `off`: by which part each may be off itself, which nobody's errors tell."""
+    most = (1 + off[0]) * (1 + off[1])
     if same and EXACT not in spans:
         band, alike = band_of(size_bytes), SAME if collectives[0] == collectives[1] else ""
         found = interval_of([("", "", alike, band), ("", "", "", band)], of=RATIO)
         if found is not None:
-            return found.low, found.high
+            return min(found.low, 1 / most), max(found.high, most)
     ends = [(log(low), log(high)) for low, high in spans]
     low, high = hypot(ends[1][0], ends[0][1]), hypot(ends[1][1], ends[0][0])
-    return exp(-low), exp(high)
+    return min(exp(-low), 1 / most), max(exp(high), most)

@@ -168,6 +168,11 @@ class Trial:
         """What the first of its rows that failed says."""
         return next((row.error for row in self.rows if row.status != "ok"), "")
 
+    @property
+    def doubtful(self) -> bool:
+        """Whether its time may be off by so much that it is not the best."""
+        return any(row.doubtful for row in self.rows)
+
     def value(self, objective: str) -> float:
         """What is to be as small as possible."""
         found = self.figures.get(objective)
@@ -356,6 +361,7 @@ def _optuna() -> Any:
 
 
 def best_of(found: Sequence[Trial], objective: str) -> Trial | None:
-    """The best trial that meets all constraints, the first of equal ones."""
-    good = [trial for trial in found if trial.value(objective) < inf]
+    """The best trial that meets all constraints, the first of equal ones; none whose time may be
+    off by much."""
+    good = [one for one in found if one.value(objective) < inf and not one.doubtful]
     return min(good, key=lambda trial: trial.value(objective), default=None)

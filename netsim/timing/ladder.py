@@ -30,13 +30,11 @@ from netsim.timing.call import Call, Looped, looped_fold
 from netsim.timing.max_plus import Relayed, causes_of, relayed_in_a_row, replayed, whole_use
 from netsim.timing.textbook import ends_of_all, sketched, standing
 
-TIMED = 20  # operations that nccl-tests times, after one to warm up
 WIDTHS = 4  # by so many instants a time may be off at least, where they are wide
 APART = 0.5  # what rounds of sends add may differ by so much: distances do
 UNSURE, NARROW = 0.2, 64  # where times may be off by more, instants are up to so many times shorter
 SHAKEN = 1e-12  # seconds
 SAME_INSTANT = 1e-12  # ends so close, relatively, are one
-ALIKE, LATE = 1e-9, 1e-3  # operations that take as long as one another; what others may yet gain
 BY_CHANNEL = "one channel for all that meet in nothing that can be full"
 AS_TIMED = "no steady state: from the first launch to the last end of 20 operations"
 ALONE = "one operation alone: operations in a row are too many rows to be run"
@@ -55,8 +53,9 @@ class Limits:
     from runs that differ by at least so many `hops` (as a FIFO has slots): what these add may
     differ by `alike`, and by `tolerated` once chunks go so `far` or the part `around` of the ring,
     or the run has more than `meeting` rows.
-    From the part `hopped` of those rows on, so are rings that this tells to within `alike`. Rings
-    of fewer than `folded` rows are written out.
+    From the part `hopped` of those rows on, so are rings that this tells to within `alike`; up to
+    `doubted` times as many rows, those that it tells to within `doubt`. Rings of fewer than
+    `folded` rows are written out.
 
     Of operations back to back the numbers `in_a_row` are tried, the first one with up to `most`
     rows, the others with up to `repeated`; where those not run may move the mean by more than
@@ -64,11 +63,10 @@ class Limits:
     overlap may differ, unless all are up to `restless` rows; rings of more tell it by fewer hops.
     Launches of the host leave no trace in what is longer by `short`. From `meeting` rows on, too
     many for operations in a row, it is asked where channels meet, and sends to all are told from
-    their first rounds. From `crowded` rows times GPUs of
-    sends on, of which no less than the part `little` is written, `crowd` rows are run, in instants
-    of the part `instant` for each of what the busiest link needs.
-    Up to `shown` rows are shown in full. `exact`: nothing is left out. `without` are rungs that are
-    not asked."""
+    their first rounds. From `crowded` rows times GPUs of sends on, of which no less than the part
+    `little` is written, `crowd` rows are run, in instants of the part `instant` for each of what
+    the busiest link needs. Up to `shown` rows are shown in full. `exact`: nothing is left out.
+    `without` are rungs that are not asked."""
 
     steps: int = 1 << 26
     early: float = 1e-3
@@ -77,18 +75,20 @@ class Limits:
     rows: float = 50_000
     part: float = 0.25
     rings: float = 3_000_000
+    doubted: float = 2.0
     hopped: float = 2 / 3
     hops: int = 8
     tolerated: float = 0.05
     far: int = 100
     around: float = 0.125
     folded: int = 0
-    in_a_row: tuple[int, ...] = (3, 8, TIMED)
+    in_a_row: tuple[int, ...] = (3, 8, steady.TIMED)
     most: float = 30_000_000
     repeated: float = 1_000_000
     restless: float = 8_000_000
-    uneven: float = 21_000_000
+    uneven: float = 42_000_000
     alike: float = 7.5e-3
+    doubt: float = 1e-2
     short: float = 0.1
     meeting: float = 10_000_000
     little: float = 0.125
@@ -585,11 +585,14 @@ def _by_hops(bench: Bench, given: Call, call: Call, limits: Limits) -> Timing | 
     off = abs(more) / seconds + doubt
     if few and found.uncertainty + off > limits.alike:
         return TOO_DIFFERENT
+    off += found.uncertainty + last.uncertainty * last.seconds / seconds
+    if off > limits.doubt and call.rows_of_rings <= limits.doubted * limits.rings:
+        return TOO_DIFFERENT
     use = replace(last.use, amount=last.use.amount * (found.whole / row))
     return replace(
         last, use=use, seconds=seconds, hops=row,
         approximation=f"rings of {found.whole} hops from what {found.hops} take",
-        uncertainty=found.uncertainty + off + last.uncertainty * last.seconds / seconds,
+        uncertainty=off,
     )  # fmt: skip
 
 
@@ -656,19 +659,19 @@ def as_timed(asked: Asked) -> Offer | Refusal:
 def _as_timed(bench: Bench, asked: Asked) -> Timing:
     one, launch, limits = _known(asked), _launch(asked), asked.limits
     if one.follow is None and one.fewer is not None:
-        told = lambda follow, rows: _mean(follow(launch, TIMED)[0])  # noqa: E731
+        told = lambda follow, rows: steady.mean_timed(follow(launch, steady.TIMED)[0])  # noqa: E731
         return _overlapping(bench, asked, "timed", told) or _in_a_row_in_full(bench, asked)
     if one.follow is None or not _numbers(one.rows, limits):
         return _alone(bench, one)
     times = _numbers(one.rows, limits)[-1]
     ends = one.follow(launch, times)[0]
-    while _differs(ends) > limits.alike:
-        doubled = 4 * times <= TIMED or TIMED * one.rows > limits.uneven
-        times = 2 * times if doubled else TIMED
+    while steady.unseen(ends) > limits.alike:
+        doubled = 4 * times <= steady.TIMED or steady.TIMED * one.rows > limits.uneven
+        times = 2 * times if doubled else steady.TIMED
         if times * one.rows > limits.uneven:
             break
         ends = one.follow(launch, times)[0]
-    return _timing(bench, one, _mean(ends), AS_TIMED, _differs(ends))
+    return _timing(bench, one, steady.mean_timed(ends), AS_TIMED, steady.unseen(ends))
 
 
 def _alone(bench: Bench, one: One) -> Timing:
@@ -687,24 +690,6 @@ def _in_a_row_in_full(bench: Bench, asked: Asked) -> Timing:
     return _as_timed(bench, whole) if isinstance(found, Refusal) else found
 
 
-def _mean(ends: Floats) -> float:
-    """From the first launch to the last end of as many operations as are timed: where fewer were
-    run, others take as long as the last did."""
-    last = ends.max(axis=1)
-    more = (TIMED - len(last)) * (last[-1] - last[-2])
-    return float(last[-1] + more) / TIMED
-
-
-def _differs(ends: Floats) -> float:
-    """By which part that may be off: those that were not run may differ as those do that were, of
-    which a few do not show all: so many more as of values that are spread evenly, and at least
-    `LATE` where any differ, for one that runs into the next may do so late."""
-    took = np.diff(ends.max(axis=1))
-    span = np.ptp(took) * (len(took) + 1) / (len(took) - 1) / took.mean()
-    span = span if span < ALIKE else max(span, LATE)
-    return float((TIMED - len(ends)) / TIMED * span)
-
-
 def _numbers(rows: int, limits: Limits) -> list[int]:
     """How many operations in a row are run: the fewest, and those that are not too many rows."""
     fewest, *others = limits.in_a_row
@@ -715,24 +700,8 @@ def _numbers(rows: int, limits: Limits) -> list[int]:
 
 def _period(follow: Follow, launch: Launch, rows: int, limits: Limits) -> float | None:
     """The period that operations in a row show; None if they show none."""
-    told = (period_of(*follow(launch, times)) for times in _numbers(rows, limits))
+    told = (steady.period_of(*follow(launch, times)) for times in _numbers(rows, limits))
     return next((found for found in told if found is not None), None)
-
-
-def period_of(ends: Floats, apart: bool = False) -> float | None:
-    """The time from one operation to the next, from when some are over (first axis) by rank: if all
-    ranks end as much later as some operations before, twice in a row, the same follows again. Where
-    each is over before the next begins (`apart`), once is enough."""
-    last = len(ends) - 1
-    for period in range(1, last // 2 + 1):
-        seconds = float((ends[last] - ends[last - period]).mean()) / period
-        pairs = [(last - k - period, last - k) for k in range(1 if apart else 2)]
-        if pairs[-1][0] < 0:
-            continue
-        found = steady.extend(lambda k: ends[k], last + period, pairs)
-        if found is not None and np.ptp(found.ends - ends[last]) <= steady.AGREE * period * seconds:
-            return seconds
-    return None
 
 
 Told = Callable[[Follow, int], float | None]
@@ -760,7 +729,7 @@ def _overlapping(bench: Bench, asked: Asked, what: str, told: Told) -> Timing | 
         return None
     more, off = _more(gains, work.loops)
     seconds = max(whole - gains[loops // 2] - more, _launch(asked).period)
-    if off > limits.alike * seconds and TIMED * work.rows() <= limits.restless:
+    if off > limits.alike * seconds and steady.TIMED * work.rows() <= limits.restless:
         return None
     words = f"operations overlap like those of {loops // 2} of {work.loops} loops"
     words = f"{AS_TIMED}; {words}" if what == "timed" else words
@@ -771,7 +740,7 @@ def _tells(gains: dict[int, float], work: Looped, limits: Limits, loops: int, wh
     """Whether what is known of how operations overlap is enough, or more would be too many rows."""
     if len(gains) < 2:
         return False
-    off, rows = _more(gains, work.loops)[1], TIMED * work.rows(loops)
+    off, rows = _more(gains, work.loops)[1], steady.TIMED * work.rows(loops)
     return (len(gains) > 2 and off <= limits.alike * whole) or rows > limits.restless
 
 
@@ -941,7 +910,7 @@ def size_of(call: Call, limits: Limits = LIMITS) -> tuple[int, int] | None:
 
 
 LOOPS = 128  # of a call, of which a run has at most so many, but for very few
-UP_AND_DOWN = 4  # steps of a tree's ranks, of which few are alike
+UP_AND_DOWN = 7  # steps of a tree's ranks, of which few are alike
 A_STEP = 3.1  # rows: of a rank and channel in a loop, of a message in one of all-to-all
 
 
@@ -952,11 +921,13 @@ def bytes_expected(call: Call, limits: Limits = LIMITS) -> int:
     apart = plan.symmetry is None or plan.transfers is not None
     a_row = fits.BYTES_A_ROW_APART if apart and ranks > fits.TOGETHER else fits.BYTES_A_ROW_IN_STEP
     if rings := written.rows_of_rings:
-        if rings > limits.rings and _asked((fewer_hops,), limits):
+        most = limits.rings * (limits.doubted if ranks * limits.doubt < 2 else 1)
+        if rings > most and _asked((fewer_hops,), limits):
             runs, far = steady.runs_of(call.collective, plan, limits.hops), _far(written, limits)
             told = rings / ranks * next((hops for hops in runs if hops > far), 0)
             rings = int(min(rings, max(limits.rings, told)))
-        return a_row * rings
+        hopped = rings > limits.hopped * limits.rings
+        return a_row * rings if hopped else _bytes(rings, a_row, written, limits)
     if rows := _told_by_rounds(call, limits, steady.WINDOW + 3):
         return fits.BYTES_A_ROW_IN_STEP * rows
     moved = ranks * max(1, len(plan.work))
@@ -967,7 +938,13 @@ def bytes_expected(call: Call, limits: Limits = LIMITS) -> int:
     elif plan.algorithm == "PAT":
         moved *= max(1, ranks.bit_length())
     loops = min(written.looped.loops, LOOPS)
-    return int(a_row * len(call.groups) * A_STEP * moved * loops * written_share(plan))
+    rows = int(len(call.groups) * A_STEP * moved * loops * written_share(plan))
+    return _bytes(rows, a_row, written, limits)
+
+
+def _bytes(rows: int, a_row: int, call: Call, limits: Limits) -> int:
+    in_full = not _may_be_cut(call.looped, limits) and steady.TIMED * rows <= limits.uneven
+    return rows * max(a_row, fits.BYTES_A_ROW_TIMED if in_full else 0)
 
 
 def rows_in_full(call: Call) -> int:

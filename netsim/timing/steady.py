@@ -199,6 +199,47 @@ class _Run:
         return float(now[place] - ends[: -1 - period][place])
 
 
+# **** Operations ****
+# Back to back, from when some of them are over (first axis) by rank.
+
+TIMED = 20  # that nccl-tests times, after one to warm up
+ALIKE, LATE = 1e-9, 1e-3  # that take as long as one another; what others may yet gain
+
+
+def period_of(ends: Floats, apart: bool = False) -> float | None:
+    """The time from one operation to the next, from when some are over (first axis) by rank: if all
+    ranks end as much later as some operations before, twice in a row, the same follows again. Where
+    each is over before the next begins (`apart`), once is enough."""
+    last = len(ends) - 1
+    for period in range(1, last // 2 + 1):
+        seconds = float((ends[last] - ends[last - period]).mean()) / period
+        pairs = [(last - k - period, last - k) for k in range(1 if apart else 2)]
+        if pairs[-1][0] < 0:
+            continue
+        found = extend(lambda k: ends[k], last + period, pairs)
+        if found is not None and np.ptp(found.ends - ends[last]) <= AGREE * period * seconds:
+            return seconds
+    return None
+
+
+def mean_timed(ends: Floats) -> float:
+    """From the first launch to the last end of as many operations as are timed: where fewer were
+    run, others take as long as the last did."""
+    last = ends.max(axis=1)
+    more = (TIMED - len(last)) * (last[-1] - last[-2])
+    return float(last[-1] + more) / TIMED
+
+
+def unseen(ends: Floats) -> float:
+    """By which part that may be off: those that were not run may differ as those do that were, of
+    which a few do not show all: so many more as of values that are spread evenly, and at least
+    `LATE` where any differ, for one that runs into the next may do so late."""
+    took = np.diff(ends.max(axis=1))
+    span = np.ptp(took) * (len(took) + 1) / (len(took) - 1) / took.mean()
+    span = span if span < ALIKE else max(span, LATE)
+    return float((TIMED - len(ends)) / TIMED * span)
+
+
 # **** Rings ****
 # Over very many ranks, from runs in which chunks go only a few hosts far.
 # Every rank of the ring is there, with its neighbours and all that they share. Full rings take rows

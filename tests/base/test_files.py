@@ -47,6 +47,30 @@ def test_the_old_file_stays_when_writing_ends_early(error: type, tmp_path: Path)
     assert names(tmp_path) == ["a.csv"]
 
 
+def test_a_link_stays_one_and_a_device_takes_what_is_written(tmp_path: Path) -> None:
+    (tmp_path / "to").mkdir()
+    link = tmp_path / "a.csv"
+    link.symlink_to(tmp_path / "to" / "b.csv")
+    for text in ("old", "new"):
+        write_text(link, text)
+        assert (link.is_symlink(), (tmp_path / "to" / "b.csv").read_text()) == (True, text)
+    assert (names(tmp_path), names(tmp_path / "to")) == (["a.csv", "to"], ["b.csv"])
+    ours, theirs = os.openpty()
+    write_text(Path(os.ttyname(theirs)), "told\n")
+    assert os.read(ours, 99).split() == [b"told"]
+    assert Path(os.ttyname(theirs)).is_char_device()
+
+
+def test_what_a_killed_process_had_begun_of_a_file_goes_when_it_is_written(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    alive, other = f".a.csv.{os.getppid()}.half", f".b.csv.{gone.pid}.half"
+    for name in (alive, other, f".a.csv.{gone.pid}.half", f".a.csv.{'9' * 30}.half"):
+        (tmp_path / name).write_text("")
+    write_text(tmp_path / "a.csv", "new")
+    assert names(tmp_path) == sorted([alive, other, f".a.csv.{'9' * 30}.half", "a.csv"])
+
+
 def test_a_place_that_cannot_be_written_is_one_message(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none/a\.csv: cannot be written: No such file"):
         write_text(tmp_path / "none/a.csv", "new")

@@ -7,6 +7,9 @@ from statistics import median
 import pytest
 
 from netsim.costs.prices import bill_of, load_prices
+from netsim.results import row as results
+from netsim.results.row import Row
+from netsim.sweep import search as searches
 from netsim.topology.cluster import build_cluster
 from netsim.topology.config import ClusterConfig
 from netsim.training import prepare
@@ -255,6 +258,23 @@ def test_constraints_that_nothing_meets_say_what_there_is(capsys, constraints, m
     done = netsim(capsys, "optimize", "opt.yaml", "-q", *options)
     assert done.code == 2
     assert message in " ".join(done.err.split())
+
+
+def test_what_may_be_off_by_much_is_not_the_best(capsys, monkeypatch) -> None:
+    trials = [
+        searches.Trial(
+            searches.Choice({}, ()), (Row(approximation_pct=off),), {"time_us": time}, True
+        )
+        for time, off in ((3.0, None), (1.0, 5.1), (2.0, 4.9))
+    ]
+    best = searches.best_of(trials, "time_us")
+    assert best is not None
+    assert best.figures == {"time_us": 2.0}
+    monkeypatch.setattr(results, "DOUBTFUL", -1.0)
+    done = netsim(capsys, "optimize", "opt.yaml", "-q", "-o", "best")
+    assert done.code == 2
+    assert "no cell is sure enough to be the best: 8 of times that may be off by up to" in done.err
+    assert not Path("best/best.yaml").exists()
 
 
 LAYOUTS = """\

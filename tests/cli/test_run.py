@@ -248,6 +248,19 @@ def test_a_damaged_manifest_is_written_anew_if_the_journal_is_ours(capsys, conte
     assert (other.code, "holds the results of scenario" in other.err) == (2, True)
 
 
+def test_a_report_of_a_run_that_finished_nothing_says_so(capsys) -> None:
+    netsim(capsys, "run", "sweep.yaml", "-q", "-o", "out")
+    header = Path("out/results.csv").read_text().splitlines()[0]
+    Path("out/journal.jsonl").write_bytes(b"")
+    for prepare in (lambda: Path("out/results.csv").write_text(header + "\n"),
+                    Path("out/results.csv").unlink):  # fmt: skip
+        prepare()
+        for more in ((), ("--no-explain",)):
+            done = netsim(capsys, "report", "out", *more)
+            assert (done.code, done.err) == (2, "out: no row was finished (run it again)\n")
+    assert not Path("out/report.html").exists()
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_folder_deleted_during_a_run_is_made_again_with_all_rows(jobs: int) -> None:
     process = started("--jobs", str(jobs), "-q")

@@ -3,6 +3,7 @@
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import netsim
@@ -13,6 +14,7 @@ from netsim.collectives import table
 from netsim.collectives.collective import Collective, CollectiveError
 from netsim.collectives.table import ALGORITHMS, MOST_CHECKED, build, own, stamp
 from netsim.scenario.cells import expand
+from netsim.schedule.schedule import ARRIVED, IN, REDUCE_INPUT
 from netsim.sweep.run import Order, fulfilled
 from netsim.yamlio.read import Source, read_source
 from tests.cli.command import netsim as command
@@ -165,6 +167,18 @@ def test_a_function_becomes_an_algorithm_by_its_name() -> None:
         del ALGORITHMS["all_reduce"]["chain"]
     with pytest.raises(CollectiveError, match="did you mean all_reduce"):
         netsim.algorithm("allreduce")(names["chain"])
+
+
+def test_what_races_only_in_place_is_refused() -> None:
+    def exchanged(collective):  # a sum is written over what the other has yet to get
+        b = netsim.Builder(2)
+        both = np.repeat(b.pieces(collective.count), 2)
+        rows = b.rows(netsim.Style(src_buffer=IN, op=REDUCE_INPUT), [0, 1], [1, 0], both)
+        b.marks([0, 1], after=[(rows, ARRIVED)])
+        return b.finish()
+
+    with pytest.raises(CollectiveError, match="in place"):
+        netsim.algorithm("all_reduce", ranks=[2])(exchanged)
 
 
 def test_code_belongs_to_an_algorithm_of_a_file(file: Path) -> None:

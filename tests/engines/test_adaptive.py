@@ -98,8 +98,9 @@ def test_faster_cables_are_less_full():
     assert spines(program, both(program)) == ["s1", "s1", "s1"]
 
 
-def test_a_cable_that_dies_is_left_by_what_starts_later():
-    faults = "faults: [{link: a-s1, bandwidth: 0%, at: 100us}]\n"
+@pytest.mark.parametrize(("dead", "other"), [("s0", "s1"), ("s1", "s0")])
+def test_a_cable_that_grows_slow_is_left_by_what_starts_later(dead, other):
+    faults = f"faults: [{{link: a-{dead}, bandwidth: 5%, at: 100us}}]\n"
     text = hosts(6, PAIR % BOTH, "dgx-h100", MORE + faults)
     made = in_time(cluster(text).topology, config(text).faults, Retries(1.0, 7))
     b = Builder(6)
@@ -110,7 +111,7 @@ def test_a_cable_that_dies_is_left_by_what_starts_later():
             after=[(first, ARRIVED)],
         )  # fmt: skip
     program = place(b.finish(), made)
-    assert set(spines(program, both(program))[1:]) == {"s0"}
+    assert set(spines(program, both(program))[1:]) == {other}
 
 
 KINDS = [

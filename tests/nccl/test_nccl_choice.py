@@ -115,6 +115,9 @@ def test_collnet_needs_few_ranks_and_its_heads_an_nvswitch():
         (crowded, "CollNetChain", "CollNet takes at most 8 ranks a node"),
     ):
         assert cost_entry(one, "AllReduce", algorithm, "Simple").disabled == why
+    assert cost_entry(comm, "AllGather", "CollNetDirect", "Simple").disabled == ""
+    few = cost_entry(replace(comm, n_heads=4), "AllGather", "CollNetDirect", "Simple")
+    assert few.disabled == "8 local ranks but 4 of them have a NIC"
 
 
 def test_a_network_that_reduces_has_more_channels_wherever_a_node_has_several_ranks():

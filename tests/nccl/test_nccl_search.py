@@ -1,6 +1,7 @@
 """The search beyond its oracle: shortcuts that change nothing, subsets, odd machines, speed."""
 
 from dataclasses import replace
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
@@ -244,6 +245,19 @@ def test_ports_are_tried_own_first_then_by_type_up_to_the_limit() -> None:
     for limit, more in enumerate(([3], [3], [3, 0], [3, 0, 2])):
         assert nets_of(arena, limit, [0]) == [1, 4, *more]
     assert nets_of(arena, 1, [1, 0]) == [5, 1, 4, 3, 2, 0]
+
+
+def test_a_channel_crosses_at_least_the_links_of_its_nearest_rail() -> None:
+    """One port is two links from both GPUs, the other five, on a rail of its own."""
+    far = {"ab": 3, "ba": 3, **dict.fromkeys(("am", "bm", "ma", "mb"), 2),
+           **dict.fromkeys(("an", "bn", "na", "nb"), 5)}  # fmt: skip
+    arena = SimpleNamespace(gpus="ab", nets="mn", rails=[("m", "", 0), ("n", "", 0)],
+                            hops=lambda one, two: far[one + two])  # fmt: skip
+    for cross_nic, pattern in product((0, 1), (RING, BALANCED_TREE)):
+        attempt = SimpleNamespace(pattern=pattern, cross_nic=cross_nic)
+        assert search.fewest_hops(arena, attempt) == 3 + 2 + 2
+    arena.nets = ""
+    assert search.fewest_hops(arena, SimpleNamespace(pattern=RING, cross_nic=0)) == 3 * 2
 
 
 def test_types_of_paths_that_are_tried_are_those_that_there_are_up_to_that_over_sockets() -> None:

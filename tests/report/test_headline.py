@@ -77,6 +77,19 @@ def test_what_intervals_cannot_tell_apart_is_called_equal() -> None:
     assert "equal, as" not in answer(good)
 
 
+def test_what_may_be_off_by_much_is_not_called_the_best() -> None:
+    good = table(ring={MIB: 100.0}, tree={MIB: 127.0}, torus={MIB: 350.0})
+    unsure = good.assign(approximation_pct=["6.1", "4.9", ""])
+    found = summary_of(unsure, unsure, {})
+    assert found.headline.startswith("Tree is fastest at 1 MiB: 127 µs; torus takes 2.76 times")
+    line = "1 row may be off by more than 5 % (approximation_pct) and is not compared."
+    assert found.left_out == [line]
+    assert answer(good.head(1).assign(approximation_pct=6.1)).startswith(
+        "All-reduce takes ~100 µs at 1 MiB."
+    )
+    assert summary_of(good, good, {}).left_out == []
+
+
 def test_what_bounds_a_cell_in_words() -> None:
     one = table(a={MIB: 10.0}, b={MIB: 20.0})
     assert answer(one.assign(bound_by="latency 52 %")).endswith(

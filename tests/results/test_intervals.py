@@ -2,7 +2,7 @@
 
 import csv
 from io import StringIO
-from math import exp, hypot, log
+from math import exp, hypot, log, nan
 from pathlib import Path
 
 import pandas as pd
@@ -21,6 +21,8 @@ from netsim.results.row import (
     band_of,
     interval_of,
     intervals,
+    off_of,
+    ratio_of,
     ratio_span,
     wider,
 )
@@ -92,6 +94,19 @@ def test_ratios_of_two_machines_have_the_errors_of_both() -> None:
     assert ratio_span(names, 8, (EXACT, EXACT), same=True) == EXACT
     found = intervals()["ratio", ("", "", "same", "<=64KiB")]
     assert ratio_span(names, 8, spans, same=True) == (found.low, found.high)
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_what_is_approximated_is_never_told_better_than_it_is(same: bool) -> None:
+    names, spans = ("all_reduce", "all_reduce"), ((0.99, 1.01), (0.99, 1.01))
+    low, high = ratio_span(names, 8, spans, same=same, off=(0.5, 0.2))
+    assert (low, high) == pytest.approx((1 / 1.8, 1.8))
+    row = {"time": 10.0, "time_low_us": 9.9, "time_high_us": 10.1, "collective": "all_reduce",
+           "size": 8, "topology": "box" if same else "", "approximation_pct": "50"}  # fmt: skip
+    told = ratio_of({**row, "cell": 1}, {**row, "cell": 2, "approximation_pct": nan})
+    assert told[1] <= 1 / 1.5
+    assert told[2] >= 1.5
+    assert [off_of({"approximation_pct": one}) for one in (None, "", 2.0)] == [0.0, 0.0, 0.02]
 
 
 def test_every_class_of_the_corpus_has_enough_systems_and_holds_the_simulated_time() -> None:

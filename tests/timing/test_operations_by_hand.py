@@ -5,17 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from netsim.timing.ladder import (
-    LIMITS,
-    TIMED,
-    _differs,
-    _mean,
-    _more,
-    _numbers,
-    limits_of,
-    period_of,
-)
-from netsim.timing.steady import AGREE, extend, onward
+from netsim.timing.ladder import LIMITS, _more, _numbers, limits_of
+from netsim.timing.steady import AGREE, TIMED, extend, mean_timed, onward, period_of, unseen
 
 
 def ends_of(took: list[float], ranks: int = 3) -> np.ndarray:
@@ -26,19 +17,20 @@ def ends_of(took: list[float], ranks: int = 3) -> np.ndarray:
 @pytest.mark.parametrize("run", [2, 3, 8, TIMED])
 def test_the_mean_is_from_the_first_launch_to_the_last_end(run: int) -> None:
     took = [5.0] + [3.0] * (TIMED - 1)
-    assert _mean(ends_of(took[:run])) == pytest.approx(sum(took) / TIMED)
+    assert mean_timed(ends_of(took[:run])) == pytest.approx(sum(took) / TIMED)
 
 
 def test_operations_that_were_not_run_take_as_long_as_the_last() -> None:
-    assert _mean(ends_of([5.0, 3.0, 4.0])) == pytest.approx((5 + 3 + 4 + 4 * (TIMED - 3)) / TIMED)
+    mean = (5 + 3 + 4 + 4 * (TIMED - 3)) / TIMED
+    assert mean_timed(ends_of([5.0, 3.0, 4.0])) == pytest.approx(mean)
 
 
 def test_those_that_were_not_run_may_differ_as_those_do_that_were() -> None:
-    assert _differs(ends_of([9.0, 3.0, 3.0, 3.0])) == pytest.approx(0.0, abs=1e-15)
+    assert unseen(ends_of([9.0, 3.0, 3.0, 3.0])) == pytest.approx(0.0, abs=1e-15)
     # Of n values that are spread evenly, the range is (n - 1) / (n + 1) of the whole.
     told = (TIMED - 4) / TIMED * 0.4 * (3 + 1) / (3 - 1) / ((3.0 + 3.4 + 3.2) / 3)
-    assert _differs(ends_of([9.0, 3.0, 3.4, 3.2])) == pytest.approx(told)
-    assert _differs(ends_of([2.0, 3.0] * (TIMED // 2))) == 0.0  # all were run
+    assert unseen(ends_of([9.0, 3.0, 3.4, 3.2])) == pytest.approx(told)
+    assert unseen(ends_of([2.0, 3.0] * (TIMED // 2))) == 0.0  # all were run
 
 
 def test_more_operations_are_run_while_their_rows_are_few() -> None:

@@ -16,7 +16,8 @@ from netsim.sweep.summary import best_row
 from netsim.timing import ladder
 from netsim.timing.bench import Bench
 from netsim.timing.call import Call
-from netsim.timing.ladder import LIMITS, TIMED, Asked, Limits, Offer, Timing
+from netsim.timing.ladder import LIMITS, Asked, Limits, Offer, Timing
+from netsim.timing.steady import TIMED
 from netsim.topology.graph import LINK_KINDS
 from netsim.yamlio.read import parse_source
 from tests.timing.cells import IN_FULL, simulate_size, timed

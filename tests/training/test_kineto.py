@@ -85,6 +85,10 @@ def test_sends_and_receives_have_a_source_and_a_destination() -> None:
     assert JOB.said(said("send")) is None
 
 
+def test_a_call_of_nothing_is_none() -> None:
+    assert JOB.said(said(elements=0)) is None
+
+
 def test_parts_of_different_size_count_what_is_larger() -> None:
     splits = {"In split size": "[4, 4, 0, 8]", "Out split size": "[1, 1, 1, 40]"}
     sizes = {"In msg nelems": 16, "Out msg nelems": 43}

@@ -27,7 +27,8 @@
   }
   function text(column, row) {
     var v = value(column, row);
-    return v === null || v === "" ? "" : show[column.kind](v);
+    var sign = column.kind === "time" && sheet.doubtful.indexOf(row) >= 0 ? "~" : "";
+    return v === null || v === "" ? "" : sign + show[column.kind](v);
   }
   function cell(name, content, className) {
     var made = document.createElement(name);
