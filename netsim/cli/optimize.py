@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from netsim.base.errors import InputError, LostError, ScenarioError, suggest
+from netsim.base.errors import InputError, LostError, NetsimError, ScenarioError, suggest
 from netsim.base.files import csv_of, write_text
 from netsim.cell.answer import find_scenario, load_source
 from netsim.cell.prepare import prepare
@@ -194,9 +194,11 @@ def _unsure(trials: Sequence[searches.Trial]) -> str:
     return f"{len(trials)} of times that may be off by up to {most:.2g} % (approximation_pct)"
 
 
-def _none(search: searches.Search, looked: list[searches.Trial], folder: Path) -> InputError:
+def _none(search: searches.Search, looked: list[searches.Trial], folder: Path) -> NetsimError:
     see = f"see {folder / 'results.csv'}"
     ran = [trial for trial in looked if not trial.failure]
+    if not ran and looked[0].lost:
+        return LostError(f"every cell was lost or failed, the first: {looked[0].lost}")
     if not ran:
         return InputError(f"every cell failed, the first with {looked[0].failure}", hint=see)
     if all(trial.figures.get(search.objective) is None for trial in ran):

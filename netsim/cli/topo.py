@@ -192,12 +192,9 @@ PICTURES = Path("reports") / "topologies"
 
 @with_options(topo_subject.TopologyOptions)
 def plot(
-    name: str,
-    given: topo_subject.TopologyOptions,
-    output: Path | None = None,
-    result: Path | None = None,
-    routes: bool = False,
-) -> None:
+    name: str, given: topo_subject.TopologyOptions, output: Path | None = None,
+    result: Path | None = None, routes: bool = False,
+) -> None:  # fmt: skip
     """Draw NAME as SVG and PNG: fabric, NICs, PCIe, CPUs, GPUs and NVSwitches in rows."""
     subject = _found(name, given, routes=routes)
     wrote(*_drawn(subject, output or PICTURES, result, routes=routes))
@@ -217,12 +214,9 @@ def _drawn(
 
 
 def import_file(
-    file: Path,
-    gpu: str | None = None,
-    nic: str | None = None,
-    nics: str | None = None,
+    file: Path, gpu: str | None = None, nic: str | None = None, nics: str | None = None,
     output: Path | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Turn FILE into a machine (of a network: a scenario), and look for mistakes in it."""
     found = topo_subject.foreign(file, gpu=gpu, nic=nic, nics=nics)
     target = _target(output or Path(FOLDER) / f"{file.stem}.yaml", file, told=output is not None)

@@ -24,12 +24,9 @@ ADD, HAND_ON = (OUT, OUT, schedule.REDUCE), (OUT, OUT, schedule.COPY)
 
 
 def all_reduce(
-    collective: Collective,
-    *,
-    node_size: int | None = None,
-    groups: Sequence[Sequence[int]] | None = None,
-    fold: Folding = None,
-) -> Schedule:
+    collective: Collective, *, node_size: int | None = None,
+    groups: Sequence[Sequence[int]] | None = None, fold: Folding = None,
+) -> Schedule:  # fmt: skip
     """Rings inside groups of `node_size` consecutive ranks (or given `groups`) and across them."""
     lanes = Lanes(collective, fold=fold).keep()
     inside = groups_of(collective.ranks, node_size, groups)

@@ -54,12 +54,9 @@ class Limits:
 
 
 def limits(
-    program: Program,
-    timeline: Timeline,
-    rows: NDArray[np.int64],
-    slowed: NDArray[np.bool_],
+    program: Program, timeline: Timeline, rows: NDArray[np.int64], slowed: NDArray[np.bool_],
     loads: Loads,
-) -> Limits:
+) -> Limits:  # fmt: skip
     """What limits each row, `slowed` being those that others on their links slowed."""
     found = Limits(np.full(len(rows), -2, np.int64), [()] * len(rows))
     begin, end = loads.flow(rows)
@@ -93,12 +90,9 @@ def _note(
 
 
 def _shares(
-    program: Program,
-    loads: Loads,
-    link: NDArray[np.int32],
-    begin: NDArray[np.float64],
+    program: Program, loads: Loads, link: NDArray[np.int32], begin: NDArray[np.float64],
     end: NDArray[np.float64],
-) -> NDArray[np.float64]:
+) -> NDArray[np.float64]:  # fmt: skip
     """How full the links of a path (rows) are while each of some rows (columns) moves."""
     use = np.array([loads.between(one, begin, end) for one in link.tolist()])
     rooms = [np.subtract(*(room_until(program.links, n, when) for when in (end, begin)))

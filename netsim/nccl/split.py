@@ -192,6 +192,8 @@ def shared_loops(
     most = (chunk - 1) // alignment * alignment * chunks
     whole = max(0, _ceil(nbytes - most, chunks * chunk))
     left = max(0, nbytes - whole * chunks * chunk)
+    if nbytes < whole * chunks * chunk:  # the last chunks are of full size, or empty
+        return Loops(chunk, whole - 1, chunk)
     return Loops(chunk, whole, _up(_ceil(left, chunks), alignment))
 
 

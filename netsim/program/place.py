@@ -23,12 +23,9 @@ KEPT, MOST_WAYS = 8, 1 << 12  # schedules whose ways a topology keeps, and ways 
 
 
 def place(
-    schedule: Schedule,
-    topology: Topology,
-    gpus: Sequence[int] | None = None,
-    *,
+    schedule: Schedule, topology: Topology, gpus: Sequence[int] | None = None, *,
     processes: Sequence[int] | None = None,
-) -> Program:
+) -> Program:  # fmt: skip
     """Give every row its path: rank i runs on device `gpus[i]` (default i), in process
     `processes[i]` (default: one process for each rank)."""
     device = _devices(schedule, topology, gpus)

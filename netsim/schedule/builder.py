@@ -89,12 +89,9 @@ class Builder:
         return self._groups.setdefault(members, len(self._groups))
 
     def pieces(
-        self,
-        count: ArrayLike,
-        src_offset: ArrayLike = 0,
-        dst_offset: ArrayLike | None = None,
+        self, count: ArrayLike, src_offset: ArrayLike = 0, dst_offset: ArrayLike | None = None,
         own_offset: ArrayLike | None = None,
-    ) -> Rows:
+    ) -> Rows:  # fmt: skip
         """Numbers of new pieces of data, in elements; offsets default to `src_offset`. `own_offset`
         is where the receiver's own input lies for a fused receive-reduce."""
         dst = src_offset if dst_offset is None else dst_offset

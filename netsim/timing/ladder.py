@@ -30,6 +30,7 @@ from netsim.timing.call import Call, Looped, looped_fold
 from netsim.timing.max_plus import Relayed, causes_of, relayed_in_a_row, replayed, whole_use
 from netsim.timing.textbook import ends_of_all, sketched, standing
 
+LONGER = 360, 60  # operations in a row, where fewer show no period and these are not many rows
 WIDTHS = 4  # by so many instants a time may be off at least, where they are wide
 APART = 0.5  # what rounds of sends add may differ by so much: distances do
 UNSURE, NARROW = 0.2, 64  # where times may be off by more, instants are up to so many times shorter
@@ -37,6 +38,7 @@ SHAKEN = 1e-12  # seconds
 SAME_INSTANT = 1e-12  # ends so close, relatively, are one
 BY_CHANNEL = "one channel for all that meet in nothing that can be full"
 AS_TIMED = "no steady state: from the first launch to the last end of 20 operations"
+SETTLING = "pace of the last of many operations, of which none is quite like another"
 ALONE = "one operation alone: operations in a row are too many rows to be run"
 
 
@@ -59,14 +61,14 @@ class Limits:
 
     Of operations back to back the numbers `in_a_row` are tried, the first one with up to `most`
     rows, the others with up to `repeated`; where those not run may move the mean by more than
-    `alike`, twice as many or all with up to `uneven`. By so much what fewer loops tell of how they
-    overlap may differ, unless all are up to `restless` rows; rings of more tell it by fewer hops.
-    Launches of the host leave no trace in what is longer by `short`. From `meeting` rows on, too
-    many for operations in a row, it is asked where channels meet, and sends to all are told from
-    their first rounds. From `crowded` rows times GPUs of sends on, of which no less than the part
-    `little` is written, `crowd` rows are run, in instants of the part `instant` for each of what
-    the busiest link needs. Up to `shown` rows are shown in full. `exact`: nothing is left out.
-    `without` are rungs that are not asked."""
+    `alike`, all with up to `uneven` or twice as many with half of that. By so much what fewer loops
+    tell of how they overlap may differ, unless all are up to `restless` rows; rings of more tell it
+    by fewer hops. Launches of the host leave no trace in what is longer by `short`. From `meeting`
+    rows on, too many for operations in a row, it is asked where channels meet, and sends to all are
+    told from their first rounds. From `crowded` rows times GPUs of sends on, of which no less than
+    the part `little` is written, `crowd` rows are run, in instants of the part `instant` for each
+    of what the busiest link needs. Up to `shown` rows are shown in full. `exact`: nothing is left
+    out. `without` are rungs that are not asked."""
 
     steps: int = 1 << 26
     early: float = 1e-3
@@ -641,7 +643,8 @@ def _by_operations(bench: Bench, asked: Asked) -> Timing | Refusal:
     found: Timing | None = None
     if one.follow is not None:
         seconds = _period(one.follow, launch, one.rows, limits)
-        found = None if seconds is None else _timing(bench, one, seconds)
+        pace = _pace(one, launch, limits) if seconds is None else (seconds, 0.0)
+        found = pace and _timing(bench, one, pace[0], SETTLING if pace[1] else "", pace[1])
     elif one.fewer is not None:
         told = lambda follow, rows: _period(follow, launch, rows, limits)  # noqa: E731
         found = _overlapping(bench, asked, "steady", told)
@@ -668,7 +671,7 @@ def _as_timed(bench: Bench, asked: Asked) -> Timing:
     while steady.unseen(ends) > limits.alike:
         doubled = 4 * times <= steady.TIMED or steady.TIMED * one.rows > limits.uneven
         times = 2 * times if doubled else steady.TIMED
-        if times * one.rows > limits.uneven:
+        if times * one.rows > limits.uneven * (1.0 if times == steady.TIMED else 0.5):
             break
         ends = one.follow(launch, times)[0]
     return _timing(bench, one, steady.mean_timed(ends), AS_TIMED, steady.unseen(ends))
@@ -700,8 +703,24 @@ def _numbers(rows: int, limits: Limits) -> list[int]:
 
 def _period(follow: Follow, launch: Launch, rows: int, limits: Limits) -> float | None:
     """The period that operations in a row show; None if they show none."""
-    told = (steady.period_of(*follow(launch, times)) for times in _numbers(rows, limits))
-    return next((found for found in told if found is not None), None)
+    for times in _numbers(rows, limits):
+        if (found := steady.period_of(*follow(launch, times))) is not None:
+            return found
+    return None
+
+
+def _pace(one: One, launch: Launch, limits: Limits) -> tuple[float, float] | None:
+    """The pace of more operations, where a mean of those that are timed would be of another: the
+    first one takes by so much longer; and by which part it differs."""
+    times = next((times for times in LONGER if times * one.rows <= limits.repeated), 0)
+    if one.follow is None or not times or not _numbers(one.rows, limits):
+        return None
+    ends = one.follow(launch, steady.TIMED)[0].max(axis=1)
+    if ends[0] <= (1 + steady.TIMED * limits.alike) * np.diff(ends).mean():
+        return None
+    tolerated = steady.AGREE if limits.exact else limits.alike
+    pace = steady.pace_of(one.follow(launch, times)[0], tolerated)
+    return pace and (pace[0], pace[1] if pace[1] > steady.AGREE else 0.0)
 
 
 Told = Callable[[Follow, int], float | None]

@@ -222,12 +222,9 @@ class Relayed:
 
 
 def relayed(
-    collective: Collective,
-    algorithm: str,
-    parameters: Mapping[str, Any],
-    topology: Topology,
+    collective: Collective, algorithm: str, parameters: Mapping[str, Any], topology: Topology,
     gpus: NDArray[np.int32],
-) -> Relayed | str:
+) -> Relayed | str:  # fmt: skip
     """An algorithm of long rings on a topology, or why its steps do not follow from a few."""
     relay = Relay()
     schedule = build(collective, algorithm, fold=relay, **parameters)

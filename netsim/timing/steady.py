@@ -5,7 +5,7 @@ answer can be off is part of it. Between runs increments are compared (`extend`)
 that is going on with what was going on loops before (`recurrence`)."""
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, islice, pairwise
+from itertools import chain, islice, pairwise, product
 from typing import TypeVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.nccl.schedules.plan import Plan, Transfers
 from netsim.nccl.schedules.ring import WALKS, shorter_chunks
+from netsim.nccl.split import SLOTS
 from netsim.program.program import Program, Timeline
 from netsim.schedule.schedule import MARK, Schedule
 
@@ -222,6 +223,24 @@ def period_of(ends: Floats, apart: bool = False) -> float | None:
     return None
 
 
+def pace_of(ends: Floats, tolerated: float = AGREE) -> tuple[float, float] | None:
+    """The same by those that end last, if their pace recurs over half of the operations and nobody
+    is slower, and by which part it differs: who is ahead gets no further than FIFOs are deep, and
+    keeps that pace from then on, perhaps not within the operations that were run. The last ones
+    nobody follows: they may be quicker."""
+    every = product(range(1, (len(ends) - 1) // 3 + 1), (ends, ends[:-SLOTS]))
+    told = [_pace(seen, period) for period, seen in every if len(seen) > 3 * period]
+    same = next((one for one in told if one[1] <= AGREE), min(told, key=lambda one: one[1]))
+    return same if same[1] <= tolerated else None
+
+
+def _pace(ends: Floats, period: int) -> tuple[float, float]:
+    latest, last = ends.max(axis=1), len(ends) - 1
+    took = (latest[period:] - latest[:-period])[-max(2 * period, last // 2) :]
+    each, slowest = float(took.mean()), float((ends[-1] - ends[-1 - period]).max())
+    return each / period, max(float(np.ptp(took)), slowest - each) / each
+
+
 def mean_timed(ends: Floats) -> float:
     """From the first launch to the last end of as many operations as are timed: where fewer were
     run, others take as long as the last did."""
@@ -299,12 +318,9 @@ def _lengths(start: int, unit: int, whole: int) -> Iterator[int]:
 
 
 def full_ring(
-    whole: int,
-    runs: Iterator[int],
-    seconds: Callable[[int], float],
-    tolerated: tuple[float, float],
-    far: float,
-) -> Hops | None:
+    whole: int, runs: Iterator[int], seconds: Callable[[int], float],
+    tolerated: tuple[float, float], far: float,
+) -> Hops | None:  # fmt: skip
     """The time of a ring of `whole` hops, by `seconds` of chunks that go as far as in some `runs`.
     None if what hops add differs by more than is `tolerated`: at first, and from so `far` on."""
     times: dict[int, float] = {}

@@ -147,12 +147,9 @@ class _Lowering:
         return self.builder.marks(groups[:, 0], joins=(ptr, every[keep], IN_ORDER))
 
     def transfer(
-        self,
-        task: Task,
-        distinct: tuple[Coarse, ...],
-        class_of: NDArray[np.int32],
+        self, task: Task, distinct: tuple[Coarse, ...], class_of: NDArray[np.int32],
         begin: NDArray[np.int32],
-    ) -> NDArray[np.int32]:
+    ) -> NDArray[np.int32]:  # fmt: skip
         """The rows of a collective in all its groups, and the marks that end it."""
         asked = (Same(task.groups), distinct, label(task), task.stream)
         block = self.known.of(asked, lambda: self.rows_written(task, distinct, class_of))

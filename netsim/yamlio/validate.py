@@ -186,12 +186,9 @@ def all_findings(error: pydantic.ValidationError, model: Any, path: KeyPath) -> 
 
 
 def _findings(
-    issues: Sequence[Issue],
-    kind: Any,
-    path: KeyPath,
-    siblings: Sequence[str],
+    issues: Sequence[Issue], kind: Any, path: KeyPath, siblings: Sequence[str],
     values: Mapping[str, str] | None = None,
-) -> list[Finding]:
+) -> list[Finding]:  # fmt: skip
     deeper = [issue for issue in issues if issue[0]]
     found = [
         finding

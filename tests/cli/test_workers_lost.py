@@ -86,6 +86,13 @@ def test_optimize_tells_what_was_lost() -> None:
     assert Path("out/best.yaml").exists()
 
 
+def test_optimize_that_lost_everything_is_no_error_of_the_input() -> None:
+    code, _, err = hurt("optimize", "hurt.yaml", "-q", "-o", "out", "--jobs", 2, kill=1000)
+    assert code == 1, err
+    assert "every cell was lost or failed, the first: cell nodes 2: " in err
+    assert "SIGKILL" in err
+
+
 @pytest.mark.parametrize("kill", [1, 1000])
 def test_accuracy_prints_the_others_and_resumes(capsys, kill: int) -> None:
     index(Path(), *({"id": f"run{n}", "topology": HOSTS} for n in (1, 2)), rows=ROWS)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from netsim.nccl.environment import NO_SETTINGS
@@ -128,6 +128,7 @@ def test_what_channels_have_of_shared_loops_is_everything(nbytes, channels, spre
         assert loops_of_part(parts[0], 2 * MIB, spread=spread).chunks == loops.chunks
 
 
+@example(lines=961, channels=1, ranks=2, protocol="LL")
 @given(
     lines=st.integers(1, 20_000),
     channels=st.integers(1, 5),

@@ -17,7 +17,7 @@ from netsim.timing import bench, ladder
 from netsim.timing.bench import Bench, InARow
 from netsim.timing.call import Call
 from netsim.timing.ladder import AS_TIMED, LIMITS
-from netsim.timing.steady import TIMED, period_of
+from netsim.timing.steady import TIMED, pace_of, period_of
 from netsim.topology.routing import switch
 from tests.timing.cells import bench_of, folded, simulate_size, timed
 
@@ -144,6 +144,40 @@ def test_a_period_of_several_operations_is_one() -> None:
     assert period_of(ends) == pytest.approx(249e-6)
     assert period_of(ends[:4]) is None
     assert period_of(ends * np.array([1.0, 1.001])) is None  # one rank falls behind
+
+
+def test_the_pace_of_the_last_is_that_of_all() -> None:
+    """Who is ahead shows no period yet; who falls behind may take over, and a pace has to last."""
+    ends = np.cumsum(np.tile([9.0, 11.0], 10))[:, None] * np.array([1.0, 0.8])
+    assert period_of(ends) is None
+    assert pace_of(ends) == (pytest.approx(10.0), pytest.approx(0.0, abs=1e-12))
+    assert pace_of(np.cumsum(np.ones(20))[:, None] * [10.0, 11.0] + [30.0, 0.0]) is None
+    quicker = np.cumsum([10.0] * 54 + [9.0] * 6)[:, None]
+    assert pace_of(quicker) == (pytest.approx(10.0), pytest.approx(0.0, abs=1e-12))
+    settling = np.cumsum(10 + 0.1 * 0.9 ** np.arange(60))[:, None]
+    assert pace_of(settling) is None
+    seconds, off = pace_of(settling, 0.01)
+    assert seconds * (1 - off) <= 10.0 <= seconds
+
+
+SMALL = [("h100-x4", "reduce", 10, "8K"), ("h100-x4", "reduce", 12, "64K"),
+         ("mi350x", "reduce", 3, "1K"), ("dgx-b200", "reduce", 5, "1K"),
+         ("gb200-nvl72", "broadcast", 3, "64K"), ("h100-x4", "broadcast", 16, "1K"),
+         ("h100-x4", "broadcast", 16, "16K")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("machine", "collective", "nodes", "size"), SMALL)
+def test_the_pace_of_a_few_is_that_of_very_many(
+    machine: str, collective: str, nodes: int, size: str
+) -> None:
+    """Also where FIFOs between ranks fill up only after hundreds of operations."""
+    source = asked(machine, collective, Given(nodes, sizes=size)).source
+    one = prepare(checked_cells(source)[0])
+    found = timed(one, size_of(one))
+    ends = in_a_row(row_of(one, size_of(one)), 720).max(axis=1)
+    pace = (ends[-20] - ends[-220]) / 200
+    assert found.seconds == pytest.approx(pace, rel=max(1e-4, found.uncertainty))
+    assert found.uncertainty < 0.0075
 
 
 def test_sends_take_what_the_nic_needs_where_ranks_run_ahead_of_it() -> None:

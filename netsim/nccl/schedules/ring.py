@@ -338,12 +338,9 @@ def _order(woven: Weave, channel: PlannedChannel, numbers: Numbers) -> None:
 
 
 def _waits(
-    woven: Weave,
-    channel: PlannedChannel,
-    numbers: Numbers,
-    hops: Sequence[tuple[int, int]],
+    woven: Weave, channel: PlannedChannel, numbers: Numbers, hops: Sequence[tuple[int, int]],
     slots: int,
-) -> None:
+) -> None:  # fmt: skip
     syncs, credits = ([f(*hop) for hop in hops] for f in (channel.sync, channel.credit))
     step, sub = (x.ravel() for x in np.indices((numbers.steps, numbers.subs)))
     for lag in dict.fromkeys(syncs):

@@ -374,12 +374,9 @@ Cable = tuple[int, int, float | None, float | None]  # ends, bytes/s, seconds
 
 
 def custom(
-    ports: Ports,
-    terms: Terms,
-    switches: tuple[str, ...],
-    cables: list[Cable],
+    ports: Ports, terms: Terms, switches: tuple[str, ...], cables: list[Cable],
     groups: Ints | None = None,
-) -> Fabric:
+) -> Fabric:  # fmt: skip
     """Ends of cables are numbered: ports first, then switches."""
     joined = {end for cable in cables for end in cable[:2]}
     missing = next((port for port in range(len(ports)) if port not in joined), None)

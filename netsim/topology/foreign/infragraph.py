@@ -169,12 +169,9 @@ def _kind(found: "nx.Graph[Any]", types: Mapping[str, str], node: str, hosts: se
 
 
 def _figures(
-    found: "nx.Graph[Any]",
-    kinds: Mapping[str, str],
-    ends: tuple[str, str],
-    data: Mapping[str, Any],
-    name: str,
-) -> dict[str, Any]:
+    found: "nx.Graph[Any]", kinds: Mapping[str, str], ends: tuple[str, str],
+    data: Mapping[str, Any], name: str,
+) -> dict[str, Any]:  # fmt: skip
     link = str(data["link"])
     kind = _link_kind(link, {kinds[end] for end in ends})
     rate = _rate(data.get("bandwidth"), name)

@@ -467,12 +467,9 @@ def _ordered(path: Path, nodes: Sequence[Node]) -> list[Node]:
 
 
 def write_ranks(
-    folder: Path,
-    name: str,
-    tape: Tape,
-    ranks: Sequence[int],
+    folder: Path, name: str, tape: Tape, ranks: Sequence[int],
     slowdown: Mapping[int, float] | None = None,
-) -> list[Path]:
+) -> list[Path]:  # fmt: skip
     """A file for every rank, and the groups; `slowdown` is by rank, of what it computes."""
     folder.mkdir(parents=True, exist_ok=True)
     groups: dict[tuple[int, ...], int] = {}
