@@ -28,23 +28,25 @@ _HALF = re.compile(r"\.(.+)\.([0-9]+)\.half")
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A stream whose content takes the place of a file when the block ends well: of the file that
     a link leads to; a device or a pipe takes it as it comes."""
-    place = Path(os.path.realpath(path))
-    through = place.exists() and not (place.is_file() or place.is_dir())
-    beside = place if through else place.with_name(f".{place.name}.{os.getpid()}.half")
+    beside = None
     try:
-        _clear_up(place)
-        with beside.open("wb") as stream:
+        place = Path(os.path.realpath(path))
+        through = place.exists() and not (place.is_file() or place.is_dir())
+        if not through:
+            beside = place.with_name(f".{place.name}.{os.getpid()}.half")
+            _clear_up(place)
+        with (beside or place).open("wb") as stream:
             yield stream
             stream.flush()
-            if not through:
+            if beside:
                 os.fsync(stream.fileno())
-        if not through:
+        if beside:
             beside.replace(place)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
     finally:
-        if not through:
-            with suppress(OSError):
+        with suppress(OSError):
+            if beside:
                 beside.unlink(missing_ok=True)
 
 

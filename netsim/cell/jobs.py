@@ -250,11 +250,9 @@ class PreparedJobs:
         costs = replace(one.costs, cluster=self.cluster, jobs=Memo(), **fresh)
         slow = {straggler.rank: straggler.slowdown for straggler in one.work.stragglers}
         lowered = lower(
-            one.tape(),
-            len(gpus),
-            lambda task, group: costs(task, tuple(gpus[[*group]].tolist())),
+            one.tape(), len(gpus), lambda task, group: costs(task, tuple(gpus[[*group]].tolist())),
             slow,
-        )
+        )  # fmt: skip
         return Part(name, lowered.schedule, gpus)
 
 

@@ -150,11 +150,9 @@ def print_table(
     if form == "nccl-tests":
         run = shown.run_of(prepared)
         return _printed(
-            found,
-            nccl_tests.opening(run),
-            lambda row: line(row, run.root),
+            found, nccl_tests.opening(run), lambda row: line(row, run.root),
             lambda rows: closing(run, rows),
-        )
+        )  # fmt: skip
     noise = prepared.cell.scenario.noise is not None
     return _printed(found, header(noise=noise), line_of, shown.footer)
 

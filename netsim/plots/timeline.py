@@ -57,11 +57,9 @@ class Gantt:
 def read_gantt(path: Path) -> Gantt:
     """The bars of a trace.csv."""
     table = style.read_long_table(
-        path,
-        style.TRACE,
-        "the columns of trace.csv",
+        path, style.TRACE, "the columns of trace.csv",
         only={*style.TRACE[1:], *_DELAYS, "op", "collective"},
-    )
+    )  # fmt: skip
     table = style.filled(path, table, ("channel", "step", "start_us", "end_us"))
     table = style.with_numbers(path, table, _DELAYS)
     _refuse_ends(path, table)

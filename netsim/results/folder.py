@@ -134,8 +134,9 @@ class Folder:
     def _begin_again(self) -> None:
         """Write all that is in memory into the folder anew, or where it can be written."""
         name = self.path.name or "results"
-        here = Path.cwd() if Path.cwd().exists() else self.path
-        places = (self.path, here / f"{name}-kept", Path(tempfile.gettempdir()) / f"{name}-kept")
+        places = [self.path, Path(tempfile.gettempdir()) / f"{name}-kept"]
+        with suppress(OSError):  # the working directory may be gone, too
+            places.insert(1, Path.cwd() / f"{name}-kept")
         for place in dict.fromkeys(places):
             with suppress(OSError, NetsimError):
                 journal = self._written_again(place)

@@ -88,7 +88,7 @@ class Limits:
     most: float = 30_000_000
     repeated: float = 1_000_000
     restless: float = 8_000_000
-    uneven: float = 42_000_000
+    uneven: float = 44_000_000
     alike: float = 7.5e-3
     doubt: float = 1e-2
     short: float = 0.1
@@ -956,9 +956,14 @@ def bytes_expected(call: Call, limits: Limits = LIMITS) -> int:
         moved *= UP_AND_DOWN
     elif plan.algorithm == "PAT":
         moved *= max(1, ranks.bit_length())
-    loops = min(written.looped.loops, LOOPS)
-    rows = int(len(call.groups) * A_STEP * moved * loops * written_share(plan))
-    return _bytes(rows, a_row, written, limits)
+    share, loops = written_share(plan), min(written.looped.loops, LOOPS)
+    a_loop = len(call.groups) * A_STEP * moved * share
+    if plan.transfers is not None and share >= limits.little and not limits.exact:  # wide instants
+        crowd = limits.crowded / len(call.gpus)
+        adaptive = getattr(call.topology.router, "choices", 1) > 1
+        if crowd <= min(a_loop * loops, limits.crowd) and not (adaptive or call.topology.changes):
+            loops = min(loops, max(written.looped.least, int(limits.crowd / a_loop)))
+    return _bytes(int(a_loop * loops), a_row, written, limits)
 
 
 def _bytes(rows: int, a_row: int, call: Call, limits: Limits) -> int:

@@ -170,11 +170,9 @@ class _Lowering:
         number = np.concatenate(group)
         count = np.bincount(number, minlength=len(task.groups))
         return _Block(
-            columns=(styles, src, dst, piece),
-            group=number,
-            order=np.argsort(number, kind="stable"),
-            ptr=np.concatenate([[0], np.cumsum(count)]),
-        )
+            columns=(styles, src, dst, piece), group=number,
+            order=np.argsort(number, kind="stable"), ptr=np.concatenate([[0], np.cumsum(count)]),
+        )  # fmt: skip
 
     def row_columns(
         self, task: Task, coarse: Coarse, groups: Ranks

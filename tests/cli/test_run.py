@@ -248,6 +248,23 @@ def test_a_damaged_manifest_is_written_anew_if_the_journal_is_ours(capsys, conte
     assert (other.code, "holds the results of scenario" in other.err) == (2, True)
 
 
+def test_rows_of_a_run_whose_working_directory_is_deleted_are_kept_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    shutil.copy("sweep.yaml", tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    process = started("--jobs", "1", "-q")
+    wait_for_rows(2)
+    shutil.rmtree(tmp_path / "here")
+    _, err = process.communicate(timeout=300)
+    monkeypatch.chdir(tmp_path)
+    assert process.returncode == 0, err
+    assert b"out: was deleted during the run; the " in err
+    assert [row["status"] for row in rows("out-kept/results.csv")] == ["ok"] * 9
+
+
 def test_a_report_of_a_run_that_finished_nothing_says_so(capsys) -> None:
     netsim(capsys, "run", "sweep.yaml", "-q", "-o", "out")
     header = Path("out/results.csv").read_text().splitlines()[0]

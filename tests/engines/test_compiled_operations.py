@@ -50,26 +50,34 @@ def test_random_programs(program: Program, times: int, launch: Launch) -> None:
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
-@given(programs(), st.lists(st.integers(1, 9), min_size=2, max_size=4, unique=True), launches)
+@given(
+    programs(), st.lists(st.integers(1, 9), min_size=2, max_size=4, unique=True), launches,
+    st.booleans(),
+)  # fmt: skip
 def test_more_operations_go_on_from_fewer(
-    program: Program, times: list[int], launch: Launch
+    program: Program, times: list[int], launch: Launch, last_is_kept: bool
 ) -> None:
-    """To the last bit as if all were run from the beginning."""
+    """To the last bit as if all were run from the beginning; also the most, which is not kept."""
     under_way: list[object] = []
     for number in sorted(times):
         many = operations(program, number, launch)
+        most = compiled.MOST_KEPT if last_is_kept or number < max(times) else 0
         try:
             expected = compiled.run_operations(many)
         except StalledError as error:
             with pytest.raises(StalledError, match=re.escape(str(error))):
                 compiled.run_operations(many, under_way)
             return
-        found = compiled.run_operations(many, under_way)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(compiled, "MOST_KEPT", most)
+            found = compiled.run_operations(many, under_way)
         np.testing.assert_array_equal(found.end, expected.end)
         np.testing.assert_array_equal(found.start, expected.start)
         assert (found.path is None) == (expected.path is None)
         if found.path is not None:
             np.testing.assert_array_equal(found.path, expected.path)
+    if not last_is_kept:
+        assert not under_way
 
 
 @pytest.mark.parametrize("engine", ["simpy", "compiled"])

@@ -310,6 +310,7 @@ Progress = Callable[[int, int, float], None]
 
 _PLACES = 1 << 10  # seats and alarms to begin with
 MANY = 1_000_000  # rows for which memory that is freed is worth keeping
+MOST_KEPT = 20_000_000  # rows of operations on which more may follow: of more, none do
 BRIEF = 5000  # rows that are simulated before anybody could interrupt
 
 
@@ -349,7 +350,9 @@ def run_operations(many: Operations, under_way: "list[_Run] | None" = None) -> T
     """Simulate operations in a row: the times of the rows of each, one after the other. More of
     those that are `under_way` go on from where the first rank had ended the last of them."""
     run = under_way.pop().longer(many) if under_way else _Run(many, _laid_out(many.once))
-    if under_way is not None:
+    if len(many) >= MOST_KEPT:
+        structures.give_back()
+    elif under_way is not None:
         run.keep()
         under_way.append(run)
     run.onward()
@@ -438,6 +441,7 @@ class _Run:
         run.options.waiting[: len(options.waiting)] = options.waiting
         run.net, run.future = net, future._replace(alarm_row=run.future.alarm_row)
         run.options = run.options._replace(slots=options.slots)
+        run.net.core["pause"] = len(many)
         return run
 
 

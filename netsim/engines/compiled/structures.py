@@ -420,11 +420,19 @@ def keep_freed() -> None:
 
     Large arrays come and go with every run, and to take their pages from the system again each time
     costs as much as simulating a part of their rows."""
-    if sys.platform == "linux":
-        choose = getattr(ctypes.CDLL(None), "mallopt", None)
-        if choose is not None:
-            choose(_MMAP_MAX, 0)
-            choose(_TRIM_THRESHOLD, _NEVER)
+    _of_glibc("mallopt", _MMAP_MAX, 0)
+    _of_glibc("mallopt", _TRIM_THRESHOLD, _NEVER)
+
+
+def give_back() -> None:
+    """Give back what is freed: what comes next is larger than any hole that it left."""
+    _of_glibc("malloc_trim", 0)
+
+
+def _of_glibc(name: str, *arguments: int) -> None:
+    function = getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
+    if function is not None:
+        function(*arguments)
 
 
 def untouched(count: int, dtype: DTypeLike) -> NDArray[Any]:

@@ -246,11 +246,9 @@ class PlannedChannel:
         )  # fmt: skip
         costs = tuple(cost for cost in every if cost[2] > 0)
         return RowKind(
-            *(style, costs),
-            path=network.path,
-            protocol=self.plan.protocol,
+            *(style, costs), path=network.path, protocol=self.plan.protocol,
             pieces=1 if self.simple else self.pieces,
-        )
+        )  # fmt: skip
 
     def further(self, kind: RowKind) -> RowKind:
         """What a proxy sends after the first row of a step: a message for every slice of Simple;

@@ -538,11 +538,9 @@ class Profile:
     def of_step(self, step: int) -> "Profile":
         """What belongs to one step."""
         return replace(
-            self,
-            kernels=tuple(one for one in self.kernels if one.step == step),
-            calls=tuple(one for one in self.calls if one.step == step),
-            steps=(step,),
-        )
+            self, kernels=tuple(one for one in self.kernels if one.step == step),
+            calls=tuple(one for one in self.calls if one.step == step), steps=(step,),
+        )  # fmt: skip
 
     def usual_step(self) -> int | None:
         """The step of median length; None where there are no steps."""
