@@ -8,12 +8,12 @@ import pytest
 
 from netsim.base.errors import InputError
 from netsim.nccl import search
-from netsim.nccl.communicator import BALANCED_TREE, NVLS, RING
+from netsim.nccl.communicator import BALANCED_TREE, NVLS, RING, TREE
 from netsim.nccl.environment import NO_SETTINGS, Settings
 from netsim.nccl.facts import facts_of
 from netsim.nccl.node import communicator, search_node
 from netsim.nccl.paths import path_table
-from netsim.nccl.search import Arena, Request, _Ladder, most_channels, nets_of
+from netsim.nccl.search import Arena, Attempt, Request, _Ladder, most_channels, nets_of
 from netsim.nccl.search import search as search_channels
 from netsim.nccl.system import system_graph
 from netsim.nccl.tuning import cost_entry
@@ -258,6 +258,21 @@ def test_a_channel_crosses_at_least_the_links_of_its_nearest_rail() -> None:
         assert search.fewest_hops(arena, attempt) == 3 + 2 + 2
     arena.nets = ""
     assert search.fewest_hops(arena, SimpleNamespace(pattern=RING, cross_nic=0)) == 3 * 2
+
+
+def test_only_a_tree_of_channels_of_its_own_walks_alike_whatever_rails_it_may_cross() -> None:
+    arena = SimpleNamespace(gpus="ab", local_ports=[[0], [0]], ports_by_type=[{}, {}])
+    kinds = search.Kinds(frozenset({1}), frozenset({3, 5}), frozenset({3, 4}), frozenset({3}))
+
+    def alike(pattern: int, same: bool) -> tuple[bool, int]:
+        some = [Attempt(pattern, 1.0, 1.0, 3, 5, same, cross, 1, 1) for cross in (0, 1)]
+        one, other = (search.likeness(arena, kinds, each) for each in some)
+        return one == other, one[0].type_inter
+
+    assert alike(TREE, same=False) == (True, 3)
+    assert alike(TREE, same=True) == (False, 4)
+    assert alike(BALANCED_TREE, same=False) == (False, 4)
+    assert alike(RING, same=False) == (False, 5)
 
 
 def test_types_of_paths_that_are_tried_are_those_that_there_are_up_to_that_over_sockets() -> None:
