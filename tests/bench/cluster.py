@@ -26,8 +26,8 @@ class Cluster:
         )  # fmt: skip
         deadline = time.monotonic() + WAIT
         while not (file.exists() and file.read_text().strip().endswith("}")):
-            if time.monotonic() > deadline:
-                raise TimeoutError("the scheduler does not start")
+            if time.monotonic() > deadline or self.scheduler.poll() is not None:
+                raise TimeoutError("the scheduler does not start (pip install '.[dask]')")
             time.sleep(0.05)
         self.address: str = json.loads(file.read_text())["address"]
         self.workers = [self.worker() for _ in range(self.count)]

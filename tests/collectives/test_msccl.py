@@ -153,6 +153,7 @@ UP_TO = "expected a whole number up to 1000000"
         ('srcoff="0"', 'srcoff="?"', f"<step srcoff=…>: {UP_TO}, got '?'"),
         ('proto="Simple"', 'proto="LL64"', "expected a proto of Simple, LL, LL128"),
         ('send="1"', 'send="2"', "gpu 0, tb 0: send: expected another GPU, got 2"),
+        ('send="-1"', 'send="-2"', "gpu 0, tb 2: send: expected another GPU, got -2"),
         ('nchunksperloop="1"', 'nchunksperloop="0"', "nchunksperloop from 1 up"),
         ('ngpus="2"', 'ngpus="3"', "expected a gpu for each of 0..2"),
         ('depid="0" deps="1"', 'depid="9" deps="1"', "gpu 0, tb 2, step 0 waits for what never"),
