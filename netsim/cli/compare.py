@@ -17,7 +17,7 @@ from netsim.cli import parsed, print_lines, with_options, wrote
 from netsim.cli.log_questions import Question, cell_of_trace, prepared_with_notes, question_of
 from netsim.cli.questions import ONLY_EXPECT, Given, Text
 from netsim.measured import compare as comparing
-from netsim.measured.hypotheses import explanations
+from netsim.measured.hypotheses import SIZES, explanations
 from netsim.measured.logs import LogRun, read_log
 from netsim.plots.explanation import plot_calls
 from netsim.plots.results import plot_results
@@ -300,11 +300,12 @@ def _causes(source: Source, run: LogRun) -> Iterator[str]:
     found = explanations(source, run)
     if not found:
         return
-    good = [one for one in found if one.explains]
+    good, tried = [one for one in found if one.explains], len(comparing.few(run.rows, SIZES))
+    some = f" at {tried} of {len(run.rows)} rows" if tried < len(run.rows) else ""
     yield (
-        "# single causes that would explain it, the best fit (mean |log ratio|) first:"
+        f"# single causes that would explain it{some}, the best fit (mean |log ratio|) first:"
         if good
-        else "# no single cause that was tried explains it; the nearest:"
+        else f"# no single cause that was tried{some} explains it; the nearest:"
     )
     for one in (good or found)[:SHOWN]:
         text = " or ".join(one.names[:ALTERNATIVES])

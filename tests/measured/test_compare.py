@@ -87,6 +87,22 @@ def test_the_true_cause_is_ranked_first(tmp_path: Path, capsys: pytest.CaptureFi
     assert found[0].error < 0.01
 
 
+def test_at_how_many_rows_causes_were_tried_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, sizes = tmp_path / "slow.csv", [1 << n for n in range(10, 23)]
+    lines = [f"{size},{size // 4},float,sum,-1,{500 + size / 1e3},,,,," for size in sizes]
+    head = "size_bytes,count,dtype,redop,root,oop_time_us,oop_algbw_gbps,oop_busbw_gbps,"
+    head += "ip_time_us,ip_algbw_gbps,ip_busbw_gbps"
+    said = {}
+    for kept in (13, 6):
+        log.write_text("\n".join([head, *lines[-kept:], ""]))
+        done = netsim(capsys, "compare", log, "--topology", PAIR, "--collective", "all_reduce")
+        said[kept] = next(line for line in done.out.splitlines() if "single cause" in line)
+    assert " at 5 of 13 rows" in said[13]
+    assert " rows" not in said[6]
+
+
 def test_what_a_log_says_is_taken_and_contradictions_are_told(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
