@@ -140,6 +140,8 @@ def test_own_rates_and_start_up_have_parameters() -> None:
     b.rows(Style(cap=1e8, latency=2e-6), src=0, dst=1, piece=b.pieces(10**6))
     case = Case(place(b.finish(), switch(2, 1e9, 0.0)))
     found = {a.parameter.key: a for a in explain(case, simulate(case.program)).answers}
+    own = found["own.rate"].parameter
+    assert (own.value, own.unit) == (pytest.approx(0.1), "GB/s")
     assert found["own.rate"].expected() == pytest.approx(-1e-2)
     assert found["own.rate"].ideal == pytest.approx(1e-3 + 2e-6)
     assert found["startup.latency"].slope() == pytest.approx(2e-6, rel=1e-6)

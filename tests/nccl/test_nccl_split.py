@@ -280,6 +280,13 @@ def test_slow_rings_run_half_the_threads():
     assert launch(comm, GIB, "Ring", "LL").n_threads == 512
 
 
+def test_a_tuner_may_want_as_few_channels_as_one() -> None:
+    comm = searched_communicator("h100_8nic", 2)
+    usual = launch(comm, GIB, "Ring", "Simple").n_channels
+    found = [launch(comm, GIB, "Ring", "Simple", n).n_channels for n in (-1, 0, 1, 2, 99)]
+    assert found == [usual, usual, 1, 2, comm.n_channels]
+
+
 @pytest.mark.parametrize("function", ["AllReduce", "AllGather", "ReduceScatter", "Broadcast"])
 @pytest.mark.parametrize("protocol", ["LL", "LL128", "Simple"])
 def test_parts_are_no_more_than_channels_and_lose_nothing(function: str, protocol: str) -> None:

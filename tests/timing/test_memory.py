@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from netsim.cell.prepare import prepare
+from netsim.scenario.cells import expand
 from netsim.timing import fits
 from netsim.timing.fits import PROCESS, available_memory, estimated_rows, needed
+from netsim.timing.ladder import bytes_expected
+from netsim.yamlio.read import parse_source
 from tests.bench.memory import AT_MOST, needed_and_taken
 from tests.cli.command import netsim
 
@@ -20,6 +24,17 @@ from tests.cli.command import netsim
 def test_what_is_expected_bounds_what_is_taken_within_the_stated_factor(case: str) -> None:
     expected, taken = needed_and_taken(case)
     assert taken <= expected <= AT_MOST * taken
+
+
+def test_what_folds_is_expected_to_need_no_more_than_what_is_written_of_it() -> None:
+    text = "cluster: {machine: dgx-h100, nodes: 32, fabric: {kind: rail-optimized}}\n" \
+           "workload: {collective: all_reduce, algorithm: Tree, sizes: [1MiB]}\n"  # fmt: skip
+    one, apart = (prepare(expand(parse_source(text + more, "x.yaml"))[0])
+                  for more in ("", "fold: off\n"))  # fmt: skip
+    call, whole = one.call(1 << 20), apart.call(1 << 20)
+    assert call.folded is not None
+    assert whole.folded is None
+    assert bytes_expected(call) < bytes_expected(whole) / 4
 
 
 def group(folder: Path, **files: object) -> None:
