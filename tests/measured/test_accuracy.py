@@ -341,6 +341,23 @@ def test_an_interrupted_accuracy_prints_what_is_finished(
     assert not page.exists()
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_journal_stays_only_where_something_is_left_to_go_on_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = index(tmp_path, {"id": "first"}, {"id": "second", "nccl": "2.21.5"})
+
+    def answered(part):
+        if part.entry.id == "second" and not whole:
+            raise KeyboardInterrupt
+        return answer(part)
+
+    monkeypatch.setattr("netsim.measured.accuracy.answer", answered)
+    assert netsim(capsys, "accuracy", path, "--jobs", 1).code == (0 if whole else 130)
+    assert len(list(tmp_path.glob("reports/*.jsonl"))) == (not whole)
+
+
 def test_a_result_that_cannot_be_written_is_refused_before_anything_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

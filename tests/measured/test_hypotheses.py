@@ -11,9 +11,10 @@ import pytest
 
 from netsim.cell.prepare import prepare
 from netsim.measured.compare import error_figures, fit_of, prepared_for
-from netsim.measured.hypotheses import Explained, Tried, causes, ranked, tried
+from netsim.measured.hypotheses import Explained, Tried, _inside, causes, ranked, tried
 from netsim.measured.logs import LogRun, Measured, read_log
 from netsim.scenario.cells import expand
+from netsim.topology.load import load_machine
 from netsim.yamlio.models import override
 from netsim.yamlio.read import Source, parse_source
 
@@ -162,3 +163,13 @@ def test_half_a_quarter_or_an_eighth_of_the_nics_may_be_all_that_is_used(
     found = [one.name for one in causes(source, prepared)]
     used = [name for name in found if "in use on every host" in name]
     assert used == [f"{part} of {nics} NICs in use on every host" for part in parts]
+
+
+@pytest.mark.parametrize(("links", "told"), [(1, False), (2, True), (18, True)])
+def test_half_of_the_nvlinks_may_be_out_of_use_where_there_are_two(links: int, told: bool) -> None:
+    source = source_of("NVLS")
+    own = load_machine("dgx-h100")
+    up = own.scale_up.model_copy(update={"links": links})
+    machine = own.model_copy(update={"scale_up": up})
+    names = [one.name for one in _inside(source, machine)]
+    assert ("half of the NVLinks in use" in names) == told

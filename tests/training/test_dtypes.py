@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 
 from netsim.scenario.cells import expand
+from netsim.scenario.names import DTYPES as BYTES
 from netsim.scenario.training import (
     CompressionConfig,
     DataKind,
@@ -218,3 +219,9 @@ def test_every_value_of_every_key_runs(where: tuple[str, str], value: object) ->
     cluster = {"machine": "dgx-b200"}
     prepared = prepare_step(expand(Source("x", {"cluster": cluster, "workload": given}))[0])
     assert folded_step(prepared).seconds > 0
+
+
+def test_elements_have_the_bytes_of_their_names() -> None:
+    own = {"half": 2, "float": 4, "double": 8, "bfloat16": 2, "f8e4m3": 1, "f8e5m2": 1}
+    whole = {f"{sign}int{bits}": bits // 8 for sign in ("", "u") for bits in (8, 32, 64)}
+    assert {**whole, **own} == BYTES

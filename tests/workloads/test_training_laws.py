@@ -292,3 +292,8 @@ def test_checkpoints_of_operations_repeat_every_narrow_product() -> None:
     scattered = {"sequence_parallel": True}
     assert again("bfloat16", **scattered) == pytest.approx(products(key, wide), rel=1e-4)
     assert again("fp8", **scattered) == pytest.approx(products(key, key, key, wide, wide), rel=1e-4)
+
+
+def test_each_token_may_predict_several() -> None:
+    one, two = (Shapes(replace(SMALL, predicted=n), setting(model=SMALL)).logits[0] for n in (1, 2))
+    assert two == replace(one, rows=2 * one.rows)
