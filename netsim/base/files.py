@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 from netsim.base.errors import InputError, ScenarioError, nearest, suggest
 from netsim.base.values import dataclass
 
-_HALF = re.compile(r"\.(.+)\.([0-9]+)\.half")
+_HALF = re.compile(r"\.(.+)\.[0-9]+\.half")
 
 
 @contextmanager
@@ -53,9 +53,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 def _clear_up(place: Path) -> None:
     """Delete what processes that were killed had begun of a file."""
     for file in half_written(place.parent, f".{escape(place.name)}.*.half"):
-        found = _HALF.fullmatch(file.name)
         try:
-            os.kill(int(found[2] if found else 0), 0)
+            os.kill(int(file.name.split(".")[-2]), 0)
         except ProcessLookupError:
             file.unlink(missing_ok=True)
         except (OverflowError, PermissionError):

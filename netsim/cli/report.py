@@ -66,8 +66,8 @@ def make_report(
     manifest = folders.read_manifest(folder)
     if "points" not in manifest:
         raise InputError(f"{folder}: was written by an older netsim", hint="run it again")
-    results, nothing = folder / RESULTS, InputError(f"{folder}: no row was finished",
-                                                    hint="run it again")  # fmt: skip
+    results = folder / RESULTS
+    nothing = InputError(f"{folder}: no row was finished", hint="run it again")
     if not results.is_file():  # of a run that was killed
         if not (folder / JOURNAL).is_file():
             raise InputError(f"{folder}: holds no {RESULTS}", hint="run it again, or with --resume")

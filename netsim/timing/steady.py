@@ -228,14 +228,18 @@ def pace_of(ends: Floats, tolerated: float = AGREE) -> tuple[float, float] | Non
     is slower, and by which part it differs: who is ahead gets no further than FIFOs are deep, and
     keeps that pace from then on, perhaps not within the operations that were run. The last ones
     nobody follows: they may be quicker."""
-    every = product(range(1, (len(ends) - 1) // 3 + 1), (ends, ends[:-SLOTS]))
-    told = [_pace(seen, period) for period, seen in every if len(seen) > 3 * period]
-    same = next((one for one in told if one[1] <= AGREE), min(told, key=lambda one: one[1]))
-    return same if same[1] <= tolerated else None
+    parts = [(seen, seen.max(axis=1)) for seen in (ends, ends[:-SLOTS])]
+    nearest = np.nan, np.inf
+    for period, (seen, latest) in product(range(1, (len(ends) - 1) // 3 + 1), parts):
+        if len(seen) > 3 * period:
+            nearest = min(nearest, _pace(seen, latest, period), key=lambda one: one[1])
+            if nearest[1] <= AGREE:  # of longer periods some are several of this one
+                break
+    return nearest if nearest[1] <= tolerated else None
 
 
-def _pace(ends: Floats, period: int) -> tuple[float, float]:
-    latest, last = ends.max(axis=1), len(ends) - 1
+def _pace(ends: Floats, latest: Floats, period: int) -> tuple[float, float]:
+    last = len(ends) - 1
     took = (latest[period:] - latest[:-period])[-max(2 * period, last // 2) :]
     each, slowest = float(took.mean()), float((ends[-1] - ends[-1 - period]).max())
     return each / period, max(float(np.ptp(took)), slowest - each) / each
