@@ -148,7 +148,7 @@ def lines_of(table: pd.DataFrame) -> Lines:
     named = named.assign(**{column: telling(named[column].tolist()) for column in columns})
     drawn = [c for c in table.columns if c in DRAWN or str(c).startswith(NUMBERS)]
     table, lines = table[drawn], []
-    for place, values in enumerate(named.itertuples(index=False, name=None)):
+    for place, values in enumerate(map(tuple, named.to_numpy().tolist())):
         part = table.iloc[starts[place] : ends[place]]
         lines.append(Line(label_of(columns, values, part), values, part))
     return Lines(columns, tuple(lines))

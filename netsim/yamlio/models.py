@@ -152,7 +152,10 @@ class Elsewhere:
         return handler(self._adapter.core_schema)
 
     def _read(self, value: Any) -> Any:
-        return self._adapter.validate_python(value)
+        read = self._adapter.validate_python(value)
+        if isinstance(read, pydantic.BaseModel):
+            read.model_rebuild()  # for pydantic before 2.14 does not when it writes one out
+        return read
 
 
 # Single values of a source replaced: `--set cluster.nodes=4`, or one point of a sweep.
