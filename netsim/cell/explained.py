@@ -88,7 +88,7 @@ MOST_KINDS = 8  # of links that are told apart by the names of their switches
 
 
 def explained_paths(
-    prepared: Prepared, size: int, *, seeds: int = 10, engine: str = "auto"
+    prepared: Prepared, size: int, *, seeds: int, engine: str = "auto"
 ) -> dict[str, Any]:
     """The paths of a cell at one size, as plain values in µs."""
     selection = getattr(prepared.topology.router, "selection", None)

@@ -380,7 +380,7 @@ def shared(prepared: PreparedJobs, size: int, engine: str) -> Shared:
     return RUNS.of(key, lambda: Shared(prepared, turn, engine))
 
 
-def row_of_job(prepared: PreparedJobs, size: int, engine: str = "auto") -> Row:
+def row_of_job(prepared: PreparedJobs, size: int, engine: str) -> Row:
     """The row of a job at a size: beside the others, and how much longer than alone."""
     runs, cell, number = shared(prepared, size, engine), prepared.cell, prepared.number
     one, part, ran = prepared.alone[number], runs.parts[number], runs.all

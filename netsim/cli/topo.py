@@ -201,7 +201,7 @@ def plot(
 
 
 def _drawn(
-    subject: topo_subject.Subject, folder: Path, result: Path | None, *, routes: bool = False
+    subject: topo_subject.Subject, folder: Path, result: Path | None, *, routes: bool
 ) -> list[Path]:
     if result is not None and not result.exists():
         raise InputError(f"{result}: no such folder", hint="expected the results of netsim run")

@@ -282,7 +282,7 @@ def up_and_down(lanes: Lanes, forest: Forest, parts: Parts) -> Schedule:
 
 
 def _along(
-    c: Collective, links: Links | None, find: Callable[[Links], Forest], pieces: int = 0
+    c: Collective, links: Links | None, find: Callable[[Links], Forest], pieces: int
 ) -> Schedule:
     """A collective along the trees that are found for its links: sums go along them backwards. By
     default as many pieces as are small, and not too many rows."""

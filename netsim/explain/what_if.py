@@ -276,9 +276,7 @@ class Answer:
         return any(abs(time - now) > now * step / (1 - step) + least for time, step in steps)
 
 
-def what_if(
-    case: Case, split: Split, *, engine: str = "auto", most_rows: int = MOST_ROWS
-) -> list[Answer]:
+def what_if(case: Case, split: Split, *, engine: str, most_rows: int) -> list[Answer]:
     """An answer for every parameter, those that matter most first. Parameters are confirmed in that
     order as long as no more than `most_rows` rows are simulated."""
     parameters = parameters_of(case)

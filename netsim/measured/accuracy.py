@@ -82,7 +82,7 @@ def chosen(entries: Sequence[Entry], only: Sequence[str]) -> list[Entry]:
 
 
 def run_index(
-    entries: Sequence[Entry], jobs: int | None = None,
+    entries: Sequence[Entry], jobs: int | None,
     done: Callable[[int, int], None] | None = None, *, memory: int = 0, tell: Tell = silent,
     journal: "Journal | None" = None,
     figures: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
@@ -300,9 +300,9 @@ def _parts(entry: Entry, figures: Mapping[str, float]) -> list[Part]:
 
 
 def leave_out(
-    found: Accuracy, entries: Sequence[Entry], corpus: Sequence[Entry], jobs: int | None = None,
-    done: Callable[[int, int], None] | None = None, journal: "Journal | None" = None,
-    off: Sequence[Without] = (),
+    found: Accuracy, entries: Sequence[Entry], corpus: Sequence[Entry], jobs: int | None,
+    done: Callable[[int, int], None] | None, journal: "Journal | None",
+    off: Sequence[Without],
 ) -> Accuracy:  # fmt: skip
     """The same with every run simulated once more without its own system: every constant that was
     fitted to that is estimated from the other systems of the corpus, but for those that are `off`.

@@ -546,7 +546,7 @@ def is_published(path: Path) -> bool:
 
 def run_steps(
     entries: Sequence[Entry],
-    jobs: int | None = None,
+    jobs: int | None,
     done: Callable[[int, int], None] | None = None,
     values: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
 ) -> Steps:

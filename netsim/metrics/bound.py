@@ -341,7 +341,7 @@ class _Cuts:
         return float(far.max())
 
     def tightest(
-        self, supply: Floats, ends: Ints, *, back: bool = False
+        self, supply: Floats, ends: Ints, *, back: bool
     ) -> tuple[float, NDArray[np.bool_]]:
         """The longest time that a cut takes if each rank has some bytes that all `ends` want (with
         `back`: is to have some that all ends have), and the cut."""

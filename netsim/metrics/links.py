@@ -274,7 +274,7 @@ class Loads:
 
 
 def load_over_time(
-    program: Program, timeline: Timeline, links: Longs, bins: int = BINS, exact: int = 0
+    program: Program, timeline: Timeline, links: Longs, bins: int, exact: int = 0
 ) -> LinkLoad:
     """The load of some links in equal bins from 0 to the end of the run. Where rows begin and end
     at no more than `exact` times, the bins lie between these instead."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from netsim.base.values import dataclass
 from netsim.collectives.forest import parents, twin_names
 from netsim.nccl.communicator import BALANCED_TREE, SPLIT_TREE, ChannelGraph
-from netsim.nccl.environment import NO_SETTINGS, Settings
+from netsim.nccl.environment import Settings
 from netsim.nccl.facts import Facts
 
 T = TypeVar("T")
@@ -194,7 +194,7 @@ class Layout:
 
 def executed_channels(
     ring: ChannelGraph, tree: ChannelGraph, *, n_nodes: int, local_ranks: int, min_cc: int,
-    facts: Facts, settings: Settings = NO_SETTINGS, collnet: ChannelGraph | None = None,
+    facts: Facts, settings: Settings, collnet: ChannelGraph | None,
 ) -> int:  # fmt: skip
     """How many channels a communicator has after doubling and the user's limits."""
     count = min(2 * min(ring.n_channels, tree.n_channels), facts.max_channels)

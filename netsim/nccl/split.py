@@ -181,7 +181,7 @@ def loops_of_part(
 
 
 def shared_loops(
-    nbytes: int, chunk: int, n_channels: int, n_threads: int, protocol: Protocol, *, spread: int = 1
+    nbytes: int, chunk: int, n_channels: int, n_threads: int, protocol: Protocol, *, spread: int
 ) -> Loops:
     """The loops before 2.22: each is cut into `n_channels` × `spread` chunks of equal size. Channel
     c takes the chunks from c × `spread` on; `spread` is the ranks of a ring AllReduce."""
@@ -198,7 +198,7 @@ def shared_loops(
 
 
 def shared_parts(
-    loops: Loops, nbytes: int, n_channels: int, *, spread: int = 1, in_turn: bool = False
+    loops: Loops, nbytes: int, n_channels: int, *, spread: int, in_turn: bool = False
 ) -> tuple[int, ...]:
     """Bytes that each channel moves in all loops before 2.22: `spread` chunks after one another or,
     `in_turn`, every so many channels' one."""

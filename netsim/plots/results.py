@@ -38,7 +38,7 @@ class _Measure:
     ends: list[tuple[float, float]] | None = None  # of the outermost percentiles over seeds
 
 
-def bars_figure(lines: by_size.Lines, title: str = "") -> Figure:
+def bars_figure(lines: by_size.Lines, title: str) -> Figure:
     """A bar for every cell: bus bandwidth and time, or the time of a training step."""
     shown = by_size.thinned(lines, _MOST).lines
     measures = _measures(pd.DataFrame([line.table.iloc[-1] for line in shown]))
@@ -289,7 +289,7 @@ def against(rows: pd.DataFrame, asked: Asked) -> pd.DataFrame:
     )
 
 
-def axes_figure(rows: pd.DataFrame, asked: Asked, title: str = "") -> Figure | None:
+def axes_figure(rows: pd.DataFrame, asked: Asked, title: str) -> Figure | None:
     """For every choice, how the time of each of its values compares with that of the first (or the
     base line's), all else being equal: every pair, and their geometric mean."""
     rows = rows[rows["shown"]]
@@ -424,7 +424,7 @@ def _label_cells(panel: Axes, values: Grid, text: Callable[[float], str]) -> Non
 
 
 def facets_figure(
-    rows: pd.DataFrame, few: Sequence[str], line_rate: float | None = None, title: str = ""
+    rows: pd.DataFrame, few: Sequence[str], line_rate: float | None, title: str = ""
 ) -> Figure:
     """Bus bandwidth against size, a panel for every condition, with a line for each of a few
     choices, which have the same colour in all panels."""

@@ -260,7 +260,7 @@ COLUMNS = (
 )
 
 
-def acceptance_csv(rows: Sequence[Row], part: float, root: int = 0) -> str:
+def acceptance_csv(rows: Sequence[Row], part: float, root: int) -> str:
     """A line a size that could be simulated; `part` is what must be reached of its bandwidth."""
     lines: list[Sequence[object]] = [COLUMNS]
     for row in rows:

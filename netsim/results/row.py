@@ -102,7 +102,7 @@ def csv_text(rows: Sequence[Row], axes: Iterable[str] = ()) -> str:
     return csv_of(lines)
 
 
-def details_text(rows: Sequence[Row], axes: Iterable[str] = (), of: str = "details") -> str:
+def details_text(rows: Sequence[Row], axes: Iterable[str], of: str = "details") -> str:
     """What rows have beside their own columns, as CSV: a line a row, the swept axes last."""
     found = [(row, getattr(row, of)) for row in rows if getattr(row, of)]
     names, ends = list(dict.fromkeys(name for _, own in found for name in own)), list(axes)

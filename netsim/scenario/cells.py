@@ -233,7 +233,7 @@ def cell_of(source: Source, axes: Mapping[str, Any]) -> Cell:
     return _cell(source, Point(dict(axes), ()))
 
 
-def cell_id(scenario: Scenario, cluster: Mapping[str, Any] | None = None) -> str:
+def cell_id(scenario: Scenario, cluster: Mapping[str, Any] | None) -> str:
     """The hash of the question that a scenario without a sweep asks."""
     without = {"sizes"} if getattr(scenario.workload, "code", "") else {"sizes", "code"}
     asked = {

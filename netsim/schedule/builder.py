@@ -261,12 +261,12 @@ def _not_earlier(counts: Rows, rows: Rows, first: int) -> NDArray[np.int64]:
     return np.flatnonzero(rows >= np.repeat(owner, counts))
 
 
-def compute_style(share: float = COMPUTE_SHARE, **given: Any) -> schedule.Style:
+def compute_style(**given: Any) -> schedule.Style:
     """The style of a compute row: work-seconds on the SMs of one GPU, at most one a second.
 
     By its tiny share it yields to communication: what channels hold of the SMs is theirs, and
     compute has the rest."""
-    return schedule.Style(kind=schedule.COMPUTE, cap=1.0, share=share, **given)
+    return schedule.Style(kind=schedule.COMPUTE, cap=1.0, share=COMPUTE_SHARE, **given)
 
 
 def _join(blocks: list[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:

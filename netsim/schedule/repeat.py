@@ -20,7 +20,7 @@ Flags = NDArray[np.bool_]
 Rows = NDArray[np.int32]
 
 
-def framed(schedule: Schedule, kernel: float = 0.0) -> Schedule:
+def framed(schedule: Schedule, kernel: float) -> Schedule:
     """Start marks 0…n-1, which take `kernel` seconds, then all rows, then end marks."""
     ranks, rows = schedule.ranks, len(schedule)
     lags, arrived, in_order = _lags(schedule.lags)

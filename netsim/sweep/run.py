@@ -344,7 +344,7 @@ def _shared_out(orders: Sequence[Order], count: int) -> list[Order]:
 
 
 def run_tasks(
-    tasks: Sequence[Task], folder: Folder, *, engine: str = "auto", workers: Workers | None = None,
+    tasks: Sequence[Task], folder: Folder, *, engine: str, workers: Workers | None,
     cache: Cache | None = None, progress: Shown = lambda task: None,
 ) -> Generator[tuple[Task, Row, NetsimError | None], None, None]:  # fmt: skip
     """Get the rows that the folder does not have yet; yield every row, in order, once it is there.

@@ -191,9 +191,7 @@ class Looped:
 Join = Callable[[Sequence[Schedule]], Schedule]
 
 
-def looped_nccl(
-    collective: Collective, plans: Sequence[Plan], join: Join, together: int = 1
-) -> Looped:
+def looped_nccl(collective: Collective, plans: Sequence[Plan], join: Join, together: int) -> Looped:
     """What NCCL runs for one collective on several communicators, joined."""
     ends = [smaller.loops_of(collective, plan) for plan in plans]
     loops, fewest = max(most for most, _ in ends), min(fewest for _, fewest in ends)

@@ -44,7 +44,7 @@ def _ways(schedule: Schedule) -> int:
     return len(different(schedule.src.astype(np.int64) * schedule.ranks + schedule.dst))
 
 
-def least_rows_of_nccl(collective: str, ranks: int, algorithm: str = "") -> int:
+def least_rows_of_nccl(collective: str, ranks: int, algorithm: str) -> int:
     """Rows that NCCL's schedule has at least: a send and a receive, or a step of each ring."""
     if collective in ("alltoall", "alltoallv"):
         return 2 * ranks * ranks

@@ -877,7 +877,7 @@ def written(call: Call, limits: Limits = LIMITS) -> Looped:
 # **** What fits, and what is shown ****
 
 
-def why_not(call: Call, limits: Limits = LIMITS) -> str:
+def why_not(call: Call, limits: Limits) -> str:
     """Why a call would not fit, by its least rows; "" if it does. Nothing is simulated."""
     if limits.exact:
         offers = [rung(Asked(call, limits)) for rung in _asked(EXACT, limits)]
@@ -909,7 +909,7 @@ def _told_by_rounds(call: Call, limits: Limits, runs: int) -> int:
     return int(max(_rows_of_rounds(form, _first_rounds(form, runs)[-1]), limits.crowd))
 
 
-def told_by_hops(call: Call, limits: Limits = LIMITS) -> bool:
+def told_by_hops(call: Call, limits: Limits) -> bool:
     """Whether rings of a call are told from a few hops."""
     if not call.plans or not _asked((fewer_hops,), limits):
         return False

@@ -63,11 +63,9 @@ class RouteStatistics:
     collisions: Longs
 
 
-def route_statistics(
-    topology: Topology, src: Ints, dst: Ints, channel: int = 0, way: str = ""
-) -> RouteStatistics:
+def route_statistics(topology: Topology, src: Ints, dst: Ints, channel: int = 0) -> RouteStatistics:
     """The statistics of one flow from every `src[i]` to `dst[i]`."""
-    routes = topology.laid([(src, dst, np.full(len(src), channel, np.int32), way)])
+    routes = topology.laid([(src, dst, np.full(len(src), channel, np.int32), "")])
     flows = _summed(routes.link, routes.fraction, len(topology.links))
     between = links_of_fabric(topology)
     return RouteStatistics(flows, between[flows[between] > 1 + 1e-9])

@@ -32,7 +32,7 @@ def lint_cluster(cluster: Cluster) -> tuple[Finding, ...]:
     return (*found, *lint_topology(cluster.topology))
 
 
-def lint_host(host: Host, name: str = "") -> tuple[Finding, ...]:
+def lint_host(host: Host, name: str) -> tuple[Finding, ...]:
     """Findings about one host."""
     prefix = f"{name}." if name else ""
     rules = (_narrow, _old_slots, _far_nics, _lonely_nics, _slow_slots, _asymmetric)

@@ -246,7 +246,7 @@ class Names:
             for style, step, where, size in zip(*columns, strict=True)
         ]
 
-    def of_several(self, rows: Sequence[int], *, receiving: bool = False) -> str:
+    def of_several(self, rows: Sequence[int], *, receiving: bool) -> str:
         """How a slice of several rows of a step is called: `ring all_reduce s3 →gpu4 (2 × 1 B)`."""
         schedule = self.program.schedule
         peers = {rank for row in rows for rank in schedule.members(row)[0 if receiving else 1]}

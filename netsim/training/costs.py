@@ -68,7 +68,7 @@ class _Way:
 
 
 def coarse_of(
-    program: Program, seconds: float, launch: float, sms: float, *, scale: float = 1.0
+    program: Program, seconds: float, launch: float, sms: float, *, scale: float
 ) -> Coarse:
     """The coarse form of a collective that takes `seconds` after its launch, of which `program` is
     a simulation, perhaps with fewer bytes: `scale` times as many are meant. `sms` is the part of a

@@ -159,7 +159,7 @@ class Answer:
     free: float | None
 
 
-def answers_of(step: Step, kinds: Sequence[str], *, engine: str = "auto") -> list[Answer]:
+def answers_of(step: Step, kinds: Sequence[str], *, engine: str) -> list[Answer]:
     """An answer for computing, every kind of communication, and all of it; the first ones first,
     as long as no more than `MOST_ROWS` rows are simulated. One that has less effect than the
     rounding of the step is kept: that something does not matter is an answer."""
@@ -279,7 +279,7 @@ def explained_step(step: Step, *, engine: str = "auto") -> dict[str, Any]:
     }  # fmt: skip
 
 
-def explained_messages(step: Step, *, engine: str = "auto") -> dict[str, Any]:
+def explained_messages(step: Step, *, engine: str) -> dict[str, Any]:
     """Why the messages and calculations of an application take as long as they do."""
     timeline = step.spans.timeline
     case = Case(step.program.as_run(timeline), 0.0)

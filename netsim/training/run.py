@@ -274,7 +274,7 @@ def _step(
     return Step(prepared, seconds, program, spans, engine, sync, costs)
 
 
-def sync_seconds(prepared: PreparedStep, engine: str = "auto") -> float:
+def sync_seconds(prepared: PreparedStep, engine: str) -> float:
     """The part of a step in what islands exchange each `sync_every` steps, with nothing beside."""
     setting = prepared.setting
     if setting.islands == 1:

@@ -184,7 +184,7 @@ class Roofline:
             + self.kernel
         )
 
-    def plain_seconds(self, flops: float, moved: float, dtype: str = "bfloat16") -> float:
+    def plain_seconds(self, flops: float, moved: float, dtype: str) -> float:
         """A layer of which only FLOPs and bytes are known."""
         return max(flops / self.rate(dtype), moved / (self.bandwidth * self.memory)) + self.kernel
 

@@ -202,8 +202,8 @@ class Exchange:
     ends: Ends
     crowd: tuple[Ints, Ints]
     cut: Segments
-    multiplicity: int = 1
-    of: int = 1
+    multiplicity: int
+    of: int
     woven: Weave = field(default_factory=Weave)
 
     def passes(self) -> list[Ints]:

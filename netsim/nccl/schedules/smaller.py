@@ -338,7 +338,7 @@ def _stands(
     return bool(np.isin(symmetries.hop_colours(found, sketch.of(received), where), like).all())
 
 
-def folded_plan(collective: Collective, plan: Plan, where: Where, per_process: int = 1) -> Plan:
+def folded_plan(collective: Collective, plan: Plan, where: Where, per_process: int) -> Plan:
     """The plan with what stands for what, if any; a process starts its GPUs one by one."""
     turn = np.arange(collective.ranks) % per_process
     # The place of a communicator: groups of a training step share plans wherever they are.

@@ -98,8 +98,8 @@ class Weave:
         self._pairs = {}
 
     def unroll(
-        self, builder: Builder, segments: Segments, *, places: bool = True,
-        gates: Sequence[tuple[Rows, Lag]] = (),
+        self, builder: Builder, segments: Segments, *, places: bool,
+        gates: Sequence[tuple[Rows, Lag]],
     ) -> Rows:  # fmt: skip
         """Append all turns; returns the numbers of the rows by turn (first axis). The rows of the
         first turn wait for the rows in `gates` too (one for each, -1: none)."""

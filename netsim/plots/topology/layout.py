@@ -78,7 +78,7 @@ class _Plan:
 
 
 def draw_host(
-    sheet: shapes.Sheet, host: Host, name: str, start: float, *, switch: str = "", levels: int = 0
+    sheet: shapes.Sheet, host: Host, name: str, start: float, *, switch: str, levels: int = 0
 ) -> float:
     """Add a host from `start` on and return its end; `switch`: its NVSwitch unless shared."""
     plan = _Plan(host)

@@ -155,10 +155,10 @@ _TOLD: Mapping[str, Any] = tomllib.loads(_FILE.read_text(encoding="utf-8"))
 MODELS = {name: Model(**figures) for name, figures in _TOLD["models"].items()}
 
 
-def _by_sm(figure: str, sm: int, default: int = 70) -> Any:
+def _by_sm(figure: str, sm: int) -> Any:
     """A figure of GPUs of a compute capability, or of the next lower one that is told."""
     told = {int(key): value for key, value in _TOLD["by_sm"][figure].items()}
-    return told[max((one for one in told if one <= sm), default=default)]
+    return told[max((one for one in told if one <= sm), default=70)]
 
 
 @dataclass(frozen=True, slots=True)
