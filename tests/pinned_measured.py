@@ -73,6 +73,18 @@ def changed_steps() -> Found:
     )
 
 
+@family
+def clusters_of_steps() -> Found:
+    """The hosts of entries, on machines of hosts and of racks, in counts that fill them or not."""
+    entries = {entry.id: entry for entry in read_index(STEPS, ())}
+    for name in ("A100", "H100 PCIe", "B200", "GB200", "GB300", "GH200"):
+        for count in (1, 2, 3, 4, 6, 8, 12, 36, 72, 76, 100, 108, 140, 144, 156, 288):
+            for each in (None, 1, 2, 4, 8):
+                values = {**entries["nemo_018"].values, "accelerator": name, "accelerators": count}
+                asked = replace(entries["nemo_018"], values=with_value(values, ("per_node",), each))
+                yield f"{name} {count} {each}", outcome(training._Rules(asked).cluster)
+
+
 def paths_of(values: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """Where values that rules may read stand."""
     for key, value in values.items():

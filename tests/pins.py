@@ -31,7 +31,7 @@ Found = Iterator[tuple[str, Any]]
 Family = Callable[[], Found]
 FAMILIES: dict[str, Family] = {}
 MODULES = ("pinned", "pinned_commands", "pinned_measured", "pinned_parts", "pinned_edges",
-           "pinned_whole", "pinned_rare")  # fmt: skip
+           "pinned_whole", "pinned_rare", "pinned_estimates")  # fmt: skip
 NEEDS: dict[str, str] = {}  # the library of an extra, by the families that are nothing without it
 
 

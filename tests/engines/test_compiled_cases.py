@@ -87,6 +87,14 @@ def test_a_cap_that_rounding_keeps_from_being_reached(engine: object) -> None:
     np.testing.assert_allclose(shares(engine, *[(3.0, cap, cap)] * 2), [1.0, 1.0])
 
 
+@pytest.mark.parametrize("engine", [simpy, compiled])
+@pytest.mark.parametrize("share", [0.5, 1.0, 2.0])
+def test_a_cap_is_what_a_flow_may_draw_whatever_its_share(engine: object, share: float) -> None:
+    """Two of 3 share a link of 4; two of 1.5 leave room."""
+    assert shares(engine, *[(share, 3.0, 6.0)] * 2) == [3.0, 3.0]
+    assert shares(engine, *[(share, 1.5, 6.0)] * 2) == [4.0, 4.0]
+
+
 def test_weights_are_units_of_the_resource_per_byte() -> None:
     assert flows([(0,)], [6.0], [2.0], weight=0.5).end.tolist() == [1.5]
 

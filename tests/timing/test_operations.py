@@ -11,6 +11,7 @@ from netsim.cli.questions import Given, asked
 from netsim.collectives.collective import Collective
 from netsim.engines.engine import ends_of_operations
 from netsim.metrics.links import needed
+from netsim.nccl.split import SLOTS
 from netsim.program.program import Operations, operations
 from netsim.schedule.repeat import Launch
 from netsim.timing import bench, ladder
@@ -154,6 +155,10 @@ def test_the_pace_of_the_last_is_that_of_all() -> None:
     assert pace_of(np.cumsum(np.ones(20))[:, None] * [10.0, 11.0] + [30.0, 0.0]) is None
     quicker = np.cumsum([10.0] * 54 + [9.0] * 6)[:, None]
     assert pace_of(quicker) == (pytest.approx(10.0), pytest.approx(0.0, abs=1e-12))
+    # The last ones apart, operations in turns of three: thrice is not yet enough, once more is.
+    turns = np.cumsum([*[8.0, 12.0, 10.0] * 3, 8.0, *(7.0 / k for k in range(1, SLOTS + 1))])
+    assert pace_of(turns[:, None]) == (pytest.approx(10.0), pytest.approx(0.0, abs=1e-12))
+    assert pace_of(turns[1:, None]) is None
     settling = np.cumsum(10 + 0.1 * 0.9 ** np.arange(60))[:, None]
     assert pace_of(settling) is None
     seconds, off = pace_of(settling, 0.01)
