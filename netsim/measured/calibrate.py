@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import lsq_linear
 
 from netsim.base.errors import InputError, LostError, NetsimError, Tell, silent
+from netsim.base.memo import Memo
 from netsim.base.processes import Processes
 from netsim.base.startup import STAGE, at
 from netsim.base.values import dataclass
@@ -135,19 +136,18 @@ class MeasuredCells:
 
     parameters: Sequence[Parameter]
     sets: Sequence[Set]
-    last: tuple[bytes, list[Prepared]] | None = None
+    last: Memo = field(default_factory=lambda: Memo(1))
 
     def at(self, x: Floats) -> list[Prepared]:
         """The cell of every set."""
-        if self.last is None or self.last[0] != x.tobytes():
-            figures: dict[str, float] = {}
-            for parameter, value in zip(self.parameters, x.tolist(), strict=True):
-                figures |= parameter.figures(value) if value else {}
-            sources = (with_figures(one.source, figures) for one in self.sets)
-            runs = (one.run for one in self.sets)
-            cells = list(map(compare.prepared_for, sources, runs))
-            self.last = (x.tobytes(), cells)
-        return self.last[1]
+        return self.last.of(x.tobytes(), lambda: self._made(x))
+
+    def _made(self, x: Floats) -> list[Prepared]:
+        figures: dict[str, float] = {}
+        for parameter, value in zip(self.parameters, x.tolist(), strict=True):
+            figures |= parameter.figures(value) if value else {}
+        sources = (with_figures(one.source, figures) for one in self.sets)
+        return list(map(compare.prepared_for, sources, (one.run for one in self.sets)))
 
     def ratio(self, x: Floats, place: int, row: Measured) -> float:
         """The log ratio of one row of a set."""

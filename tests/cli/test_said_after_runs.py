@@ -68,4 +68,5 @@ def test_axes_without_effect_are_told_but_for_which_job_is_looked_at() -> None:
         rows = [replace(row("healthy", 5.0), cell=name, axes={axis: name}) for name in ("a", "b")]
         found += [idle.axis for idle in idle_axes(cells, rows)]
         assert not idle_axes(cells, [rows[0], replace(rows[1], time_us=5.1)])
+        assert not idle_axes(cells, rows[:1])  # of one value alone nothing is known
     assert found == ["network"]
