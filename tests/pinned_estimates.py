@@ -15,12 +15,13 @@ from netsim.timing import ladder
 from netsim.timing.call import Call
 from netsim.timing.ladder import LIMITS, SINGLE, Asked, Limits, limits_of
 from netsim.workloads.kernels import Shapes, cast_bytes, elementwise_of
-from netsim.workloads.model import MODELS, Transformer
+from netsim.workloads.model import MODELS, Transformer, layers_of
+from netsim.workloads.passes import PassTable
 from netsim.yamlio.read import parse_source
 from tests.nccl.nccl_nodes import system_of
 from tests.pinned_parts import tried
 from tests.pins import Found, family
-from tests.training.steps import setting
+from tests.training.steps import H100, setting
 
 CLUSTERS = {
     "one host": "{machine: dgx-h100}",
@@ -102,6 +103,9 @@ WAYS: tuple[dict[str, Any], ...] = (
     {"ep": 4, "tp": 2, "deduplicated": True, "imbalance": 1.25}, {"ep": 2, "fused_experts": True},
     {"dtype": "fp8", "scaling": "block"}, {"dtype": "fp8", "scaling": "tensor", "tp": 2},
 )  # fmt: skip
+RATES = replace(H100, flops=H100.flops | {"fp8": 1979e12})
+AGAIN = ((), ("selective",), ("full",), ("non-reentrant",), ("layernorm", "mla_up_proj", "mlp"),
+         ("ops", "moe_act"), ("shared_experts",), ("moe",))  # fmt: skip
 OF_EXPERTS = ("_copies", "dispatched", "expert_split", "experts", "routed")
 
 
@@ -122,3 +126,9 @@ def shapes() -> Found:
             casts = [cast_bytes(made, fused=fused) for fused in (False, True)]
             kinds = [elementwise_of(made, gated=gated) for gated in (False, True)]
             yield f"{name} {given}", [told, more, of.width(2.5, 7, 11), casts, kinds]
+            layers = {(layer.kind, layer.moe): layer for layer in layers_of(model)}
+            passes = []
+            for recompute in AGAIN:
+                table = PassTable(replace(made, roofline=RATES, launch=4e-6, recompute=recompute))
+                passes.append([tried(table.of, layer) for layer in layers.values()])
+            yield f"{name} {given}, passes", passes

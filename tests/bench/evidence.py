@@ -6,7 +6,8 @@ In sample, and each run without what its own system told. Without ids, all const
 fitted to runs of collectives. Lines of `docs/evidence.csv` that were computed before stay; what is
 simulated is kept in `reports/accuracy-measured.jsonl`, so that it can be ended and started again.
 Runs of which no size of a few takes another time are not simulated whole, nor those of more ranks,
-nor with `--of` those of other collectives; cells are empty where no run is of a band.
+nor with `--of` those of other collectives; cells are empty where no run is of a band. Runs with a
+problem count where they are all that a constant was fitted to.
 """
 
 import argparse
@@ -33,7 +34,7 @@ HEAD = ("id", "value", "unit", "origin", "fitted_to", "changed_runs", "ranks_up_
 def errors(found: Accuracy) -> Iterator[dict[str, str]]:
     """The median errors by band, in sample and left out."""
     for points in (found.points, found.left_out):
-        told = by_band([point for point in points if point.healthy])
+        told = by_band([point for point in points if point.healthy] or points)
         yield {band: f"{told[band].median:.4f}" for band in BANDS if band in told}
 
 
@@ -45,19 +46,22 @@ def simulated(
         return leave_out(found, entries, corpus, jobs, None, journal, off)
 
 
-USUAL: dict[str, tuple[float, ...]] = {}  # times of a few sizes of each run
+USUAL: dict[tuple[str, tuple[int, int]], tuple[float, ...]] = {}  # times of a few sizes of each run
 
 
-def felt(entry: Entry, figures: Mapping[str, float]) -> bool:
-    """Whether any of a few sizes of a run takes another time with these figures."""
+def felt(entry: Entry, figures: Mapping[str, float], sizes: tuple[int, int]) -> bool:
+    """Whether any of a few sizes of a run, of those that told it, takes another time with these
+    figures."""
+    told = [row for row in entry.rows() if sizes[0] <= row.size_bytes <= sizes[1]]
 
     def times(figures: Mapping[str, float]) -> tuple[float, ...]:
-        points = answer(Part(entry, few(entry.rows(), MOST), figures)).points
+        points = answer(Part(entry, few(told or entry.rows(), MOST), figures)).points
         return tuple(point.simulated_us for point in points)
 
-    if entry.id not in USUAL:
-        USUAL[entry.id] = times({})
-    return times(figures) != USUAL[entry.id]
+    asked = entry.id, sizes
+    if asked not in USUAL:
+        USUAL[asked] = times({})
+    return times(figures) != USUAL[asked]
 
 
 def ranks(entry: Entry) -> int:
@@ -71,10 +75,14 @@ def line(
 ) -> list[object]:
     """A line of the file; `row` is that of the table."""
     most, jobs, off = asked.ranks, asked.jobs, [switched_off(id)]
-    healthy = [one for one in corpus if one.healthy and ranks(one) <= most]
-    healthy = [one for one in healthy if one.collective in (asked.of or [one.collective])]
-    changed = figures_off(healthy, off)
-    entries = [one for one in healthy if one.id in changed and felt(one, changed[one.id])]
+    fitted = TABLE[id].fitted
+    assert fitted is not None
+    some = [one for one in corpus if ranks(one) <= most]
+    some = [one for one in some if one.collective in (asked.of or [one.collective])]
+    changed = figures_off(some, off)
+    some = [one for one in some if one.id in changed and (one.healthy or one.id in fitted.runs)]
+    every = [one for one in some if felt(one, changed[one.id], fitted.sizes)]
+    entries = [one for one in every if one.healthy] or every
     both = [simulated(entries, corpus, jobs, it) for it in ([], off)]
     told = [some for found in both for some in errors(found)]  # with, left out with, without, …
     cells = [told[place].get(band, "") for band in BANDS for place in (0, 2, 1, 3)]

@@ -171,9 +171,12 @@ def test_variables_that_no_nccl_knows_are_left_out_and_told(tmp_path: Path) -> N
 
 
 def test_bandwidths_stand_for_times_that_a_table_lacks(tmp_path: Path) -> None:
+    """A rate tells a time to half of its last digit: 0.10 to 5 %, and 0.09 or 0.01 no time."""
     rows = "1048576,262144,float,sum,-1,,10.00,,,,5.00\n8,2,float,sum,-1,,0.01,,,,\n"
+    rows += "16,4,float,sum,-1,,0.09,,,,\n32,8,float,sum,-1,,0.10,,,,\n"
     (entry,) = read_index(index(tmp_path, {}, rows=rows))
-    (row,) = entry.rows()
+    row, coarse = entry.rows()
+    assert coarse.size_bytes == 32
     assert row.out_of_place == pytest.approx(1048576 / 10e9)
     assert row.in_place == pytest.approx(1048576 / 5e9)  # on two ranks both bandwidths are equal
 

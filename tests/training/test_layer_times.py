@@ -3,6 +3,7 @@ they are; recomputed ones, the optimizer's and NCCL's to none.
 """
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,7 +11,7 @@ from netsim.base.errors import InputError
 from netsim.scenario.cells import expand
 from netsim.training.prepare import prepare_step
 from netsim.training.recorded.kineto import Interval, holding
-from netsim.training.recorded.layers import layer_times
+from netsim.training.recorded.layers import _Found, layer_times
 from netsim.yamlio.read import parse_source
 from tests.training.profiler import AUTOGRAD, MAIN, NAME, Recording, said
 
@@ -150,6 +151,16 @@ def test_a_trace_whose_kernels_nobody_launched_is_told(tmp_path) -> None:
     model.made.events = [e for e in model.made.events if e.get("cat") != "cuda_runtime"]
     with pytest.raises(InputError, match="no kernel could be told to be a layer's"):
         layer_times(model.write(tmp_path), NAMES, BLOCKS, 3)
+
+
+def test_a_layer_may_begin_and_end_with_its_step() -> None:
+    whole, early, late = (
+        Interval(0.0, 9.0, 1, "a"),
+        Interval(-0.5, 9.0, 1, "b"),
+        Interval(0.0, 9.5, 1, "c"),
+    )
+    found = SimpleNamespace(events=SimpleNamespace(steps={3: (0.0, 9.0)}))
+    assert _Found._in_steps(found, [whole, early, late]) == [whole]
 
 
 def test_intervals_hold_moments_of_their_own_thread() -> None:
