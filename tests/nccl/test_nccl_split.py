@@ -57,6 +57,17 @@ def test_worked_examples(call, blocks, parts, chunk):
     assert steps == {chunk}
 
 
+@pytest.mark.parametrize(
+    ("protocol", "buffer", "chunk"),  # data of a slot: a half of LL, 15/16 of LL128, all of Simple
+    [("LL", 65664, 4096), ("LL", 65792, 4112), ("LL128", 34816, 3840), ("Simple", 10240, 1024)],
+)
+def test_chunks_are_whole_grains_whatever_buffers_are_asked_for(protocol, buffer, chunk) -> None:
+    comm = searched_communicator("h100_8nic", 1)
+    few = replace(comm, settings=replace(NO_SETTINGS, buffer_bytes={protocol: buffer}))
+    assert slot_bytes(protocol, few.settings) >= chunk
+    assert chunk_bytes(few, "AllReduce", "Tree", protocol, GIB) == chunk
+
+
 @given(
     count=st.integers(1, 2**22),
     channels=st.integers(1, 64),
