@@ -14,6 +14,7 @@ from netsim.scenario.cells import expand
 from netsim.timing import ladder
 from netsim.timing.call import Call
 from netsim.timing.ladder import LIMITS, SINGLE, Asked, Limits, limits_of
+from netsim.training.prepare import memories
 from netsim.workloads.kernels import Shapes, cast_bytes, elementwise_of
 from netsim.workloads.model import MODELS, Transformer, layers_of
 from netsim.workloads.passes import PassTable
@@ -131,4 +132,5 @@ def shapes() -> Found:
             for recompute in AGAIN:
                 table = PassTable(replace(made, roofline=RATES, launch=4e-6, recompute=recompute))
                 passes.append([tried(table.of, layer) for layer in layers.values()])
-            yield f"{name} {given}, passes", passes
+            held = tried(memories, replace(made, recompute=("selective",)))
+            yield f"{name} {given}, passes", [passes, held]
