@@ -30,6 +30,7 @@ NUMBER = re.compile(r"-?\d+\.\d{5,}(e[-+]?\d+)?")
 # What is of a machine or an hour: seconds that passed, versions, memory, folders, checksums.
 OF_TODAY = re.compile(
     r"\d+(\.\d+)? s(?![a-z/])|\d+(\.\d+)? ?[MG]B(?!/)|netsim \d[\w.+-]*|\d{4}-\d\d-\d\dT[\d:.+Z-]*"
+    r"|(?<=</dt><dd>)\d+\.\d[\w.+-]*(?=</dd>)"
 )
 
 
