@@ -354,7 +354,7 @@ def _clock(arch: str) -> float:
     return TABLE.get(f"{arch}.clock", TABLE["sm_90.clock"]).value
 
 
-OFF = {"s": 0.0, "bytes": 0.0, "1": 1.0, "bytes/s": 1e15}  # values with which nothing is lost
+OFF = {"s": 0.0, "bytes": 1e15, "1": 1.0, "bytes/s": 1e15}  # values with which nothing is lost
 
 
 def switched_off(id: str) -> Without:
@@ -376,7 +376,7 @@ def figures_without(entry: Entry, found: Sequence[Without]) -> Mapping[str, floa
     changed: dict[str, float] = {}
     for one in (some for some in found if not isclose(some.ratio, 1.0)):
         constant = TABLE[one.constant]
-        known = {*ELSEWHERE, *names_of(prepared.jobs[0].mechanism)}
+        known = {"latencies.nvlink", *ELSEWHERE, *names_of(prepared.jobs[0].mechanism)}
         if not (known.issuperset(constant.figures) and _holds(constant.id, prepared, entry)):
             continue
         value = constant.value * one.ratio
@@ -391,6 +391,9 @@ def _holds(id: str, prepared: Prepared, entry: Entry) -> bool:
     own = f"sm_{max(sm for sm in GENERATIONS if sm <= max(comm.min_cc, GENERATIONS[0]))}"
     if kind == "network":
         return comm.n_nodes > 1
+    if id == "wire.nvlink_direct":
+        up = prepared.cell.scenario.cluster.members[0].loaded.machine.scale_up
+        return up is not None and not up.switches
     if kind == "cxi" or kind in {*TRANSPORTS} - {"nvlink"}:  # which joins GPUs of a host, too
         return entry.transport == ("slingshot" if kind == "cxi" else kind)
     if id.startswith("launch.each_channel"):

@@ -59,7 +59,7 @@ class MessagePath:
 
     inline_bytes: int = ANY
     fetch: float = 0.0
-    eager_bytes: int = ANY
+    eager_bytes: float = ANY
     rendezvous: float = 0.0
     handling: Handling = NO_HANDLING
 
@@ -88,7 +88,7 @@ PLAIN = MessagePath()
 CXI = MessagePath(
     inline_bytes=int(value("cxi.inline_bytes")),
     fetch=value("cxi.fetch"),
-    eager_bytes=int(value("cxi.eager_bytes")),
+    eager_bytes=value("cxi.eager_bytes"),
     handling=Handling(
         lines=value("cxi.handling.lines"),
         small=value("cxi.handling.small"),

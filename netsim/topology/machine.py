@@ -1,7 +1,7 @@
 """A machine as its file describes it, transports, stamps of figures, and their calibration."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
 from math import inf
@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, Strict, ValidationInfo, field_valida
 
 from netsim.base.constants import value
 from netsim.base.errors import suggest
-from netsim.base.units import parse_bandwidth, parse_ratio, parse_time
+from netsim.base.units import parse_bandwidth, parse_ratio, parse_size, parse_time
 from netsim.base.values import dataclass
 from netsim.yamlio import models
 
@@ -24,7 +24,12 @@ RATIOS = (USABLE, "nvls_efficiency", BOTH_WAYS, "pcie_lines",
           "host_memory.ll", "host_memory.ll128", "host_memory.simple")  # fmt: skip
 RATES = (*MACHINE, "transport.nic_cap")
 
-Kind = Literal["time", "rate", "ratio"]
+Kind = Literal["time", "rate", "ratio", "bytes"]
+# How figures are read, and how they are written: in which part of the unit, and how.
+KINDS: Mapping[Kind, tuple[Callable[[Any], float], float, str]] = {
+    "time": (parse_time, 1e6, "{:.4g}us"), "rate": (parse_bandwidth, 1e-9, "{:.5g}GB/s"),
+    "ratio": (parse_ratio, 1.0, "{:.4g}"), "bytes": (parse_size, 1.0, "{:.0f}B"),
+}  # fmt: skip
 
 
 class Figure(models.Model):
@@ -38,24 +43,21 @@ class Figure(models.Model):
 
 def kind_of(name: str) -> Kind:
     """What a figure of this name is measured in."""
-    if name in RATIOS:
-        return "ratio"
+    if name in RATIOS or name.endswith("_bytes"):
+        return "ratio" if name in RATIOS else "bytes"
     rates = name in RATES or name.startswith("rate.") or name.endswith("_rate")
     return "rate" if rates else "time"
 
 
 def value_of(name: str, figure: Figure) -> float:
     """The value of a figure in SI units."""
-    read: Mapping[Kind, Any] = {"time": parse_time, "rate": parse_bandwidth, "ratio": parse_ratio}
-    return float(read[kind_of(name)](figure.value))
+    return float(KINDS[kind_of(name)][0](figure.value))
 
 
 def written(name: str, value: float) -> str:
     """A value as a topology file has it."""
-    kind = kind_of(name)
-    if kind == "time":
-        return f"{value * 1e6:.4g}us"
-    return f"{value / 1e9:.5g}GB/s" if kind == "rate" else f"{value:.4g}"
+    _, part, text = KINDS[kind_of(name)]
+    return text.format(value * part)
 
 
 # Where every figure of a machine is from: `stamps` of its file, one of five words for each.
