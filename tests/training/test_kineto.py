@@ -98,6 +98,9 @@ def test_parts_of_different_size_count_what_is_larger() -> None:
     even = JOB.said(said("all_to_all", **{"In split size": "[2, 2]", **sizes}))
     assert even is not None
     assert (even.nbytes, even.uneven) == (32, False)
+    cut = JOB.said(said("all_to_allv", **{"In split size": "[4, 4, 0, ..., 8]", **sizes}))
+    assert cut is not None
+    assert (cut.nbytes, cut.uneven) == (86, True)
 
 
 def test_gathers_count_all_parts() -> None:
