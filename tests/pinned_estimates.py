@@ -6,7 +6,11 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 from netsim.cell.prepare import prepare
+from netsim.collectives.reduced import Sketch
+from netsim.collectives.table import build, folds
 from netsim.nccl.facts import parse_version
 from netsim.nccl.job import _joined
 from netsim.nccl.node import communicator, search_node
@@ -19,6 +23,7 @@ from netsim.workloads.kernels import Shapes, cast_bytes, elementwise_of
 from netsim.workloads.model import MODELS, Transformer, layers_of
 from netsim.workloads.passes import PassTable
 from netsim.yamlio.read import parse_source
+from tests.collectives.collective_cases import TABLE, make
 from tests.nccl.nccl_nodes import system_of
 from tests.pinned_parts import tried
 from tests.pins import Found, family
@@ -134,3 +139,24 @@ def shapes() -> Found:
                 passes.append([tried(table.of, layer) for layer in layers.values()])
             held = tried(memories, replace(made, recompute=("selective",)))
             yield f"{name} {given}, passes", [passes, held]
+
+
+@family
+def sketches() -> Found:
+    """What textbook algorithms tell of themselves before a row is written, and what is alike."""
+    for name, algorithm in (one for one in TABLE if folds(*one)):
+        yield (
+            f"{name} {algorithm}",
+            [
+                tried(_sketched, name, algorithm, ranks, {"node_size": size} if size else {})
+                for ranks, size in product((4, 6, 12, 16), (0, 2, 4))
+            ],
+        )
+
+
+def _sketched(name: str, algorithm: str, ranks: int, given: dict[str, int]) -> list[object]:
+    sketch, turn = Sketch(), np.arange(ranks) % 2
+    build(make(name, ranks, 12 * ranks, root=ranks // 2), algorithm, fold=sketch, **given)
+    known = [sketch.rows, sketch.refused, sketch.step_count, sketch.step_bytes]
+    kinds = [sketch.skeleton(turn, steps=steps) for steps in (True, False)]
+    return [*known, kinds, sketch.checks(turn), sketch.steps()]
