@@ -247,7 +247,7 @@ def multi_ring(ranks: int, dims: Sequence[int] | None, ports: int | None) -> lis
     for port in range(count):
         place = np.empty((1, ranks), np.int64)
         place[0, cycles[port // 2 % len(cycles)]] = np.arange(ranks)
-        plans.append(_rings(place, (ranks,), [0] * (ranks > 1), -1 if port % 2 else 1))
+        plans.append(_rings(place, (ranks,), [0], -1 if port % 2 else 1))
     return plans
 
 

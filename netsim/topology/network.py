@@ -42,8 +42,8 @@ class Terms:
     link: float
     hop: float
     nic: float
-    usable: float = 1.0
-    nic_cap: float = inf
+    usable: float
+    nic_cap: float
 
     def port(self, rate: Floats) -> Floats:
         """What NIC ports of a line rate carry, bytes/s."""

@@ -65,6 +65,10 @@ def test_values_that_share_a_field():
         ({"NCCL_ALG": "ring"}, "NCCL_ALG is no NCCL variable (did you mean NCCL_ALGO?)"),
         ({"FOO": "1"}, "FOO is no NCCL variable"),
         (
+            {"NCCL_BUFFSIZE": "2147483649"},
+            "NCCL_BUFFSIZE: expected a whole number from 1 to 2147483648, got '2147483649'",
+        ),
+        (
             {"NCCL_ALGO": "ring,tre"},
             "NCCL_ALGO: expected one of Tree, Ring, CollNetDirect, CollNetChain, NVLS, NVLSTree, "
             "PAT, got 'tre' (did you mean Tree?)",
