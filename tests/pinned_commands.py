@@ -290,7 +290,7 @@ def searches() -> Found:
     never = ("algorithm=='PAT'", "kind=='torus'", "cost_usd<1 and algorithm=='ring'", "power_w<1",
              "workload.algorithm=='x'")  # fmt: skip
     asked = ("-o a", "--objective cost_usd -o b", "--subject-to 'cost_usd<1' -o c",
-             *(f'--subject-to "{one}" -o c{number}' for number, one in enumerate(never)))  # fmt: skip
+             *(f'--subject-to "{one}" -o c{n}' for n, one in enumerate(never)))  # fmt: skip
     yield from session(*(f"optimize sweep.yaml --jobs 1 {one}" for one in asked), files=PLANS)
 
 

@@ -31,11 +31,10 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     beside = None
     try:
         place = Path(os.path.realpath(path))
-        through = place.exists() and not (place.is_file() or place.is_dir())
-        if not through:
+        if not path.exists() or path.is_file() or path.is_dir():
             beside = place.with_name(f".{place.name}.{os.getpid()}.half")
             _clear_up(place)
-        with (beside or place).open("wb") as stream:
+        with (beside or path).open("wb") as stream:
             yield stream
             stream.flush()
             if beside:
@@ -68,6 +67,17 @@ def made_folder(path: Path) -> Path:
     except OSError as error:
         raise InputError(f"{path}: cannot be made: {error.strerror}") from None
     return path
+
+
+def check_writable(flag: str, path: Path) -> None:
+    """Refuse a file that could not be written, before anything is simulated for it."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise InputError(f"{flag} {path}: there is no folder {path.parent}")
+    if path.is_dir():
+        raise InputError(f"{flag} {path}: this is a folder, expected a file to write")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise InputError(f"{flag} {path}: no permission to write it")
 
 
 def write_bytes(path: Path, content: bytes) -> Path:
@@ -208,8 +218,16 @@ def find_preset(kind: str, name: str, noun: str = "") -> Preset:
         return Preset(name, preset)
     if os.path.isdir(name):
         raise InputError(f"{name}: expected a file or a name, got a directory")
+    what, nouns = noun or kind.removesuffix("s"), {"scenarios": "scenario", "topologies": "machine"}
+    for other, found in nouns.items():
+        if other != kind and name in preset_names(other):
+            hint = "run and check take it" if found == "scenario" else (
+                f"expect and explain take it with a collective, and netsim topo show {name}"
+            )  # fmt: skip
+            raise InputError(f"expected a {what}, got the {found} '{name}'", hint=hint)
+    if os.path.isfile(name):
+        raise InputError(f"{name}: expected a name, or a path such as ./{name}")
     choices = sorted({*preset_names(kind), *(f.stem for f in Path(kind).glob("*.yaml"))})
-    what = noun or kind.removesuffix("s")
     raise InputError(
         f"unknown {what} '{name}'{suggest(name, choices)}; known: {', '.join(choices) or 'none'}"
     )

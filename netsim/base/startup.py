@@ -9,8 +9,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partialmethod
 from importlib import import_module
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from netsim.base.values import dataclass
 
@@ -144,6 +145,37 @@ def _watch(verb: str, ended: threading.Event, shown: "_Line | None") -> None:
             shown.show(line(verb, time.monotonic()))
     if shown is not None:
         shown.clear()
+
+
+class _Enduring:
+    """A stream that is written to for as long as somebody reads it; what follows goes nowhere."""
+
+    def __init__(self, stream: TextIO, gone: type[OSError]) -> None:
+        self.stream, self.gone = stream, gone
+
+    def _tried(self, name: str, *given: str) -> Any:
+        try:
+            return getattr(self.stream, name)(*given)
+        except self.gone:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
+
+    write, flush = partialmethod(_tried, "write"), partialmethod(_tried, "flush")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+@contextmanager
+def enduring(*, files: bool) -> Iterator[None]:
+    """Go on where nobody reads diagnostics, or results, where `files` are written as well."""
+    before = sys.stdout, sys.stderr
+    sys.stderr = cast(TextIO, _Enduring(sys.stderr, OSError))
+    if files:
+        sys.stdout = cast(TextIO, _Enduring(sys.stdout, BrokenPipeError))
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
 
 
 class _Line:

@@ -228,6 +228,9 @@ def _exact(number: str) -> Fraction:
     return Fraction(number.strip().replace("_", ""))
 
 
+TINY = Fraction(1, 10**15)  # in SI units, of what may not be zero
+
+
 def _in_range(
     exact: Fraction, got: object, expected: str, largest: int, *, allow_zero: bool
 ) -> Fraction:
@@ -235,8 +238,10 @@ def _in_range(
         raise UnitError(expected, got, " (it cannot be negative)")
     if exact > largest:
         raise UnitError(expected, got, " (that is too large to be meant)")
-    if float(exact) == 0 and not allow_zero:
+    if exact == 0 and not allow_zero:
         raise UnitError(expected, got, " (it cannot be zero)")
+    if not allow_zero and exact < TINY:
+        raise UnitError(expected, got, " (that is too small to be meant)")
     return exact
 
 

@@ -18,7 +18,7 @@ import typer
 
 from netsim.base.errors import InputError, NetsimError, suggest
 from netsim.base.files import table_beside
-from netsim.base.startup import __version__, watched
+from netsim.base.startup import __version__, enduring, watched
 from netsim.base.units import UnitError
 
 T = TypeVar("T")
@@ -28,6 +28,8 @@ T = TypeVar("T")
 VERBS = {row["verb"]: (row["home"], row["help"]) for row in table_beside(__file__, "verbs.csv")}
 
 INTERRUPTED = 130
+WRITING = ("run", "optimize", "report", "merge", "plot")  # files, always; others with an option
+OUTPUTS = ("-o", "--out", "-J", "--json", "--tuner-out", "--graph-out", "--pa", "--pl", "--predict")
 GARBAGE = 50_000  # objects from which it is looked for: what a small run makes is not worth it
 
 
@@ -35,6 +37,11 @@ def main(argv: Sequence[str] | None = None, started: Callable[[], Any] = lambda:
     """Run one command; returns the exit code. `started()` is called when all is imported."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     asked = next((word for word in arguments if not word.startswith("-")), "")
+    with enduring(files=asked in WRITING or any(one.startswith(OUTPUTS) for one in arguments)):
+        return _run(arguments, asked, started)
+
+
+def _run(arguments: Sequence[str], asked: str, started: Callable[[], Any]) -> int:
     if asked and asked not in VERBS:
         hint = suggest(asked, VERBS)
         typer.echo(f"netsim: expected one of {', '.join(VERBS)}, got {asked!r}{hint}", err=True)
@@ -49,6 +56,9 @@ def main(argv: Sequence[str] | None = None, started: Callable[[], Any] = lambda:
     except KeyboardInterrupt:  # while the verb's module was still being imported
         typer.echo("interrupted", err=True)
         raise SystemExit(INTERRUPTED) from None
+    except OSError as error:  # help that nobody can read
+        typer.echo(f"netsim: standard output: {error.strerror}", err=True)
+        raise SystemExit(2) from None
     return 0
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from netsim.base.errors import InputError, LostError
-from netsim.base.files import preset_folder, write_text
+from netsim.base.files import check_writable, preset_folder, write_text
 from netsim.base.values import dataclass, grouped
 from netsim.cli import print_lines, with_options
 from netsim.cli.bars import Counter
@@ -19,7 +19,6 @@ from netsim.measured.estimate import switched_off
 from netsim.measured.index import Entry, read_index
 from netsim.measured.training import Steps, by_note, is_published, page_of, run_steps, tables
 from netsim.plots.results import MOST_CURVES, plot_accuracy
-from netsim.results.folder import check_writable
 from netsim.results.row import BANDS, INTERVALS, band_of
 
 MOST_CHANGES = 12

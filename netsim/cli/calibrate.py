@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from netsim.base.errors import InputError, LostError
-from netsim.base.files import SUFFIXES, find_preset, is_path, write_text
+from netsim.base.files import SUFFIXES, check_writable, find_preset, is_path, write_text
 from netsim.base.units import format_bandwidth, format_time
 from netsim.cli import print_lines, with_options
 from netsim.cli.log_questions import Question, prepared_with_notes, question_of
@@ -17,7 +17,6 @@ from netsim.cli.questions import ONLY_EXPECT, Given, Text
 from netsim.measured.calibrate import Calibrated, calibrate
 from netsim.measured.compare import ALL, Error
 from netsim.measured.logs import read_log
-from netsim.results.folder import check_writable
 from netsim.results.row import BANDS
 from netsim.topology.load import FOLDER, load_machine
 from netsim.topology.machine import Figure, Machine

@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from netsim.base.errors import InputError
-from netsim.base.files import csv_of, write_text
+from netsim.base.files import check_writable, csv_of, write_text
 from netsim.base.units import parse_ratio
 from netsim.cli import parsed, print_lines, with_options, wrote
 from netsim.cli.log_questions import Question, cell_of_trace, prepared_with_notes, question_of
@@ -21,7 +21,6 @@ from netsim.measured.hypotheses import SIZES, explanations
 from netsim.measured.logs import LogRun, read_log
 from netsim.plots.explanation import plot_calls
 from netsim.plots.results import plot_results
-from netsim.results.folder import check_writable
 from netsim.results.nccl_tests import microseconds
 from netsim.results.row import BANDS, Row, csv_text
 from netsim.scenario.models import cluster_label, hosts_label, line_rate

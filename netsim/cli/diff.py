@@ -186,7 +186,8 @@ def _recorded(name: str, collective: str | None) -> Side | None:
         if path.suffix == ".csv" and not path.read_text(errors="replace").startswith("size_bytes"):
             return _results(path, cell)
         return _log(path, collective)
-    if not path.exists() and ("/" in head or path.suffix in (".csv", ".log", ".txt", ".json")):
+    folder = "/" in head or (cell and head not in preset_names("scenarios"))
+    if not path.exists() and (folder or path.suffix in (".csv", ".log", ".txt", ".json")):
         raise InputError(f"{head}: no such file or folder")
     return None
 

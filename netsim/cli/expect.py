@@ -9,6 +9,7 @@ from pathlib import Path
 import typer
 
 from netsim.base.errors import InputError, NetsimError
+from netsim.base.files import check_writable
 from netsim.base.startup import late
 from netsim.base.units import format_bandwidth, parse_cli_size, parse_ratio
 from netsim.cell import simulate
@@ -315,5 +316,5 @@ def _check_outputs(asked_for: Mapping[str, object], files: Mapping[str, Path | N
     if len(several) > 1:
         raise InputError(f"{' and '.join(several)} are different answers: give one of them")
     for flag, file in files.items():
-        if file is not None and not file.absolute().parent.is_dir():
-            raise InputError(f"{flag} {file}: there is no folder {file.parent}")
+        if file is not None:
+            check_writable(flag, file)

@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 
 from netsim.base.errors import InputError, NetsimError
-from netsim.base.files import csv_of, write_text
+from netsim.base.files import csv_of, text_of, write_text
 from netsim.base.values import dataclass
 from netsim.cell.prepare import Prepared
 from netsim.cell.simulate import row_of_size
@@ -171,7 +171,8 @@ def write_tuner(prepared: Prepared, path: Path, engine: Engine) -> None:
         )
     if not prepared.jobs:
         raise InputError(f"--tuner-out: {work.algorithm} is a textbook algorithm, not NCCL's")
-    old = parse_tuner(path.read_text(encoding="utf-8"), str(path)) if path.exists() else ()
+    filled = path.is_file() and path.stat().st_size
+    old = parse_tuner(text_of(path), str(path)) if filled else ()
     sizes = sorted(size for size in work.size_list() if prepared.collective(size).size_bytes)
     if not sizes:
         raise InputError("--tuner-out: none of the sizes has any data")

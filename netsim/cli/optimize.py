@@ -9,14 +9,14 @@ from typing import Any
 import typer
 
 from netsim.base.errors import InputError, LostError, NetsimError, ScenarioError, suggest
-from netsim.base.files import csv_of, write_text
+from netsim.base.files import check_writable, csv_of, write_text
 from netsim.cell.answer import find_scenario, load_source
 from netsim.cell.prepare import prepare
 from netsim.cli import with_options, wrote
 from netsim.cli.expect_more import write_tuner
 from netsim.cli.progress import NoBar, bar_over, helpers_of, tell
 from netsim.cli.run import Options, refuse_invalid
-from netsim.results.folder import Folder, check_writable, open_folder
+from netsim.results.folder import Folder, open_folder
 from netsim.scenario.cells import Expansion, expand, expand_all, named
 from netsim.scenario.sweep import SEED, looked_up
 from netsim.sweep import search as searches

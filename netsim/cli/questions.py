@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from netsim.base.errors import InputError, LostError, NetsimError, ScenarioError
+from netsim.base.errors import InputError, LostError, NetsimError, NoRoomError, ScenarioError
 from netsim.base.files import SUFFIXES, Preset, find_preset, is_path
 from netsim.base.startup import STAGE, at, late, on, resident
 from netsim.base.units import format_size, parse_cli_sizes
@@ -116,6 +116,9 @@ def asked(topology: str, collective: str, given: Given) -> Asked:
         origins.update({("nccl", "env", name): origin for name, _, origin in variables})
     source = replace(source, data=data, origins=origins)
     for name, value in given.flags.items():
+        for said in given.settings or ():
+            if said.partition("=")[0].strip() == FLAGS[name]:
+                raise InputError(f"--set {said}: {flag_of(name)} {value} says something else")
         source = override(source, FLAGS[name], value, f"{flag_of(name)} {value}")
     source = apply_overrides(_with_fabric(source, given), given.settings or ())
     if "sweep" in source.data:
@@ -243,7 +246,8 @@ def simulated(prepared: Prepared, engine: Engine, failures: list[NetsimError]) -
             at(format_size(size), number, len(sizes))
             try:
                 yield row_of(size) if size not in told else told[size]
-            except NetsimError as error:
+            except (NetsimError, MemoryError) as caught:
+                error = caught if isinstance(caught, NetsimError) else NoRoomError("out of memory")
                 failures.append(error)
                 yield replace(question_row(prepared, size), status="error", error=str(error))
             if helper is None and process_time() - begun > LONG:

@@ -103,7 +103,7 @@ def run_of(prepared: Prepared) -> nccl_tests.TestRun:
 def write_json(path: Path, run: nccl_tests.TestRun, rows: Sequence[Row]) -> Path:
     """Write the file of -J; as nccl-tests does, leave a file that exists alone and add a number."""
     found, number = path, 0
-    while found.exists():
+    while found.is_file():
         number += 1
         found = path.with_name(f"{path.name}.{number}")
     return write_text(found, json.dumps(nccl_tests.document(run, rows), indent=1) + "\n")

@@ -250,17 +250,6 @@ def append(file: int, line: bytes) -> None:
         raise
 
 
-def check_writable(flag: str, path: Path) -> None:
-    """Refuse a file that could not be written, before anything is simulated for it."""
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        raise InputError(f"{flag} {path}: there is no folder {path.parent}")
-    if path.is_dir():
-        raise InputError(f"{flag} {path}: this is a folder, expected a file to write")
-    if not os.access(path if path.exists() else folder, os.W_OK):
-        raise InputError(f"{flag} {path}: no permission to write it")
-
-
 def _make(path: Path) -> None:
     if path.is_file():
         raise InputError(f"{path}: expected a folder for results, got a file")

@@ -39,6 +39,7 @@ else:
 
 GRAPH_VARIABLE = "NCCL_GRAPH_FILE"
 TUNER_VARIABLE = "NCCL_TUNER_CONFIG_FILE"
+LARGEST_SIZE = 1 << 44
 LARGEST_SIZES = 1000  # sizes of one workload; more is a mistake in a range
 
 
@@ -98,6 +99,8 @@ class Workload(Model):
     def _check(self) -> "Workload":
         if isinstance(self.sizes, tuple) and not self.sizes:
             raise FieldError("expected at least one size, got an empty list", "sizes")
+        if max(self.size_list()) > LARGEST_SIZE:
+            raise FieldError("expected at most 16 TiB, which is more than any GPU holds", "sizes")
         if self.ranks is not None and len(set(self.ranks)) < max(1, len(self.ranks)):
             raise FieldError("expected different GPUs, at least one", "ranks")
         for number, pair in enumerate(self.pairs):

@@ -82,8 +82,9 @@ def test_what_extending_shows_works_as_shown() -> None:
     schedule = names["broadcast"](collective)
     verify(schedule, collective)
     check_races(schedule, collective)
-    netsim_algorithm("broadcast")(names["along"])
-    del ALGORITHMS["broadcast"]["along"]
+    for name in ("broadcast", "along"):
+        netsim_algorithm("broadcast")(names[name])
+        del ALGORITHMS["broadcast"][name]
     netsim_algorithm("all_reduce")(names["two_phases"])
     del ALGORITHMS["all_reduce"]["two_phases"]
     star = simulate(place(schedule, names["star"](5)))

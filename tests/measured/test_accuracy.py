@@ -531,6 +531,13 @@ def test_a_forecast_is_made_without_figures_and_compared_with_them_later(
     assert [one["simulated_us"] for one in points] == pytest.approx(
         [one.simulated_us for one in usual], rel=1e-5
     )
+    text = told.read_text()
+    time = text.splitlines()[1].split(",")[text.split(",").index("time_us")]
+    for wrong in ("0", "inf"):
+        told.write_text(text.replace(time, wrong))
+        refused = netsim(capsys, "accuracy", path, "--predicted", told)
+        assert refused.code == 2
+        assert refused.err.endswith(f"time_us: expected a finite number above 0, got {wrong}\n")
     other = netsim(capsys, "accuracy", path, "--predicted", table)
     assert other.code == 2
     assert ": no such column in this forecast" in other.err

@@ -174,6 +174,8 @@ def test_astra_sim():
     assert t.graph.number_of_edges() == 2 * (24 + 12 + 24)
     assert route(t, 0, 2) == ["gpu0->gpu1", "gpu1->gpu2"]
     assert route(t, 0, 8) == ["gpu0->switch2.0", "switch2.0->gpu8"]
+    grid = "topology: [Switch, Switch]\nnpus_count: [2, 2]\nbandwidth: [9, 9]\nlatency: [5, 5]\n"
+    assert len(route(read_astra(grid, "net.yml"), 0, 3)) == 4  # through another GPU
 
 
 @pytest.mark.parametrize(("more", "gb"), [("", 2**30), ("gb_bytes: 1e9", 1e9)])

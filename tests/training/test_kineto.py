@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from netsim.base.errors import InputError
-from netsim.training.recorded.kineto import Call, Job, groups_of, read_profile, step_of, tape_of
+from netsim.training.recorded.kineto import (
+    Call,
+    Job,
+    groups_of,
+    is_trace,
+    read_profile,
+    step_of,
+    tape_of,
+)
 from tests.training.profiler import AUTOGRAD, NAME, Recording, said, steps_of_data_parallelism
 
 JOB = Job(2, 8, {"7": (2, 6)})
@@ -225,6 +233,8 @@ def test_packed_traces_are_read(tmp_path, packed: int) -> None:
     path = tmp_path / "t.json.gz"
     path.write_bytes(content)
     assert len(read_profile(path).calls) == 1
+    plain = path.rename(tmp_path / "t.gz")
+    assert is_trace(plain) == (packed == 1)  # by what is in it, not by its name
 
 
 def test_every_cut_is_told_as_one(tmp_path) -> None:
