@@ -34,7 +34,9 @@ def _command(*started: object) -> int:
     for name, value in UNASKED.items():
         os.environ.setdefault(name, value)
     for name in ("stdout", "stderr"):  # None where the one who asks has closed it
-        setattr(sys, name, getattr(sys, name) or open(os.devnull, "w"))  # noqa: SIM115
+        stream = getattr(sys, name) or open(os.devnull, "w")  # noqa: SIM115
+        stream.reconfigure(errors="replace")  # what a terminal cannot show
+        setattr(sys, name, stream)
     os.environ["MPLBACKEND"] = "Agg"  # a notebook's own, which its cells hand on, may not be here
     gc.disable()  # what is imported stays; looking through it takes a tenth of a small run
     code: int = import_module("netsim.cli").main(None, *started)

@@ -89,7 +89,7 @@ def write_bytes(path: Path, content: bytes) -> Path:
 
 def write_text(path: Path, text: str) -> Path:
     """Replace a file as a whole."""
-    return write_bytes(path, text.encode())
+    return write_bytes(path, text.encode(errors="replace"))  # names of files may be any bytes
 
 
 def content_of(path: Path, largest: int = 2**30, *, near: Sequence[str] = ()) -> bytes:
@@ -207,8 +207,9 @@ def preset_names(kind: str) -> list[str]:
 
 def find_preset(kind: str, name: str, noun: str = "") -> Preset:
     """The file for a name or a path; an unknown name is refused with the list of known ones."""
-    if is_path(name):
-        return Preset(Path(name).stem, Path(name))
+    if is_path(name) or name == "-":
+        path = Path("/dev/stdin" if name == "-" else name)
+        return Preset(path.stem, path)
     preset = preset_folder(kind) / f"{name}.yaml"
     local = next((f for s in SUFFIXES if os.path.isfile(f := Path(kind) / f"{name}{s}")), None)
     if local is not None:
@@ -247,7 +248,7 @@ def is_path(name: str) -> bool:
 UNWINDING = 5.0  # seconds after Ctrl-C, while what is finished is written, and no other counts
 _AGAIN = 0.02  # seconds after which one that vanished is raised again
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
 Handler = Callable[[int, FrameType | None], Any]
 
 

@@ -111,6 +111,10 @@ def guarded(function: Callable[..., Any], verb: str) -> Callable[..., Any]:
             named = f"{error.filename}: " if error.filename else ""
             typer.echo(f"netsim: {named}{error.strerror or error}", err=True)
             raise typer.Exit(2) from None
+        except UnicodeEncodeError as error:
+            what = f"this system's names of files ({error.encoding}) have no {error.object!r}"
+            typer.echo(f"netsim: {what} (LC_ALL=C.UTF-8 has all; -o names a folder)", err=True)
+            raise typer.Exit(2) from None
         except Exception as error:
             raise typer.Exit(_bug(error)) from None
 

@@ -36,7 +36,7 @@ OUTPUTS = (
     "step_time*.[ps]*g", "timeline*.[ps]*g", "links*.[ps]*g", "comparison.csv", "bands.csv",
     "costs.csv", "explain*.*", "report.html", "breakdown*.[ps]*g", "collectives.csv", "memory.csv",
     "distribution.*", "interference.*", "chakra/*.et", "chakra/groups.json", "connections.cm",
-    "flows.txt", "application.goal", "algorithm.xml", "plan.json",
+    "flows.txt", "application.goal", "algorithm.xml", "plan.json", "pictures/*",
 )  # fmt: skip
 
 SYNC_EVERY = 0.2  # seconds; a process that is killed loses nothing even between
@@ -196,7 +196,10 @@ class Folder:
                 write_text(self.path / DISTRIBUTION, details_text(rows, axes, "quantiles"))
             if any(row.neighbours for row in rows):
                 write_text(self.path / INTERFERENCE, details_text(rows, axes, "neighbours"))
-            return write_text(self.path / RESULTS, csv_text(rows, axes))
+            file, text = self.path / RESULTS, csv_text(rows, axes)
+            if file.is_file() and file.read_bytes() != text.encode():  # a run that went on
+                (self.path / "report.html").unlink(missing_ok=True)
+            return write_text(file, text)
         except InputError as error:
             raise InputError(error.message, hint=ROOM) from None
 

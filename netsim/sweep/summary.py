@@ -304,7 +304,9 @@ def about(
     shard: tuple[int, int] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The manifest of a run, apart from the name of its scenario."""
-    text = path.read_text(encoding="utf-8", errors="replace")
+    source = expansion.cells[0].source if expansion.cells else None
+    text = source.text if source else ""  # a pipe is read only once
+    text = text or path.read_text(encoding="utf-8", errors="replace")
     scenario = expansion.cells[0].scenario if expansion.cells else None
     rates = {line_rate(cell.scenario.cluster) for cell in expansion.cells}
     return {

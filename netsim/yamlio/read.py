@@ -292,6 +292,7 @@ class Source:
     root: yaml.Node | None = field(default=None, repr=False, compare=False)
     origins: Mapping[KeyPath, str] = field(default_factory=dict)
     aliases: Mapping[str | int, KeyPath] = field(default_factory=dict)  # where a key is written
+    text: str = field(default="", repr=False, compare=False)
 
     def locate(self, path: KeyPath, *, key: bool = False) -> Place:
         """The place of the value at `path`, or of its key; of the nearest parent where unknown."""
@@ -351,7 +352,7 @@ def parse_source(text: str, name: str) -> Source:
         message = f"expected 'key: value' lines at the top level, got {shown(data)}"
         hint = "a space is missing after ':'" if isinstance(data, str) and ":" in data else ""
         raise Source(name, {}, root).error((), message, hint=hint)
-    return Source(name, data, root)
+    return Source(name, data, root, text=text)
 
 
 def parse_value(text: str, name: str) -> Any:
