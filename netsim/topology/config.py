@@ -283,13 +283,10 @@ class InlineGraph(Model):
         graph = Sketch()
         for node in self.nodes:
             forwards = node.kind != "gpu" if node.forwards is None else node.forwards
-            extra = {"reduces": True} if node.reduces else {}
-            graph.node(node.name, kind=node.kind, forwards=forwards, **extra)
+            graph.node(node.name, kind=node.kind, forwards=forwards, reduces=node.reduces)
         for link in self.links:
             given = link.model_dump(include={"bandwidth", "latency", "kind", "duplex"})
-            graph.edge(link.tail, link.head, **given)
-            if link.both:
-                graph.edge(link.head, link.tail, **given)
+            graph.edge(link.tail, link.head, both=link.both, **given)
         gpus = tuple(node.name for node in self.nodes if node.kind == "gpu")
         return Topology("graph", graph, gpus, StaticRouter(), switching=self.switching)
 

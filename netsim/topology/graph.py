@@ -75,13 +75,14 @@ class Sketch:
     nodes: dict[Hashable, dict[str, Any]] = field(default_factory=dict)
     edges: dict[tuple[Hashable, Hashable], dict[str, Any]] = field(default_factory=dict)
 
-    def node(self, name: Hashable, **given: Any) -> None:
-        """Add a node."""
-        self.nodes[name] = given
+    def node(self, name: Hashable, *, reduces: bool = False, **given: Any) -> None:
+        """Add a node; only of those that reduce is this told."""
+        self.nodes[name] = {**given, "reduces": True} if reduces else given
 
-    def edge(self, tail: Hashable, head: Hashable, **given: Any) -> None:
-        """Add a link between nodes that are there."""
-        self.edges[tail, head] = given
+    def edge(self, tail: Hashable, head: Hashable, *, both: bool = False, **given: Any) -> None:
+        """Add a link between nodes that are there, perhaps with another one back."""
+        for ends in ((tail, head), (head, tail)) if both else ((tail, head),):
+            self.edges[ends] = dict(given)
 
     def remove(self, name: Hashable) -> None:
         """Take out a node and its links."""

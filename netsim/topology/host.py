@@ -28,8 +28,7 @@ def host_graph(machine: Machine) -> graphs.Sketch:
     for number in range(machine.gpu.count):
         graph.node(f"gpu{number}", kind="gpu", forwards=False)
     if machine.scale_up is not None and machine.scale_up.switches is not None:
-        adds = {"reduces": True} if machine.scale_up.multicast else {}
-        graph.node("nvswitch0", kind="nvswitch", **adds)
+        graph.node("nvswitch0", kind="nvswitch", reduces=machine.scale_up.multicast)
     for number in range(len(machine.pcie.switches)):
         graph.node(f"pcie{number}", kind="pcie")
     for number in range(machine.cpu.domains):
@@ -85,9 +84,7 @@ def _scale_up(scale_up: ScaleUp, gpus: int) -> Iterator[tuple[str, str, LinkKind
 
 def cpu_above(machine: Machine, place: str) -> str:
     """The CPU that a place of the PCIe tree hangs on."""
-    while place.startswith("pcie"):
-        place = machine.pcie.switches[int(place.removeprefix("pcie"))]
-    return node_of(place)
+    return node_of(_above(machine, place)[-1])
 
 
 PATH_TYPES = ("NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PHB", "SYS")
@@ -375,6 +372,7 @@ def relation(machine: Machine, one: str, other: str) -> str:
 
 
 def _above(machine: Machine, place: str) -> list[str]:
+    """A place of the PCIe tree and all that it hangs on, up to a CPU."""
     found = [place]
     while place.startswith("pcie"):
         place = machine.pcie.switches[int(place.removeprefix("pcie"))]

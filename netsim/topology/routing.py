@@ -291,8 +291,7 @@ def _gpus(gpus: int, *, forwards: bool) -> Sketch:
 
 
 def _join(graph: Sketch, a: str, b: str, bandwidth: float, latency: float) -> None:
-    for tail, head in ((a, b), (b, a)):
-        graph.edge(tail, head, bandwidth=bandwidth, latency=latency, kind="fabric")
+    graph.edge(a, b, both=True, bandwidth=bandwidth, latency=latency, kind="fabric")
 
 
 def _topology(name: str, graph: Sketch, gpus: int) -> Topology:

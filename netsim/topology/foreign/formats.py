@@ -23,7 +23,7 @@ from netsim.base.units import parse_bandwidth, parse_time
 from netsim.topology.config import NodeKind
 from netsim.topology.foreign import infragraph, nccl, smi
 from netsim.topology.foreign.nccl_xml import parse_system
-from netsim.topology.graph import LINK_KINDS, Switching, Topology, empty_graph
+from netsim.topology.graph import LINK_KINDS, Sketch, Switching, Topology
 from netsim.topology.machine import Machine
 from netsim.topology.routing import StaticRouter
 from netsim.yamlio.models import Count, FieldError, ListOf
@@ -69,8 +69,9 @@ def read_astra(text: str, name: str) -> Topology:
     given = validate(AstraNetwork, parse_source(text, name))
     count = prod(given.npus_count)
     relays = len(given.topology) > 1 or given.topology[0] == "Ring"
-    graph = empty_graph()
-    graph.add_nodes_from((f"gpu{n}" for n in range(count)), kind="gpu", forwards=relays)
+    graph, gpus = Sketch(), tuple(f"gpu{n}" for n in range(count))
+    for gpu in gpus:
+        graph.node(gpu, kind="gpu", forwards=relays)
     for dimension, shape in enumerate(given.topology):
         figures = {
             "bandwidth": given.bandwidth[dimension] * given.gb_bytes,
@@ -79,11 +80,9 @@ def read_astra(text: str, name: str) -> Topology:
         }
         for number, line in enumerate(_lines(given.npus_count, dimension)):
             for a, b in _pairs(shape, line, f"switch{dimension}.{number}"):
-                if b.startswith("switch") and b not in graph:
-                    graph.add_node(b, kind="switch", forwards=True)
-                graph.add_edge(a, b, **figures)
-                graph.add_edge(b, a, **figures)
-    gpus = tuple(f"gpu{n}" for n in range(count))
+                if b.startswith("switch"):
+                    graph.node(b, kind="switch", forwards=True)
+                graph.edge(a, b, both=True, **figures)
     return Topology(name, graph, gpus, StaticRouter(), switching=given.switching)
 
 
@@ -172,17 +171,14 @@ class NodeLink(_Foreign):
 def read_node_link(text: str, name: str) -> Topology:
     """The topology of a node-link file; nodes without a kind are GPUs."""
     given = validate(NodeLink, parse_source(text, name))
-    graph = empty_graph()
+    graph = Sketch()
     for node in given.nodes:
         kind = node.kind or "gpu"
         forwards = kind != "gpu" if node.forwards is None else node.forwards
-        extra = {"reduces": True} if node.reduces else {}
-        graph.add_node(str(node.id), kind=kind, forwards=forwards, **extra)
+        graph.node(str(node.id), kind=kind, forwards=forwards, reduces=node.reduces)
     for edge in given.edges or given.links:
         figures = edge.model_dump(include={"bandwidth", "latency", "kind", "duplex"})
-        graph.add_edge(str(edge.source), str(edge.target), **figures)
-        if not given.directed:
-            graph.add_edge(str(edge.target), str(edge.source), **figures)
+        graph.edge(str(edge.source), str(edge.target), both=not given.directed, **figures)
     gpus = tuple(str(node.id) for node in given.nodes if (node.kind or "gpu") == "gpu")
     return Topology(name, graph, gpus, StaticRouter())
 

@@ -11,7 +11,7 @@ import numpy as np
 from netsim.base.errors import InputError, ScenarioError, suggest
 from netsim.base.units import parse_bandwidth, parse_time
 from netsim.base.values import dataclass, grouped
-from netsim.topology.graph import LINK_KINDS, Topology, empty_graph
+from netsim.topology.graph import LINK_KINDS, Sketch, Topology
 from netsim.topology.machine import PcieLink
 from netsim.topology.routing import StaticRouter, walk
 from netsim.yamlio.read import parse_source
@@ -125,15 +125,14 @@ def read_infragraph(text: str, name: str) -> Topology:
     kinds = {node: _kind(found, types, node, hosts) for node in found}
     gpus = tuple(node for node in found if types[node] == "xpu")
     for relays in (False, True):
-        graph = empty_graph()
+        graph = Sketch()
         for node, kind in kinds.items():
             forwards = relays if kind == "gpu" else kind != "memory"
-            extra = {"reduces": True} if types[node].endswith(REDUCING) else {}
-            graph.add_node(node, kind=kind, forwards=forwards, **extra)
+            reduces = types[node].endswith(REDUCING)
+            graph.node(node, kind=kind, forwards=forwards, reduces=reduces)
         for a, b, data in found.edges(data=True):
             figures = _figures(found, kinds, (a, b), data, name)
-            graph.add_edge(a, b, **figures)
-            graph.add_edge(b, a, **figures)
+            graph.edge(a, b, both=True, **figures)
         topology = Topology(name, graph, gpus, StaticRouter())
         nodes = topology.gpu_nodes
         first = np.full(len(nodes), nodes[0])
