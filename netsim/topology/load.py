@@ -125,11 +125,10 @@ def with_nics(
 
 def _chosen(machine: Machine, nics: Nics, count: int, gpus: Sequence[int]) -> list[int]:
     """Which of the machine's NICs stand for the `count` wanted: those near GPUs first."""
-    every = list(range(nics.count))
     if count >= nics.count:
         return [nic * nics.count // count for nic in range(count)]
     near = sorted(set(make_host(machine, gpus).local.ravel().tolist()))
-    others = [nic for nic in every if nic not in near]
+    others = [nic for nic in range(nics.count) if nic not in near]
     few = min(count, len(near))
     evenly = [near[index * len(near) // few] for index in range(few)]
     return sorted(evenly + others[: count - few])
@@ -270,21 +269,14 @@ def _node(topology: Topology, node: Hashable) -> dict[str, Any]:
 
 
 def _links(topology: Topology) -> list[dict[str, Any]]:
-    edges = {(tail, head): data for tail, head, data in topology.graph.edges(data=True)}
-    alike = {
-        (tail, head)
-        for (tail, head), data in edges.items()
-        if (head, tail) in edges and _figures(edges[head, tail]) == _figures(data)
-    }
-    found = []
-    written: set[tuple[Hashable, Hashable]] = set()
-    for (tail, head), data in edges.items():
-        if (head, tail) in written and (tail, head) in alike:
-            continue
-        written.add((tail, head))
-        one = {"from": str(tail), "to": str(head), **_figures(data)}
-        found.append(one if (tail, head) in alike else {**one, "both": False})
-    return found
+    edges = {ends: _figures(data) for ends, data in topology.graph.edges.items()}
+    found: dict[tuple[Hashable, Hashable], dict[str, Any]] = {}
+    for (tail, head), figures in edges.items():
+        alike = edges.get((head, tail)) == figures
+        if not (alike and (head, tail) in found):
+            both = {} if alike else {"both": False}
+            found[tail, head] = {"from": str(tail), "to": str(head), **figures, **both}
+    return list(found.values())
 
 
 def _figures(data: dict[str, Any]) -> dict[str, Any]:
