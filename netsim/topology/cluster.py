@@ -132,9 +132,10 @@ def _layout(plan: Plan, fabric: Fabric | None, ports: Ports) -> graph.Layout:
     names: list[str] = [
         f"{name}.{node}" for name, one in zip(plan.names, own, strict=True) for node in one.nodes
     ]
-    kinds = [_tiled(plan, [one.kinds for one in layouts])]
-    passes = [_tiled(plan, [one.passes for one in layouts])]
-    reduces = [_tiled(plan, [one.reduces for one in layouts])]
+    of_nodes = [
+        _tiled(plan, [getattr(one, name) for one in layouts])
+        for name in ("kinds", "passes", "reduces")
+    ]
     columns = _host_links(plan, first_node)
     if fabric is not None:
         nics = [plan.hosts[k].nic_node for k in plan.host_class.tolist()]
@@ -142,11 +143,11 @@ def _layout(plan: Plan, fabric: Fabric | None, ports: Ports) -> graph.Layout:
         ends = np.concatenate([port_node, len(names) + np.arange(len(fabric.switches))])
         columns = _with_fabric(columns, fabric, ends.astype(np.int32))
         names.extend(fabric.switches)
-        switch = graph.NODE_KINDS.index("switch")
-        kinds.append(np.full(len(fabric.switches), switch, np.int8))
-        passes.append(np.ones(len(fabric.switches), bool))
-        reduces.append(np.full(len(fabric.switches), fabric.reduces))
-    of_nodes = [np.concatenate(column) for column in (kinds, passes, reduces)]
+        of_switch = np.int8(graph.NODE_KINDS.index("switch")), True, fabric.reduces
+        of_nodes = [
+            np.append(column, np.full(len(fabric.switches), one))
+            for column, one in zip(of_nodes, of_switch, strict=True)
+        ]
     layout = graph.Layout(
         tuple(names), of_nodes[0], of_nodes[1], graph.Links(**columns), of_nodes[2]
     )
@@ -191,7 +192,8 @@ def _with_fabric(
 
 def _with_shared_switches(plan: Plan, layout: graph.Layout, first_node: graph.Ints) -> graph.Layout:
     """One NVSwitch node, `nvlink0.nvswitch0`, for all hosts of an NVLink domain."""
-    local = [h.layout.nodes.index("nvswitch0") if _shares(h) else -1 for h in plan.hosts]
+    ups = [(host, host.machine.scale_up) for host in plan.hosts]
+    local = [h.layout.nodes.index("nvswitch0") if up and up.hosts > 1 else -1 for h, up in ups]
     if max(local) < 0:
         return layout
     offset = plan.per_host(local)
@@ -206,10 +208,6 @@ def _with_shared_switches(plan: Plan, layout: graph.Layout, first_node: graph.In
     links = replace(layout.links, tail=number[layout.links.tail], head=number[layout.links.head])
     kept = [column[keep] for column in (layout.kinds, layout.passes, layout.reduces)]
     return graph.Layout(tuple(names[keep]), kept[0], kept[1], links, kept[2])
-
-
-def _shares(host: Host) -> bool:
-    return host.machine.scale_up is not None and host.machine.scale_up.hosts > 1
 
 
 def assembled(config: ClusterConfig) -> Cluster:

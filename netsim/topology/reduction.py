@@ -4,12 +4,9 @@ Each GPU sends its data once, towards a root switch; switches add up what comes 
 the sum on; the result comes down the same tree. Knows links and switches, but no schedule."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
-from netsim.topology.graph import NODE_KINDS, Floats, Topology, TopologyError, scipy_part
-
-Ints = NDArray[np.int32]
+from netsim.topology.graph import NODE_KINDS, Floats, Ints, Topology, TopologyError, scipy_part
 
 
 @dataclass(frozen=True, slots=True)
