@@ -28,10 +28,16 @@ ASSUMED_LINK = 20.6e9  # what NCCL counts for one NVLink of such a GPU (NCCL 2.3
 
 def host_system(host: Host, host_number: int = 0, first_rank: int = 0) -> nccl_xml.XmlSystem:
     """One host as NCCL sees it; GPUs have ranks in device order."""
-    cpus = tuple(
-        _cpu(host, number, host_number, first_rank) for number in range(host.machine.cpu.domains)
-    )
-    return nccl_xml.XmlSystem(cpus)
+    machine, cpu, nics = host.machine, host.machine.cpu, host.rail.tolist()
+    cpus = (
+        nccl_xml.XmlCpu(
+            numaid=domain, host_hash=f"{host_number:#x}", affinity="ffffffff", arch=cpu.arch,
+            vendor=VENDORS.get(cpu.vendor, cpu.vendor), familyid=cpu.family, modelid=cpu.model_id,
+            pcis=_below(machine, f"cpu{domain}", host.gpus, nics, first_rank),
+        )
+        for domain in range(cpu.domains)
+    )  # fmt: skip
+    return nccl_xml.XmlSystem(tuple(cpus))
 
 
 def node_system(cluster: Cluster, node: int) -> nccl_xml.XmlSystem:
@@ -47,15 +53,6 @@ def node_system(cluster: Cluster, node: int) -> nccl_xml.XmlSystem:
     if (layout.reduces & (layout.kinds == NODE_KINDS.index("switch"))).any():
         return system.with_ports(partial(replace, coll=True))
     return system
-
-
-def _cpu(host: Host, domain: int, host_number: int, first_rank: int) -> nccl_xml.XmlCpu:
-    cpu = host.machine.cpu
-    return nccl_xml.XmlCpu(
-        numaid=domain, host_hash=f"{host_number:#x}", affinity="ffffffff", arch=cpu.arch,
-        vendor=VENDORS.get(cpu.vendor, cpu.vendor), familyid=cpu.family, modelid=cpu.model_id,
-        pcis=_below(host.machine, f"cpu{domain}", host.gpus, host.rail.tolist(), first_rank),
-    )  # fmt: skip
 
 
 def _below(

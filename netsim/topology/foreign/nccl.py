@@ -9,7 +9,7 @@ from typing import Any
 
 from netsim.base.errors import InputError, suggest
 from netsim.base.files import preset_names
-from netsim.base.values import dataclass
+from netsim.base.values import dataclass, grouped
 from netsim.topology.foreign.nccl_xml import XmlCpu, XmlGpu, XmlNet, XmlPci, XmlSystem
 from netsim.topology.load import FOLDER, load_machine
 from netsim.topology.machine import C2c as MachineC2c
@@ -306,15 +306,14 @@ def machine_of(
     )  # fmt: skip
 
 
-def _one_host(system: XmlSystem, name: str) -> tuple[tuple[XmlCpu, ...], int]:
-    hashes = list(dict.fromkeys(cpu.host_hash for cpu in system.cpus))
-    members = [tuple(cpu for cpu in system.cpus if cpu.host_hash == one) for one in hashes]
+def _one_host(system: XmlSystem, name: str) -> tuple[list[XmlCpu], int]:
+    members = list(grouped(system.cpus, lambda cpu: cpu.host_hash).values())
     if len({tree_of(cpus).outline() for cpus in members}) > 1:
         raise InputError(f"{name}: this file holds hosts that differ; give one host a file")
     return members[0], len(members)
 
 
-def _shape(tree: Tree, cpus: tuple[XmlCpu, ...]) -> BoxShape:
+def _shape(tree: Tree, cpus: Sequence[XmlCpu]) -> BoxShape:
     known = [slot.gpu for slot in tree.gpus if slot.gpu is not None]
     up = _scale_up(tree, None) if known else None
     rates = [port.net.speed for port in tree.ports if port.net and port.net.speed > 0]
@@ -346,9 +345,8 @@ def _scale_up(tree: Tree, like: Machine | None) -> ScaleUp | None:
     links = [link for gpu in gpus for link in gpu.nvlinks]
     switched = [link.count for link in links if link.tclass == NVSWITCH_CLASS]
     known = like.scale_up if like is not None else None
-    rate = known.link_bandwidth if known and like and like.gpu.arch else nvlink_rate(sm)
-    if known and not foreign and like and like.gpu.sm != sm:
-        rate = nvlink_rate(sm)
+    alike = like is not None and (foreign or like.gpu.sm == sm)
+    rate = known.link_bandwidth if known and alike else nvlink_rate(sm)
     if switched:
         return ScaleUp.model_construct(
             kind="nvlink", link_bandwidth=rate, links=min(switched),
@@ -404,7 +402,7 @@ def _vendor(cpu: XmlCpu) -> str:
     return next((short for short, name in VENDORS.items() if name == cpu.vendor), cpu.vendor)
 
 
-def _cpus(cpus: tuple[XmlCpu, ...], like: Machine) -> Cpu:
+def _cpus(cpus: Sequence[XmlCpu], like: Machine) -> Cpu:
     """The CPUs; their memory as that of the like if they are of one model."""
     first, vendor = cpus[0], _vendor(cpus[0])
     same = same_cpu(like.cpu, (vendor, first.familyid, first.modelid))

@@ -389,12 +389,9 @@ class XmlSystem:
 
     def nets(self) -> Iterator[XmlNet]:
         """Every network port, those below PCI first."""
-        for pci in self.pcis():
-            for nic in pci.nics:
-                yield from nic.nets
-        for cpu in self.cpus:
-            for nic in cpu.nics:
-                yield from nic.nets
+        owners: list[XmlPci | XmlCpu] = [*self.pcis(), *self.cpus]
+        for nic in (nic for owner in owners for nic in owner.nics):
+            yield from nic.nets
 
 
 # Elements of NCCL's topology XML to values: checks every attribute, and what must be unique.
