@@ -65,13 +65,9 @@ class Fault(Model):
             raise FieldError("a link needs what is left of it: bandwidth (0%, 50%) or latency")
         if self.gpu is not None and self.slowdown is None:
             raise FieldError("a GPU needs a slowdown such as 1.3")
-        wrong = [
-            name
-            for name, owner in (("bandwidth", "link"), ("latency", "link"), ("slowdown", "gpu"))
-            if getattr(self, name) is not None and owner not in given
-        ]
-        if wrong:
-            raise FieldError(f"has no meaning for a {given[0]}", wrong[0])
+        for name, owner in (("bandwidth", "link"), ("latency", "link"), ("slowdown", "gpu")):
+            if getattr(self, name) is not None and owner not in given:
+                raise FieldError(f"has no meaning for a {given[0]}", name)
         return self
 
     @model_validator(mode="after")

@@ -215,8 +215,7 @@ def _missing_rails(cluster: Cluster) -> Iterator[Finding]:
 
 
 def _without(host: Host, rail: int, rate: float) -> str:
-    rates = host.machine.nics.rates if host.machine.nics else ()
-    left = sum(rates[nic] for nic in host.rail.tolist())
+    left = sum(_rate(host, nic) for nic in host.rail.tolist())
     each = left / len(host.gpus)
     return (
         f"has no nic{rail}: its GPUs share the others, {format_bandwidth(each)} each "

@@ -287,9 +287,8 @@ class Network:
     def core(self) -> Ints:
         """The links between switches."""
         made = self.fabric
-        return np.flatnonzero((np.minimum(made.tail, made.head) >= made.ports) & self.alive).astype(
-            np.int32
-        )
+        inner = np.minimum(made.tail, made.head) >= made.ports
+        return np.flatnonzero(inner & self.alive).astype(np.int32)
 
     @cached_property
     def next(self) -> NextLinks:
@@ -774,9 +773,7 @@ def _evenly(network: Network, src: Ints, dst: Ints) -> Paths:
     return _merged(len(src), whole)
 
 
-def _fanned(
-    network: Network, node: Ints, target: Ints
-) -> tuple[Entries, tuple[Longs, Ints, Floats]]:
+def _fanned(network: Network, node: Ints, target: Ints) -> tuple[Entries, Entries]:
     """What passes over each link of switches on the way from one to a target, and ends where."""
     none = np.zeros(0, np.int64)
     pair, part = np.arange(len(node)), np.ones(len(node))

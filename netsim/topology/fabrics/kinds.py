@@ -196,11 +196,9 @@ def rail_optimized(
 ) -> Fabric:  # fmt: skip
     """A leaf a rail in every scalable unit; spines (and cores, if many units) join the rails."""
     ports, terms, hosts = at
-    nics, ratio, over = _nics(ports), _ratio(ports, terms), oversubscription[0]
-    three = levels or (3 if units_per_pod or len(oversubscription) > 1 else 0)
-    upper = Upper(
-        nics, oversubscription[-1] if len(oversubscription) > 1 else 1.0, units_per_pod or 0, three
-    )
+    nics, ratio, (over, *above) = _nics(ports), _ratio(ports, terms), oversubscription
+    three = levels or (3 if units_per_pod or above else 0)
+    upper = Upper(nics, above[-1] if above else 1.0, units_per_pod or 0, three)
     each = nodes_per_unit or min(hosts, widest_leaf(radix, ratio, over))
     units = -(-hosts // each)
     up = uplinks_for(each, ratio, over)
@@ -330,7 +328,7 @@ def dragonfly(
 ) -> Fabric:
     """Groups of `routers`, each with some NIC ports and global links."""
     ports, terms, hosts = at
-    nics = int(ports.rail.max(initial=0)) + 1
+    nics = _nics(ports)
     fewest = -(-hosts * nics // (routers * ports_per_router))
     count = groups or fewest
     if count < fewest:
