@@ -2,14 +2,14 @@
 
 import csv
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from itertools import islice, pairwise
-from math import inf, isfinite
+from math import inf, isfinite, nan
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from netsim.base.errors import InputError, suggest
 from netsim.base.files import text_of
 from netsim.base.values import dataclass
+from netsim.results.nccl_tests import COLUMNS
 from netsim.scenario.names import collective_name
 
 SAME_WORK = ("all_reduce", "broadcast", "reduce")  # in and out of place: the rest is noise
@@ -343,13 +344,7 @@ def _joined(lines: list[str]) -> Iterator[str]:
     for raw in lines:
         line = cleaned(raw)
         inside, core = info_in(line), CORE.search(line)
-        if (
-            held
-            and inside is None
-            and not core
-            and line.strip()
-            and not line.lstrip().startswith("#")
-        ):
+        if held and inside is None and not core and line.lstrip()[:1] not in ("", "#"):
             yield held + line
             yield from [""] * blanks
             held, blanks = "", 0
@@ -381,9 +376,7 @@ class _Reader:
         """One line."""
         self._statements(number, line)
         if match := header_in(line):
-            self._open(number, fresh=bool(self.table and (self.table.rows or self.table.header)))
-            assert self.table is not None
-            self.table.header = header_columns(match.group(1))
+            self._begin(number).header = header_columns(match.group(1))
         elif match := CORE.search(line):
             self._row(number, match)
         elif self.table is not None and self.table.header:
@@ -422,21 +415,17 @@ class _Reader:
             )
         )
 
-    def _open(self, number: int, *, fresh: bool) -> None:
-        if self.table is not None and not fresh:
-            return
-        before = self.table
-        self.finish()
-        self.table = _Table(number)
-        if before is not None and before.rows:
-            self.table.devices = before.devices  # until the next list of devices
-            self.table.gpus_per_thread = before.gpus_per_thread
-
     def _begin(self, number: int) -> _Table:
-        done = self.table is not None and bool(self.table.rows or self.table.header)
-        self._open(number, fresh=done)
-        assert self.table is not None
-        return self.table
+        """The open table; another one where that has a header or rows already."""
+        before = self.table
+        if before is not None and not (before.rows or before.header):
+            return before
+        self.finish()
+        self.table = table = _Table(number)
+        if before is not None and before.rows:
+            table.devices = before.devices  # until the next list of devices
+            table.gpus_per_thread = before.gpus_per_thread
+        return table
 
     def _statements(self, number: int, line: str) -> None:
         if match := STARTING.search(line):
@@ -466,9 +455,7 @@ class _Reader:
             self.table.choices[int(match[1])] = (algorithm, protocol)
 
     def _row(self, number: int, match: re.Match[str]) -> None:
-        self._open(number, fresh=False)
-        table = self.table
-        assert table is not None
+        table = self.table or self._begin(number)
         found = cells_of(match, table.header)
         if isinstance(found, str):
             table.problems.append(f"line {number}: {found}: {match.group().strip()[:SHOWN]}")
@@ -518,7 +505,7 @@ def positive(text: str, what: str, *, zero: bool = False) -> float | None:
         value = float(text)
     except ValueError:
         raise ValueError(f"{what}: expected a number, got {text!r}") from None
-    if not isfinite(value) or value < 0 or (value == 0 and not zero) or value == inf:
+    if not isfinite(value) or value < 0 or (value == 0 and not zero):
         raise ValueError(f"{what}: expected more than 0, got {text}")
     return value
 
@@ -532,11 +519,8 @@ def _ordered(table: _Table) -> tuple[Measured, ...]:
             told = f"{row.size_bytes} B a second time, the row of line {first.line} holds"
             table.notes.append(f"line {row.line}: {told}")
     found = list(seen.values())
-    keys = [(row.dtype, row.redop, row.root) for row in found]
-    if all(
-        a.size_bytes < b.size_bytes or keys[n] != keys[n + 1]
-        for n, (a, b) in enumerate(pairwise(found))
-    ):
+    kind = attrgetter("dtype", "redop", "root")
+    if all(a.size_bytes < b.size_bytes or kind(a) != kind(b) for a, b in pairwise(found)):
         return tuple(found)
     table.notes.append("sizes were out of order and are sorted")
     return tuple(sorted(found, key=lambda row: row.size_bytes))
@@ -655,10 +639,6 @@ def _list(value: Any) -> list[Any]:
 
 CSV_TIMES = ("oop_time_us", "ip_time_us")
 COARSE = 0.05  # error of a rate by its last digit beyond which it tells no time
-COLUMNS = (
-    "size_bytes", "count", "dtype", "redop", "root", "oop_time_us", "oop_algbw_gbps",
-    "oop_busbw_gbps", "ip_time_us", "ip_algbw_gbps", "ip_busbw_gbps",
-)  # fmt: skip
 
 
 def question(row: Measured) -> Measured:
@@ -673,7 +653,7 @@ def read_csv(path: Path, bus_factor: float = 0.0, *, asked: bool = False) -> tup
     text = text_of(path)
     if asked:
         rows = list(csv.DictReader(text.splitlines()))
-        kept = ("size_bytes", "count", "dtype", "redop", "root")
+        kept = COLUMNS[:5]  # what comes before the figures
         lines = (
             [*kept, "oop_time_us"],
             *([row.get(key) or "" for key in kept] + ["1e6"] for row in rows),
@@ -746,8 +726,8 @@ def _whole(text: str, column: str, place: str) -> int:
     try:
         number = float(text)
     except ValueError:
-        number = math.nan
-    if not 0 <= number < math.inf or number != int(number):
+        number = nan
+    if not 0 <= number < inf or number != int(number):
         raise InputError(f"{place}: {column}: expected a whole number, got {text!r}")
     return int(number)
 
@@ -763,7 +743,7 @@ def _positive(text: str, column: str, unit: str, place: str) -> float | None:
         found = float(text)
     except ValueError:
         raise InputError(f"{place}: {column}: expected {unit}, got {text!r}") from None
-    if not 0 < found < math.inf:
+    if not 0 < found < inf:
         raise InputError(f"{place}: {column}: expected {unit} above 0, got {text}")
     return found
 
@@ -801,8 +781,7 @@ def parse_log(text: str, name: str) -> tuple[LogRun, ...]:
     if start.startswith(("{", "[{")):
         return parse_json(start, name)
     if start.split("\n", 1)[0].startswith("size_bytes,"):
-        rows = parse_csv(start, name)
-        return (LogRun(name, rows=rows),)
+        return (LogRun(name, rows=parse_csv(start, name)),)
     return parse_text(start, name)
 
 
