@@ -457,7 +457,7 @@ def fit(parameters: Sequence[Parameter], residuals: Residuals, narrow: Narrow) -
     seen = np.abs(slopes).max(axis=0, initial=0.0) > SHOWS
     rates = np.array([one.is_rate for one in parameters], dtype=bool)
     usual = here
-    best = _Place(_cost(x, here), x, np.zeros(count, dtype=bool), SPREADS[0], usual)
+    least, best = _cost(x, here), (x, np.zeros(count, dtype=bool), SPREADS[0], usual)
     for last in range(ROUNDS):
         line = Linear(here - slopes @ x, slopes)
         spread, among, forecast = _chosen(line, (seen, seen & rates), usual)
@@ -469,13 +469,13 @@ def fit(parameters: Sequence[Parameter], residuals: Residuals, narrow: Narrow) -
         there = residuals([aim])[0]
         missed = there - (here + slopes @ move)
         x, here = aim, there
-        if _cost(x, here) < best.cost:
-            best = _Place(_cost(x, here), x, kept, spread, forecast)
+        if (cost := _cost(x, here)) < least:
+            least, best = cost, (x, kept, spread, forecast)
         if np.median(np.abs(missed)) > BENT and last < ROUNDS - 1:
             slopes = _differences(residuals, x, high)
         else:  # what the step showed (Broyden); differences would hardly change the next one
             slopes = slopes + np.outer(missed, move) / float(move @ move)
-    x, kept, spread, forecast = best.x, best.kept, best.spread, best.forecast
+    x, kept, spread, forecast = best
     unfitted = VAGUE if kept.any() else NO_BETTER
     left = ["" if kept[i] else unfitted if seen[i] else UNSEEN for i in range(count)]
     spans = line.intervals(kept, spread)
@@ -484,15 +484,6 @@ def fit(parameters: Sequence[Parameter], residuals: Residuals, narrow: Narrow) -
         for i, s in enumerate(spans)
     )
     return Fit(tuple(fitted), forecast)
-
-
-@dataclass(frozen=True)
-class _Place:
-    cost: float
-    x: Floats
-    kept: NDArray[np.bool_]
-    spread: float
-    forecast: Floats
 
 
 def _cost(x: Floats, residuals: Floats) -> float:

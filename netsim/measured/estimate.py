@@ -9,7 +9,7 @@ from math import isclose, log, nan
 
 import numpy as np
 
-from netsim.base.constants import ANY_SIZE, TABLE, Constant
+from netsim.base.constants import ANY_SIZE, TABLE, Constant, Fitted
 from netsim.base.errors import InputError, suggest
 from netsim.base.values import dataclass, grouped
 from netsim.cell.answer import checked_cells
@@ -57,9 +57,14 @@ def shown_by(constant: Constant, entry: Entry) -> Floats:
     return _estimator(constant)(constant, entry)
 
 
-def _estimator(constant: Constant) -> Callable[[Constant, Entry], Floats]:
+def _fitted(constant: Constant) -> Fitted:
+    """What a constant was fitted to, as all are that are estimated."""
     assert constant.fitted is not None
-    return ESTIMATORS[constant.fitted.estimator.rpartition(":")[2]]
+    return constant.fitted
+
+
+def _estimator(constant: Constant) -> Callable[[Constant, Entry], Floats]:
+    return ESTIMATORS[_fitted(constant).estimator.rpartition(":")[2]]
 
 
 def estimate_of(constant: Constant, shown: Sequence[Floats]) -> Estimate:
@@ -100,8 +105,7 @@ def best_of(constant: Constant, values: Floats, ratios: Floats) -> Estimate:
 
 def tried_values(constant: Constant) -> Floats:
     """Values around that of the table, which is among them."""
-    assert constant.fitted is not None
-    if constant.fitted.estimator.endswith(by_steps.__name__):
+    if _fitted(constant).estimator.endswith(by_steps.__name__):
         values = constant.value * np.linspace(1 / RATES, RATES, STEPS_TRIED)
         values[np.argmin(np.abs(values - constant.value))] = constant.value
         return values
@@ -113,9 +117,8 @@ def tried_values(constant: Constant) -> Floats:
 
 def by_simulation(constant: Constant, entry: Entry) -> Floats:
     """Log ratios of simulated over measured times of some sizes (rows) at some values."""
-    assert constant.fitted is not None
     values = tried_values(constant)
-    plan, rows = mapped(entry), _rows_of(entry, *constant.fitted.sizes)
+    plan, rows = mapped(entry), _rows_of(entry, *_fitted(constant).sizes)
     if not rows:
         return np.empty((0, len(values)))
     kind = _kind(rows)
@@ -166,8 +169,7 @@ def _figures(constant: Constant, prepared: Prepared, value: float) -> Mapping[st
 def floor_of_launches(constant: Constant, entry: Entry) -> Floats:
     """What one process takes for each of its GPUs where calls are so small that only that counts,
     in all rows."""
-    assert constant.fitted is not None
-    least, most = constant.fitted.sizes
+    least, most = _fitted(constant).sizes
     gpus = int(entry.text("topology", "gpus_per_node"))
     alone = mapped(entry).data["launch"] == "single_process"
     return np.array(
@@ -182,9 +184,8 @@ def floor_of_launches(constant: Constant, entry: Entry) -> Floats:
 def slope_by_channels(constant: Constant, entry: Entry) -> Floats:
     """What one process takes more for each further channel and GPU where calls are small: the
     slopes between all pairs of rows."""
-    assert constant.fitted is not None
     found = list[float]()
-    rows = _rows_of(entry, *constant.fitted.sizes, most=len(entry.rows()))
+    rows = _rows_of(entry, *_fitted(constant).sizes, most=len(entry.rows()))
     prepared = _prepared(entry, rows)
     gpus = int(entry.text("topology", "gpus_per_node"))
     for one, other in combinations(rows, 2):
@@ -212,8 +213,7 @@ def most_of_a_nic(constant: Constant, entry: Entry) -> Floats:
 
 def step_up(constant: Constant, entry: Entry) -> Floats:
     """The bytes on the wire beyond which time steps up most, in calls of LL."""
-    assert constant.fitted is not None
-    least, most = constant.fitted.sizes
+    least, most = _fitted(constant).sizes
     rows = sorted(entry.rows(), key=lambda row: row.size_bytes)
     some = [row for row in rows if least <= row.size_bytes <= most]
     seconds = np.array([row.seconds(entry.collective) or np.nan for row in some])
@@ -265,10 +265,9 @@ class Without:
 def looked_at(constant: Constant, entries: Sequence[Entry]) -> list[Entry]:
     """Runs that it is estimated from without each of its systems: a few of each; none where it was
     fitted to one system only."""
-    assert constant.fitted is not None
-    mine = [entry for entry in entries if entry.id in constant.fitted.runs]
+    mine = [entry for entry in entries if entry.id in _fitted(constant).runs]
     systems = grouped(mine, lambda entry: entry.system).values()
-    most = FEW_STEPS if constant.fitted.estimator.endswith(by_steps.__name__) else FEW_RUNS
+    most = FEW_STEPS if _fitted(constant).estimator.endswith(by_steps.__name__) else FEW_RUNS
     return [one for some in systems for one in few(some, most)] if len(systems) > 1 else []
 
 
@@ -283,9 +282,8 @@ def without(
     an earlier one adds to a run's times is no longer there for a later one to explain."""
     added = dict[str, list[Callable[[Floats], Floats]]]()
     for constant in constants:
-        assert constant.fitted is not None
         told = shown[constant.id]
-        if not any(one.system == system for one in entries if one.id in constant.fitted.runs):
+        if not any(one.system == system for one in entries if one.id in _fitted(constant).runs):
             continue
         some = [entry for entry in looked_at(constant, entries) if entry.id in told]
         every = estimate_of(constant, [told[one.id] for one in some]).value if some else nan
@@ -305,8 +303,7 @@ def without(
 
 def _points(constant: Constant, entry: Entry) -> tuple[Floats, Floats]:
     """Sizes and measured seconds of what `by_simulation` shows of a run."""
-    assert constant.fitted is not None
-    rows = _rows_of(entry, *constant.fitted.sizes)
+    rows = _rows_of(entry, *_fitted(constant).sizes)
     seconds = (row.seconds(entry.collective) or 0.0 for row in rows)
     return np.array([float(row.size_bytes) for row in rows]), np.array(list(seconds))
 
