@@ -562,9 +562,8 @@ def classes_of(points: Sequence[Point], entries: Sequence[Entry]) -> str:
     return json.dumps(values, indent=1) + "\n"
 
 
-Residuals = dict[
-    tuple[str, columns.Class], list[tuple[float, str]]
-]  # log ratios, each with its system
+# Log ratios, each with its system.
+Residuals = dict[tuple[str, columns.Class], list[tuple[float, str]]]
 
 
 def _residuals(points: Sequence[Point], where: Mapping[str, columns.Joined]) -> Residuals:
@@ -676,16 +675,13 @@ def page_text(
         "validation.md", version=MODEL_VERSION, found=found, healthy=healthy, left=left,
         parts={name: some for name, some in parts.items() if some}, pictures=pictures,
         machines=len({point.machine for point in healthy}), bands=(*columns.BANDS, ALL),
-        ill=[entry for entry in entries if not entry.healthy], by_band=by_band, by=_by,
+        ill=[entry for entry in entries if not entry.healthy], by_band=by_band,
+        by=lambda some, key: dict(sorted(grouped(some, lambda p: str(getattr(p, key))).items())),
         sources={entry.id: entry.text("source") for entry in entries}, 
         by_run=lambda some: grouped(some, lambda p: p.run + " (problem)" * (not p.healthy)),
         coverage=_coverage(left, entries),
         counted=lambda number, noun: f"{number} {noun}{'s' * (number != 1)}",
     )  # fmt: skip
-
-
-def _by(points: Sequence[Point], key: str) -> dict[str, list[Point]]:
-    return dict(sorted(grouped(points, lambda point: str(getattr(point, key))).items()))
 
 
 def results_path(index: Path, name: str = columns.STORED) -> Path:

@@ -144,13 +144,11 @@ def _entry(number: int, values: Any, source: Source, folder: Path, needed: Seque
         raise source.error((number,), f"expected a run with id and file, got {shown(values)}")
     if not values.get("id"):
         raise source.error((number,), "a run needs id")
-    problem = None
-    for key in needed:
-        if problem is None and not values.get(key):
-            problem = source.error((number,), f"a run needs {key}")
+    missing = (key for key in needed if not values.get(key))
+    problem = next((source.error((number,), f"a run needs {key}") for key in missing), None)
     topology = values.get("topology")
-    wanted = needed is NEEDED
-    if wanted and problem is None and not (isinstance(topology, dict) and topology.get("machine")):
+    placed = isinstance(topology, dict) and topology.get("machine")
+    if needed is NEEDED and problem is None and not placed:
         problem = source.error((number, "topology"), "expected machine, nodes and gpus_per_node")
     return Entry(str(values["id"]), folder, values, source, number, problem)
 
@@ -276,7 +274,7 @@ def mapped(entry: Entry) -> Mapped:
         "cluster": cluster,
         "workload": {"collective": collective},
         "nccl": {"version": str(version), "env": _variables(entry, version, notes)},
-        "launch": _launch(entry, int(cluster["nodes"]), notes),
+        "launch": _launch(entry, notes),
     }
     return Mapped(data, tuple(notes))
 
@@ -421,7 +419,7 @@ def _flag(entry: Entry, key: str) -> bool:
     raise entry.error(f"expected true or false, got {text!r}", "topology", key)
 
 
-def _launch(entry: Entry, nodes: int, notes: list[str]) -> str:
+def _launch(entry: Entry, notes: list[str]) -> str:
     given = entry.text("launch")
     if given in LAUNCHES:
         return given

@@ -505,15 +505,11 @@ def error(some: Sequence[ComparedStep]) -> StepError:
 
 def by(some: Sequence[ComparedStep], key: str) -> dict[str, list[ComparedStep]]:
     """Steps by group, or by what is published of them; GPUs in powers of two."""
-    ordered = sorted(some, key=lambda one: one.published.gpus) if key == "gpus" else some
-    found = grouped(ordered, lambda one: _named(one, key))
-    return found if key == "gpus" else dict(sorted(found.items()))
-
-
-def _named(one: ComparedStep, key: str) -> str:
-    if key == "gpus":
-        return f"up to {1 << (one.published.gpus - 1).bit_length()} GPUs"
-    return str(getattr(one.published, key))
+    if key != "gpus":
+        return dict(sorted(grouped(some, lambda one: str(getattr(one.published, key))).items()))
+    ordered = sorted(some, key=lambda one: one.published.gpus)
+    powers = grouped(ordered, lambda one: (one.published.gpus - 1).bit_length())
+    return {f"up to {1 << power} GPUs": steps for power, steps in powers.items()}
 
 
 def compared(one: Published, values: Mapping[str, float] = MappingProxyType({})) -> ComparedStep:
