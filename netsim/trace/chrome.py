@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, groupby
 from json import JSONEncoder
 from operator import itemgetter
 from pathlib import Path
@@ -98,13 +98,8 @@ def packed(spans: Iterable[tuple[float, float]], slack: float = 0.0) -> Iterator
 def threads(placed: Iterable[tuple[Slice, int]]) -> dict[tuple[int, Track, int], int]:
     """A thread number, from 1, for every lane of every rank, in the order in which to show them."""
     used = sorted({(item.rank, item.track, lane) for item, lane in placed})
-    numbers: dict[tuple[int, Track, int], int] = {}
-    before, number = -1, 0
-    for rank, track, lane in used:
-        number = number + 1 if rank == before else 1
-        before = rank
-        numbers[rank, track, lane] = number
-    return numbers
+    ranks = grouped(used, itemgetter(0)).values()
+    return {one: number for own in ranks for number, one in enumerate(own, 1)}
 
 
 _CATEGORIES = {MARK: "launch", COMPUTE: "kernel", LOCAL_COPY: "gpu_memcpy"}  # of what stays
@@ -292,7 +287,8 @@ def kernel_slices(
     row, rank, begin, end = _parts(program, timeline)
     turn = _turns(schedule)
     turns, width = int(turn.max(initial=0)) + 1, len(operations)
-    key = (rank.astype(np.int64) * turns + turn[row]) * width + _collective(schedule, row)
+    collective = np.array([style.collective for style in schedule.styles], np.int64)
+    key = (rank.astype(np.int64) * turns + turn[row]) * width + collective[schedule.style[row]]
     found, first, last = _spans(key, begin, end)
     begins, ends = spans(first, last)
     return [
@@ -329,12 +325,6 @@ def _kernel(
     }
     track, (begin, end) = (KERNELS, "", 0, 0), when
     return Slice(begin, rank, track, end, operation.kernel, "kernel", as_json(args))
-
-
-def _collective(schedule: Schedule, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    table = np.array([style.collective for style in schedule.styles], np.int64)
-    found: NDArray[np.int64] = table[schedule.style[rows]]
-    return found
 
 
 def _turns(schedule: Schedule) -> NDArray[np.int64]:
@@ -401,12 +391,8 @@ def named(name: str, pid: int, tid: int = 0) -> list[Event]:
 
 
 def _steps(times: list[float], values: list[float]) -> list[tuple[float, float]]:
-    steps, before = [], None
-    for ts, value in zip(times, [*values, 0.0], strict=True):
-        if value != before:
-            steps.append((ts, value))
-        before = value
-    return steps
+    moments = zip(times, [*values, 0.0], strict=True)
+    return [next(same) for _, same in groupby(moments, key=itemgetter(1))]
 
 
 # trace.json: a run as trace events, for Perfetto, chrome://tracing and readers of Kineto profiles.

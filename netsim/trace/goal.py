@@ -23,7 +23,7 @@ from netsim.base.values import dataclass
 from netsim.program.program import Program
 from netsim.schedule import schedule as rows
 from netsim.schedule.builder import Builder, compute_style
-from netsim.topology.graph import LINK_KINDS
+from netsim.topology.graph import LINK_KINDS, Longs
 from netsim.workloads import tape
 from netsim.workloads.lower import Lowered
 
@@ -153,8 +153,6 @@ LINE = re.compile(
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 VERBS = {("send", "to"): SEND, ("recv", "from"): RECEIVE, ("calc", None): CALCULATE}
 EXPECTED = "send Nb to RANK, recv Nb from RANK, calc N, LABEL requires LABEL or }"
-
-Longs = NDArray[np.int64]
 
 
 @dataclass
@@ -288,7 +286,7 @@ def replayed(
     `rendezvous` bytes they begin when their receive is posted, too. `slow` is by rank."""
     if goal.ranks > gpus:
         raise InputError(f"{goal.path}: is of {goal.ranks} ranks, but the cluster has {gpus} GPUs")
-    sends, receives = _pairs(goal)
+    sends, receives = np.array(_pairs(goal), np.int64).reshape(-1, 2).T
     most = np.inf if rendezvous is None else rendezvous
     schedule, place = _Rows(goal, sends, receives, most).schedule(slow or {})
     calculated = np.flatnonzero(goal.table[:, 1] == CALCULATE)
@@ -299,8 +297,8 @@ def replayed(
     return tape.Tape(tasks=tasks), Lowered(schedule, found, found, ((), ()), found)
 
 
-def _pairs(goal: Goal) -> tuple[Longs, Longs]:
-    """Sends, and the receive of each: the nth of one source, target and tag meets the nth; where
+def _pairs(goal: Goal) -> list[tuple[int, int]]:
+    """Sends, each with its receive: the nth of one source, target and tag meets the nth; where
     some receive from anybody, the first to come is met."""
     if goal.guessed:
         return _Meeting(goal).pairs()
@@ -317,9 +315,7 @@ def _pairs(goal: Goal) -> tuple[Longs, Longs]:
                 f"{goal.where(last)}: rank {source} sends rank {target} {len(sends)} messages with "
                 f"tag {tag}, of which it receives {len(receives)}"
             )
-    pairs = [pair for both in met.values() for pair in zip(*both, strict=True)]
-    first, second = np.array(pairs, np.int64).reshape(-1, 2).T
-    return first, second
+    return [pair for both in met.values() for pair in zip(*both, strict=True)]
 
 
 class _Meeting:
@@ -337,8 +333,8 @@ class _Meeting:
         self.open: tuple[dict[int, list[int]], ...] = (defaultdict(list), defaultdict(list))
         self.met: list[tuple[int, int]] = []
 
-    def pairs(self) -> tuple[Longs, Longs]:
-        """Sends, and the receive of each."""
+    def pairs(self) -> list[tuple[int, int]]:
+        """Sends, each with its receive."""
         while self.events:
             now, number, begins = heapq.heappop(self.events)
             for one, start in self.after[number]:
@@ -354,8 +350,7 @@ class _Meeting:
             if rows[number][1] != CALCULATE:
                 what = "is not received" if rows[number][1] == SEND else "gets nothing"
                 raise InputError(f"{self.goal.where(number)}: {what}")
-        first, second = np.array(self.met, np.int64).reshape(-1, 2).T
-        return first, second
+        return self.met
 
     def _begin(self, now: int, number: int) -> None:
         rank, kind, peer, size, *_ = self.goal.rows[number]
