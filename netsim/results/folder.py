@@ -190,12 +190,10 @@ class Folder:
         self.sync()
         try:
             self._write_timings()
-            if any(row.details for row in rows):
-                write_text(self.path / BREAKDOWN, details_text(rows, axes))
-            if any(row.quantiles for row in rows):
-                write_text(self.path / DISTRIBUTION, details_text(rows, axes, "quantiles"))
-            if any(row.neighbours for row in rows):
-                write_text(self.path / INTERFERENCE, details_text(rows, axes, "neighbours"))
+            beside = {"details": BREAKDOWN, "quantiles": DISTRIBUTION, "neighbours": INTERFERENCE}
+            for of, name in beside.items():
+                if any(getattr(row, of) for row in rows):
+                    write_text(self.path / name, details_text(rows, axes, of))
             file, text = self.path / RESULTS, csv_text(rows, axes)
             if file.is_file() and file.read_bytes() != text.encode():  # a run that went on
                 (self.path / "report.html").unlink(missing_ok=True)
@@ -384,9 +382,7 @@ def merge_into(target: Folder, parts: Sequence[Path], manifest: Mapping[str, Any
     return sum(len(point.get("sizes", "1")) for point in manifest["points"])
 
 
-def rows_in_order(
-    finished: Mapping[tuple[str, int], Row], manifest: Mapping[str, Any]
-) -> list[Row]:
+def rows_in_order(finished: Mapping[Key, Row], manifest: Mapping[str, Any]) -> list[Row]:
     """The rows of a folder in the order of its cells, those that are there."""
     rows = []
     for point in manifest["points"]:

@@ -5,6 +5,7 @@ with nccl-tests' -c 0: a simulation has no data to check."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from typing import Any
 
 from netsim.base.files import csv_of
@@ -57,17 +58,14 @@ class TestRun:
     @property
     def factor(self) -> int | None:
         """By what the sizes grow, if they grow by a factor."""
-        return _common([b // a if a and b % a == 0 else 0 for a, b in self._pairs()])
+        return _common([b // a if a and b % a == 0 else 0 for a, b in pairwise(self.sizes)])
 
     @property
     def step(self) -> int:
         """By how many bytes the sizes grow; 0 where they follow no rule of nccl-tests."""
         if len(self.sizes) == 1:
             return DEFAULT_STEP
-        return _common([b - a for a, b in self._pairs()]) or 0
-
-    def _pairs(self) -> list[tuple[int, int]]:
-        return list(zip(self.sizes, self.sizes[1:], strict=False))
+        return _common([b - a for a, b in pairwise(self.sizes)]) or 0
 
 
 def opening(run: TestRun) -> str:
