@@ -100,12 +100,9 @@ def merged(findings: Sequence[Finding]) -> Finding:
 
 def _unknown(path: KeyPath, known_keys: Sequence[str], values: Mapping[str, str]) -> Finding:
     key = str(path[-1])
-    if key in values:
-        meant = f"{values[key]}: {key}"
-        return Finding(
-            path, f"unknown key {shown(key)} (did you mean {meant}?)", at_key=True, unknown_key=key
-        )
     hint = suggest(key, known_keys) or f" (known: {', '.join(known_keys) or 'none'})"
+    if key in values:
+        hint = f" (did you mean {values[key]}: {key}?)"
     return Finding(path, f"unknown key {shown(key)}{hint}", at_key=True, unknown_key=key)
 
 
@@ -198,8 +195,7 @@ def _findings(
         for finding in (translated(details, path, siblings, values), *_further(details, path))
     ]
     options = _options(kind)
-    keys = [] if len(options) > 1 else _keys(options[0])
-    taken = {} if len(options) > 1 else _values(options[0])
+    keys, taken = _keys(options[0]), _values(options[0])  # for where there is one only
     branches: list[list[Finding]] = []
     for head, some in grouped(deeper, lambda issue: issue[0][0]).items():
         inner = [(location[1:], details) for location, details in some]
