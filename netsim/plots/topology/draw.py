@@ -173,11 +173,10 @@ def _draw_frames(axes: Axes, picture: Picture, points: float) -> None:
         size = frame.right - frame.left, frame.top - frame.bottom
         axes.add_patch(FancyBboxPatch((frame.left, frame.bottom), *size, zorder=0, **looks,
                                       boxstyle="round,pad=0,rounding_size=0.15"))  # fmt: skip
-        if not frame.label:
-            continue
-        axes.text(frame.left + 0.12, frame.top + 0.06, frame.label, fontsize=points + 1,
-                  va="bottom", ha="left", color=style.GREY, fontweight="bold", zorder=5,
-                  bbox=_BEHIND)  # fmt: skip
+        if frame.label:
+            axes.text(frame.left + 0.12, frame.top + 0.06, frame.label, fontsize=points + 1,
+                      va="bottom", ha="left", color=style.GREY, fontweight="bold", zorder=5,
+                      bbox=_BEHIND)  # fmt: skip
 
 
 def _draw_boxes(axes: Axes, picture: Picture, points: float) -> None:

@@ -41,18 +41,15 @@ def circle_picture(
 ) -> shapes.Picture:
     """Cells in a circle, clockwise from the top; of many the first and the last."""
     sheet = shapes.Sheet()
-    shown = shapes.ends_of(list(range(len(cells))), _ROUND)
-    slots: list[int] = [*shown]
-    if len(shown) < len(cells):
-        slots.insert(-(-len(shown) // 2), -1)
+    slots = shapes.slots_of(cells, _ROUND)
     radius = max(1.5, len(slots) * 1.15 / (2 * pi))
-    for place, number in enumerate(slots):
+    for place, cell in enumerate(slots):
         angle = pi / 2 - 2 * pi * place / len(slots)
         x, y = radius * cos(angle), radius * sin(angle)
-        if number < 0:
-            sheet.captions.append(shapes.Caption(x, y, f"… {len(cells) - len(shown)} more …"))
+        if cell is None:
+            sheet.captions.append(shapes.Caption(x, y, f"… {len(cells) - len(slots) + 1} more …"))
             continue
-        nodes, label, kind = cells[number]
+        nodes, label, kind = cell
         sheet.add(shapes.Box(kind, x, y, 0.86, label, _height(label)), *nodes)
     lines = [replace(line, free=True) for line in shapes.lines_between(topology, sheet.of, used)]
     return sheet.picture(title, subtitle, lines)
@@ -73,12 +70,14 @@ def grid_picture(
     slots: dict[int, tuple[int, ...]] = {}
     for place in product(*(range(len(kept)) for kept in shown)):
         at = [some[slot] for some, slot in zip(shown, place, strict=True)]
+        x, y = _position(place, shown)
         if None not in at:
             number = int(np.ravel_multi_index([one or 0 for one in at], tuple(dims)))
             nodes, label, kind = cells[number]
-            x, y = _position(place, shown)
             slots[sheet.add(shapes.Box(kind, x, y, 0.92, label, _height(label)), *nodes)] = place
-    _dots(sheet, shown)
+        elif at.count(None) == 1:
+            sign = "⋯" if at[-1] is None else ("⋮" if at[-2] is None else "⋰")
+            sheet.captions.append(shapes.Caption(x, y, sign, strong=True))
     lines = []
     for line in shapes.lines_between(topology, sheet.of, used):
         far = [abs(a - b) for a, b in zip(slots[line.tail], slots[line.head], strict=True)]
@@ -92,11 +91,7 @@ def grid_picture(
 
 def _shown(extent: int, most: int) -> list[int | None]:
     """The places of a dimension that are drawn; None where some are left out."""
-    if extent <= most:
-        return list(range(extent))
-    ends = shapes.ends_of(list(range(extent)), most - 1)
-    front = -(-len(ends) // 2)
-    return [*ends[:front], None, *ends[front:]]
+    return shapes.slots_of(range(extent), most if extent <= most else most - 1)
 
 
 def _position(place: Sequence[int], shown: Sequence[Sequence[int | None]]) -> tuple[float, float]:
@@ -107,15 +102,6 @@ def _position(place: Sequence[int], shown: Sequence[Sequence[int | None]]) -> tu
     depth = int(np.ravel_multi_index(outer, tuple(size)))
     total = prod(size)
     return (1.05 * total + 0.35) * column + 1.0 * depth, -(0.72 * total + 0.5) * row + 0.66 * depth
-
-
-def _dots(sheet: shapes.Sheet, shown: Sequence[Sequence[int | None]]) -> None:
-    for place in product(*(range(len(kept)) for kept in shown)):
-        missing = [kept[slot] is None for kept, slot in zip(shown, place, strict=True)]
-        if sum(missing) == 1:
-            x, y = _position(place, shown)
-            sign = "⋯" if missing[-1] else ("⋮" if missing[-2] else "⋰")
-            sheet.captions.append(shapes.Caption(x, y, sign, strong=True))
 
 
 MOST_IN_ROW = 20
@@ -153,10 +139,7 @@ def _layered(title: str, subtitle: str, topology: Topology, used: Use) -> shapes
     widest = max(min(len(nodes), MOST_IN_ROW + 1) for _, nodes in rows)
     y = 0.0
     for kind, nodes in rows:
-        shown = shapes.ends_of(nodes, MOST_IN_ROW)
-        slots: list[str] = [*shown]
-        if len(shown) < len(nodes):
-            slots.insert(-(-len(shown) // 2), "")
+        slots = shapes.slots_of(nodes, MOST_IN_ROW)
         pitch = widest * _PITCH / len(slots)
         for place, node in enumerate(slots):
             x = (place + 0.5) * pitch
@@ -165,7 +148,8 @@ def _layered(title: str, subtitle: str, topology: Topology, used: Use) -> shapes
                 width = min(max(0.9, 0.11 * len(label) + 0.2), max(0.9, 0.95 * pitch))
                 sheet.add(shapes.Box(kind, x, y, width, label), node)
             else:
-                sheet.captions.append(shapes.Caption(x, y, f"… {len(nodes) - len(shown)} more …"))
+                left = len(nodes) - len(slots) + 1
+                sheet.captions.append(shapes.Caption(x, y, f"… {left} more …"))
         sheet.rows.append((y, f"{len(nodes)} {_ROWS[kind]}" if len(nodes) > 1 else ""))
         y += shapes.GAP * 1.25
     lines = shapes.bent(shapes.lines_between(topology, sheet.of, used), sheet.boxes)
@@ -175,15 +159,14 @@ def _layered(title: str, subtitle: str, topology: Topology, used: Use) -> shapes
 def _rows(topology: Topology) -> list[tuple[str, list[str]]]:
     far = _distances(topology)
     found: dict[tuple[int, int], list[str]] = {}
-    order = {"nvswitch": 0, "gpu": 1, "cpu": 2, "pcie": 3, "nic": 4, "switch": 5}
+    order = ("nvswitch", "gpu", "cpu", "pcie", "nic", "switch")
     for node, kind in zip(topology.nodes, topology.node_kinds.tolist(), strict=True):
         name = NODE_KINDS[kind]
         if name in order:
             level = far.get(node, len(topology.nodes))
-            key = (order[name], level if name in ("switch", "pcie") else 0)
+            key = (order.index(name), level if name in ("switch", "pcie") else 0)
             found.setdefault(key, []).append(str(node))
-    kinds = {rank: name for name, rank in order.items()}
-    return [(kinds[key[0]], nodes) for key, nodes in sorted(found.items())]
+    return [(order[key[0]], nodes) for key, nodes in sorted(found.items())]
 
 
 def _distances(topology: Topology) -> dict[Hashable, int]:

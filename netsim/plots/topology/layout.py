@@ -85,7 +85,7 @@ def draw_host(
     end = start
     for cpu in sorted((f"cpu{n}" for n in range(host.machine.cpu.domains)), key=plan.first):
         end = plan.lay(cpu, end)
-    ys = _rows(plan, levels)
+    ys = _ys(max(levels, levels_of(host)))
     end = _spread(plan, ys, start, end)
     for gpu in host.gpus:
         _add(sheet, name, f"gpu{gpu}", plan, ys["gpu"], f"GPU {gpu}")
@@ -151,11 +151,6 @@ def _ys(levels: int) -> dict[str, float]:
     ys = {"gpu": shapes.GAP, "cpu": 2 * shapes.GAP}
     ys |= {f"pcie{level}": (3 + levels - level) * shapes.GAP for level in range(1, levels + 1)}
     return ys | {"nic": (3 + levels) * shapes.GAP}
-
-
-def _rows(plan: _Plan, levels: int) -> dict[str, float]:
-    own = max([n for place, n in plan.level.items() if place.startswith("pcie")], default=0)
-    return _ys(max(levels, own))
 
 
 def _add(sheet: shapes.Sheet, name: str, node: str, plan: _Plan, y: float, label: str) -> int:

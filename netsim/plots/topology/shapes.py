@@ -2,7 +2,7 @@
 
 Lengths are in units of which a GPU takes one; y grows upwards. How it looks is not known here."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import TypeVar
 
@@ -233,12 +233,17 @@ def some_of(groups: list[Group]) -> list[Group]:
     return ends_of(groups, 2)
 
 
-def ends_of(items: list[T], most: int) -> list[T]:
+def ends_of(items: Sequence[T], most: int) -> list[T]:
     """The first and the last of a list, `most` in all."""
+    return [item for item in slots_of(items, most) if item is not None]
+
+
+def slots_of(items: Sequence[T], most: int) -> list[T | None]:
+    """The first and the last of a list, `most` in all, and None where others are left out."""
     if len(items) <= most:
-        return items
+        return [*items]
     front = -(-most // 2)
-    return items[:front] + items[len(items) - (most - front) :]
+    return [*items[:front], None, *items[len(items) - (most - front) :]]
 
 
 def _switches(cluster: Cluster) -> list[frozenset[int]]:
