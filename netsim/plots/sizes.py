@@ -1,6 +1,6 @@
 """Lines over sizes: what they are, how many runs each stands for, and what was chosen where."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby, pairwise
 from math import log2
 from pathlib import Path
@@ -222,13 +222,10 @@ def telling(values: Sequence[str]) -> list[str]:
 
 def label_of(columns: Sequence[str], values: Sequence[str], cell: pd.DataFrame) -> str:
     """A line as the legend names it."""
-    return ", ".join(map(spoken, columns, values)) or _only(cell)
-
-
-def _only(cell: pd.DataFrame) -> str:
-    if "algorithm" in cell.columns and cell["algorithm"].nunique() == 1:
+    label = ", ".join(map(spoken, columns, values))
+    if not label and "algorithm" in cell.columns and cell["algorithm"].nunique() == 1:
         return str(cell["algorithm"].iloc[0])
-    return ""
+    return label
 
 
 # How the lines of a plot look: a colour and a marker each, so that any two can be told apart.
@@ -257,24 +254,20 @@ class Look:
 
 def looks_of(lines: Lines) -> list[Look]:
     """A look for every line."""
-    count = len(lines.lines)
+    every, count = [line.values for line in lines.lines], len(lines.lines)
     if count <= len(style.PALETTE):
         return [Look(style.PALETTE[i], style.MARKERS[i]) for i in range(count)]
-    groups = [list(dict.fromkeys(values)) for values in zip(*_values(lines), strict=True)]
+    groups = [list(dict.fromkeys(values)) for values in zip(*every, strict=True)]
     few = [k for k, values in enumerate(groups) if 1 < len(values) <= len(style.PALETTE)]
     if len(groups) < 2 or not few:
         steps = [0.92 * i / (count - 1) for i in range(count)]
         return [Look(colormaps["viridis"](x), _marker(i)) for i, x in enumerate(steps)]
     k = few[0]
-    rest = list(dict.fromkeys(values[:k] + values[k + 1 :] for values in _values(lines)))
+    rest = list(dict.fromkeys(values[:k] + values[k + 1 :] for values in every))
     return [
         Look(style.PALETTE[groups[k].index(v[k])], _marker(rest.index(v[:k] + v[k + 1 :])))
-        for v in _values(lines)
+        for v in every
     ]
-
-
-def _values(lines: Lines) -> list[tuple[str, ...]]:
-    return [line.values for line in lines.lines]
 
 
 def _marker(number: int) -> str:
@@ -321,7 +314,9 @@ def draw_strip(axes: Axes, lines: Sequence[Line], colours: Sequence[Colour]) -> 
             room = _CHARACTERS * log2(high / low) / doublings
             if not _write(axes, name, (low * high) ** 0.5, y, room):
                 unnamed.append(name)
-    _key(axes, {name: fill[name] for name in dict.fromkeys(unnamed)})
+    if unnamed:
+        patches = [Patch(facecolor=fill[name], label=name) for name in dict.fromkeys(unnamed)]
+        axes.legend(handles=patches, loc="upper left", bbox_to_anchor=(1.0, 1.1), fontsize=7)
     axes.set_ylim(len(runs) - 0.5, -0.5)
     axes.set_yticks(range(len(runs)), labels, fontsize=8)
     for label, colour in zip(axes.get_yticklabels(), colours, strict=True):
@@ -351,12 +346,6 @@ def _write(axes: Axes, name: str, x: float, y: float, room: float) -> bool:
             axes.text(x, y, text, ha="center", va="center", fontsize=6.5, linespacing=0.95)
             return True
     return False
-
-
-def _key(axes: Axes, fill: Mapping[str, tuple[float, float, float]]) -> None:
-    if fill:
-        patches = [Patch(facecolor=colour, label=name) for name, colour in fill.items()]
-        axes.legend(handles=patches, loc="upper left", bbox_to_anchor=(1.0, 1.1), fontsize=7)
 
 
 def _short(label: str) -> str:
@@ -402,8 +391,7 @@ def sizes_figure(lines: Lines, title: str = "", line_rate: float | None = None) 
         _draw(panels[0], panels[1], line, look, hidden)
         if spans:
             ends = line.table["time_low_us"], line.table["time_high_us"]
-            fill = {"color": look.colour, "alpha": _BANDS[0]}
-            _fill(panels[0], panels[1], line.table, ends, fill)
+            _fill(panels[0], panels[1], line.table, ends, look, _BANDS[0])
     _bandwidth_panel(panels[0], line_rate if _near(line_rate, shown) else None)
     columns = ("time_low_us", "time_high_us") * spans + ("p5_us", "p95_us")
     _time_panel(panels[1], [*shown, *lines.rest], columns)
@@ -425,12 +413,14 @@ def _alike(line: Line, other: Line) -> bool:
 def _draw(bandwidth: Axes, time: Axes, line: Line, look: Look, hidden: int) -> None:
     """A line; so many others lie on top of it, beside which it is still to be seen."""
     sizes = line.table["size_bytes"].to_numpy()
-    if has_bands(line.table):
-        _draw_bands(bandwidth, time, line.table, look)
+    if has_bands(line.table):  # between the percentiles over seeds, the inner ones stronger
+        times = [line.table[f"time_us_p{p}"] for p in PERCENTILES]
+        for low, high, alpha in zip(times, times[::-1], _BANDS, strict=False):
+            _fill(bandwidth, time, line.table, (low, high), look, alpha)
     ideal = line.table["busbw_GBps"] * line.table["time_us"]
     if has_noise(line.table):
         ends, middle = (line.table["p5_us"], line.table["p95_us"]), line.table["p50_us"]
-        _fill(bandwidth, time, line.table, ends, {"color": look.colour, "alpha": _BANDS[0]})
+        _fill(bandwidth, time, line.table, ends, look, _BANDS[0])
         for axes, values in ((bandwidth, ideal / middle), (time, middle)):
             axes.plot(sizes, values.to_numpy(), "--", color=look.colour, linewidth=1.0)
     simulated = look.simulated()
@@ -438,31 +428,22 @@ def _draw(bandwidth: Axes, time: Axes, line: Line, look: Look, hidden: int) -> N
         simulated |= {"linewidth": 1.8 + 2.2 * hidden, "markersize": 5 + 2.2 * hidden}
     bandwidth.plot(sizes, line.table["busbw_GBps"].to_numpy(), label=line.label, **simulated)
     time.plot(sizes, line.table["time_us"].to_numpy(), **simulated)
-    if _has(line.table, "limit_us"):
-        limit: dict[str, Any] = {"color": look.colour, "linestyle": ":", "linewidth": 1.1}
-        bandwidth.plot(sizes, (ideal / line.table["limit_us"]).to_numpy(), **limit)
-        time.plot(sizes, line.table["limit_us"].to_numpy(), **limit)
-    if _has(line.table, MEASURED):
-        measured = look.measured()
-        bandwidth.plot(sizes, (ideal / line.table[MEASURED]).to_numpy(), **measured)
-        time.plot(sizes, line.table[MEASURED].to_numpy(), **measured)
-
-
-def _draw_bands(bandwidth: Axes, time: Axes, table: pd.DataFrame, look: Look) -> None:
-    """Between the percentiles over seeds, the inner ones stronger."""
-    times = [table[f"time_us_p{p}"] for p in PERCENTILES]
-    for low, high, alpha in zip(times, times[::-1], _BANDS, strict=False):
-        _fill(bandwidth, time, table, (low, high), {"color": look.colour, "alpha": alpha})
+    limit = {"color": look.colour, "linestyle": ":", "linewidth": 1.1}
+    for column, other in (("limit_us", limit), (MEASURED, look.measured())):
+        if _has(line.table, column):
+            bandwidth.plot(sizes, (ideal / line.table[column]).to_numpy(), **other)
+            time.plot(sizes, line.table[column].to_numpy(), **other)
 
 
 def _fill(
     bandwidth: Axes, time: Axes, table: pd.DataFrame, ends: tuple[pd.Series, pd.Series],
-    look: dict[str, Any],
+    look: Look, alpha: float,
 ) -> None:  # fmt: skip
-    """A band between two times in both panels."""
-    ideal, look = table["busbw_GBps"] * table["time_us"], {**look, "linewidth": 0, "zorder": 1.5}
-    bandwidth.fill_between(table["size_bytes"], ideal / ends[1], ideal / ends[0], **look)
-    time.fill_between(table["size_bytes"], *ends, **look)
+    """A band between two times in both panels, in the colour of a line and so strong."""
+    ideal = table["busbw_GBps"] * table["time_us"]
+    band: dict[str, Any] = {"color": look.colour, "alpha": alpha, "linewidth": 0, "zorder": 1.5}
+    bandwidth.fill_between(table["size_bytes"], ideal / ends[1], ideal / ends[0], **band)
+    time.fill_between(table["size_bytes"], *ends, **band)
 
 
 def _draw_pale(bandwidth: Axes, time: Axes, rest: Sequence[Line]) -> None:
