@@ -365,21 +365,21 @@ def scaling_figure(rows: pd.DataFrame, known: pd.DataFrame | None = None) -> Fig
     """Tokens a second and GPU, and MFU, against the number of GPUs; dashed: as the fewest have.
     What is `known` of published steps is drawn as points."""
     points = rows[:0] if known is None else known
+    rows, points = (
+        some.assign(tokens_per_s=some["tokens_per_s"] / some["gpus"]) for some in (rows, points)
+    )
+    lines = rows.groupby("line", sort=False)
     figure = style.new_figure(9.5, 3.8)
     panels = figure.subplots(1, 2)
     figures = (("tokens_per_s", "tokens a second and GPU"), ("mfu_pct", "MFU (%)"))
     for axes, (column, label) in zip(panels, figures, strict=True):
-        for (name, line), colour, marker in zip(
-            rows.groupby("line", sort=False),
-            cycle(style.PALETTE),
-            cycle(style.MARKERS),
-            strict=False,
-        ):
-            each = line[column] / line["gpus"] if column == "tokens_per_s" else line[column]
+        looks = zip(cycle(style.PALETTE), cycle(style.MARKERS), strict=False)
+        for (name, line), (colour, marker) in zip(lines, looks, strict=False):
+            each = line[column]
             axes.plot(line["gpus"], each, color=colour, marker=marker, label=name)
             axes.plot(line["gpus"].iloc[[0, -1]], each.iloc[[0, 0]], "--", color=colour, lw=0.9)
         for (name, line), marker in zip(points.groupby("line"), "*P^X", strict=False):
-            each = line[column] / line["gpus"] if column == "tokens_per_s" else line[column]
+            each = line[column]
             axes.scatter(line["gpus"], each, color=BLACK, marker=marker, s=42, label=name, zorder=3)
         axes.set_xscale("log", base=2)
         counts = sorted({*rows["gpus"], *points["gpus"]})

@@ -523,23 +523,17 @@ def plot_accuracy(curves: Mapping[str, Curve], stem: Path, title: str) -> list[P
             marker = style.MARKERS[number % len(style.MARKERS)]
             sizes = [size for size, _, _ in curve]
             times.plot(sizes, [s for _, _, s in curve], color=colour, linewidth=1.4)
-            points = {"color": colour, "marker": marker, "linestyle": "none", "markersize": 4}
-            times.plot(
-                sizes, [m for _, m, _ in curve], label=name, markerfacecolor="none", **points
-            )
-            ratio = [s / m for _, m, s in curve]
-            ratios.plot(
-                sizes, ratio, color=colour, linewidth=1.2, marker=marker, markersize=3,
-                markerfacecolor="none",
-            )  # fmt: skip
-        every = [time for curve in curves.values() for _, m, s in curve for time in (m, s)]
+            look: dict[str, Any] = {"color": colour, "marker": marker, "markerfacecolor": "none"}
+            measured, ratio = [m for _, m, _ in curve], [s / m for _, m, s in curve]
+            times.plot(sizes, measured, label=name, linestyle="none", markersize=4, **look)
+            ratios.plot(sizes, ratio, linewidth=1.2, markersize=3, **look)
+        points = [point for curve in curves.values() for point in curve]
+        every = [time for _, *both in points for time in both]
         style.time_axis(times, min(every), max(every))
         times.set_ylabel("time: points measured, lines simulated")
         times.set_title(title, loc="left")
         _ratio_axis(ratios)
-        smallest = min(size for curve in curves.values() for size, _, _ in curve)
-        largest = max(size for curve in curves.values() for size, _, _ in curve)
-        style.size_axis(ratios, smallest, largest)
+        style.size_axis(ratios, min(points)[0], max(points)[0])
         ratios.set_xlabel("message size")
         figure.legend(loc="outside lower center", ncols=2, fontsize=8)
         return style.save(figure, stem, ("svg",))

@@ -196,16 +196,8 @@ def _side(
         wait = table.get("startup_us", zero).fillna(0.0)
         delay = table.get("latency_us", zero).fillna(0.0)
         begin, finish = (begin + wait).clip(upper=finish) + delay, finish + delay
-    bars = pd.DataFrame(
-        {
-            "lane": table["lane"],
-            "part": part,
-            "begin": begin,
-            "end": finish,
-            "what": pd.Categorical(what, list(WHAT)),
-            "step": table["step"].astype(int),
-        }
-    )
+    kinds, steps = pd.Categorical(what, list(WHAT)), table["step"].astype(int)
+    bars = table[["lane"]].assign(part=part, begin=begin, end=finish, what=kinds, step=steps)
     ends = table[end].cat
     groups = [[int(rank) for rank in text.split(";")] for text in ends.categories]
     row, rank = spelled_out(groups, ends.codes.to_numpy())
@@ -264,7 +256,9 @@ def timeline_figure(gantt: Gantt) -> Figure:
     axes.set_xlabel(f"time ({unit})")
     _name_bands(axes, gantt, inches / total)
     _label_steps(axes, gantt.bars, boxes, inches / total)
-    _legend(figure, gantt)
+    present = set(gantt.bars["what"])
+    patches = [Patch(color=COLOURS[what], label=what) for what in COLOURS if what in present]
+    figure.legend(handles=patches, loc="outside lower left", ncols=len(patches))
     title = ", ".join(filter(None, (gantt.title, gantt.told)))
     axes.set_title(style.wrapped(title, _TIMELINE_WIDTH), loc="left")
     return figure
@@ -322,12 +316,6 @@ def _label_steps(axes: Axes, bars: pd.DataFrame, boxes: np.ndarray, inches: floa
         axes.text(*where, text, color=colour, fontsize=float(size[i]), ha="center", va="center")
 
 
-def _legend(figure: Figure, gantt: Gantt) -> None:
-    present = set(gantt.bars["what"])
-    patches = [Patch(color=COLOURS[what], label=what) for what in COLOURS if what in present]
-    figure.legend(handles=patches, loc="outside lower left", ncols=len(patches))
-
-
 # Links over time, from links_over_time.csv: the busiest one by one, many as a heat map.
 # Links that do the same at the same time, as those of symmetric GPUs do, share a panel.
 
@@ -374,7 +362,10 @@ def read_load(path: Path) -> Load:
 
 def lines_figure(load: Load) -> Figure:
     """The busiest links one below the other, one panel for those that do the same."""
-    groups = _alike(load)
+    # Groups of links that do the same, the busiest first.
+    order = np.argsort(-np.round(load.percent.mean(axis=1), 2), kind="stable")
+    classes = _classes(load.percent[order], 100 * _ALIKE)
+    groups = [order[places].tolist() for places in classes]
     shown = groups[:MOST_LINES]
     figure = style.new_figure(_LINKS_WIDTH, max(2.4, 0.9 + 0.85 * len(shown)))
     panels = figure.subplots(len(shown), 1, sharex=True, sharey=True, squeeze=False)[:, 0].tolist()
@@ -396,12 +387,6 @@ def lines_figure(load: Load) -> Figure:
     if text := "; ".join(filter(None, told)):
         figure.suptitle(style.wrapped(text, _LINKS_WIDTH), x=0.01, ha="left", fontsize=11)
     return figure
-
-
-def _alike(load: Load) -> list[list[int]]:
-    """Groups of links that do the same, the busiest first."""
-    order = np.argsort(-np.round(load.percent.mean(axis=1), 2), kind="stable")
-    return [order[places].tolist() for places in _classes(load.percent[order], 100 * _ALIKE)]
 
 
 def heat_figure(load: Load) -> Figure:
