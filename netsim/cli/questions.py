@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from time import process_time
 from traceback import format_exc
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -251,7 +251,7 @@ def simulated(prepared: Prepared, engine: Engine, failures: list[NetsimError]) -
                 failures.append(error)
                 yield replace(question_row(prepared, size), status="error", error=str(error))
             if helper is None and process_time() - begun > LONG:
-                left = _most_first(prepared, sizes[number + 1 :])
+                left = sorted(sizes[number + 1 :], key=lambda n: (-prepared.memory_needed(n), -n))
                 if _may_help(prepared, left):
                     helper = _Helper(left, row_of)
                     told = helper.told()
@@ -268,12 +268,7 @@ def _survived(prepared: Prepared, row_of: Callable[[int], Row], size: int) -> Ro
     most, free = prepared.memory_needed(size), available_memory()
     if most <= free:
         return row_of(size)
-    rows, tell = os.pipe()
-    child = os.fork()
-    if child == 0:
-        _tell(tell, partial(_row_or_error, row_of, size))
-    os.close(tell)
-    STAGE.others = partial(resident, child)
+    child, rows = _forked(partial(_row_or_error, row_of, size))
     try:
         with open(rows, "rb") as file:
             found: Row | Exception = pickle.load(file)
@@ -298,25 +293,27 @@ def _row_or_error(row_of: Callable[[int], Row], size: int) -> Row | Exception:
         return error
 
 
-def _tell(pipe: int, asked: Callable[[], object]) -> NoReturn:
-    """Write what is found into a pipe, as the last of a process."""
-    try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
-        found = asked()
-        with open(pipe, "wb") as file:
-            pickle.dump(found, file)
-    finally:
-        os._exit(0)
+def _forked(asked: Callable[[], object]) -> tuple[int, int]:
+    """Another process, and the pipe into which it writes what it finds, as the last it does."""
+    rows, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)
+            found = asked()
+            with open(tell, "wb") as file:
+                pickle.dump(found, file)
+        finally:
+            os._exit(0)
+    os.close(tell)
+    STAGE.others = partial(resident, child)
+    return child, rows
 
 
 def _let_go(process: int) -> None:
     os.kill(process, signal.SIGKILL)
     os.waitpid(process, 0)
-
-
-def _most_first(prepared: Prepared, sizes: Sequence[int]) -> list[int]:
-    return sorted(sizes, key=lambda size: (-prepared.memory_needed(size), -size))
 
 
 def _may_help(prepared: Prepared, sizes: Sequence[int]) -> bool:
@@ -332,14 +329,9 @@ class _Helper:
     def __init__(self, sizes: Sequence[int], row_of: Callable[[int], Row]) -> None:
         self._sizes, self._row_of = sizes, row_of
         self._left, begin = os.pipe()  # the places of those that nobody has begun
-        self._rows, tell = os.pipe()
         os.write(begin, np.arange(len(sizes), dtype=np.uint16).tobytes())
         os.close(begin)
-        self._process = os.fork()
-        if self._process == 0:
-            _tell(tell, self._some)
-        os.close(tell)
-        STAGE.others = partial(resident, self._process)
+        self._process, self._rows = _forked(self._some)
 
     def told(self) -> dict[int, Row]:
         """The rows of both, by size."""
