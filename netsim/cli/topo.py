@@ -15,6 +15,7 @@ from netsim.base.files import SUFFIXES, made_folder, preset_names, write_text
 from netsim.base.startup import at
 from netsim.base.units import format_bandwidth, format_time
 from netsim.cli import print_lines, topo_subject, topo_text, with_options, wrote
+from netsim.cli.topo_subject import Subject, TopologyOptions, find_subject
 from netsim.plots.topology.draw import plot_loads, plot_topology
 from netsim.topology.cluster import Cluster
 from netsim.topology.figures import graph_figures
@@ -31,10 +32,8 @@ from netsim.topology.nccl_view import node_system
 MOST_CLASSES = 4  # kinds of hosts that are shown from inside
 
 
-@with_options(topo_subject.TopologyOptions)
-def show(
-    name: str, given: topo_subject.TopologyOptions, routes: bool = False, sources: bool = False
-) -> None:
+@with_options(TopologyOptions)
+def show(name: str, given: TopologyOptions, routes: bool = False, sources: bool = False) -> None:
     """Show NAME: figures, tiers of switches, and path types as NCCL and nvidia-smi name them."""
     subject = _found(name, given, routes=routes)
     print_lines(topo_text.source_lines(subject) if sources else _lines(subject))
@@ -43,17 +42,15 @@ def show(
         print_lines(topo_text.route_lines(subject.cluster))
 
 
-def _found(
-    name: str, given: topo_subject.TopologyOptions, *, routes: bool = False
-) -> topo_subject.Subject:
-    subject = topo_subject.find_subject(name, given)
+def _found(name: str, given: TopologyOptions, *, routes: bool = False) -> Subject:
+    subject = find_subject(name, given)
     print_lines(subject.notes, err=True)
     if routes and (subject.cluster is None or subject.cluster.fabric is None):
         raise InputError(f"--routes: {subject.name} has no fabric", hint="add --nodes 2 or more")
     return subject
 
 
-def _lines(subject: topo_subject.Subject) -> Iterator[str]:
+def _lines(subject: Subject) -> Iterator[str]:
     cluster = subject.cluster
     if cluster is None:
         yield from _graph_lines(subject)
@@ -89,7 +86,7 @@ def _host_lines(host: Host) -> Iterator[str]:
     yield from topo_text.columns(topo_text.device_matrix(host))
 
 
-def _graph_lines(subject: topo_subject.Subject) -> Iterator[str]:
+def _graph_lines(subject: Subject) -> Iterator[str]:
     """A graph has GPUs, perhaps switches, and links; nothing is known of hosts."""
     topology = subject.topology
     found = graph_figures(topology)
@@ -139,8 +136,7 @@ def list_machines() -> None:
 
 
 def _row(name: str) -> tuple[str, ...]:
-    found = find_machine(name)
-    machine = found.machine
+    machine = find_machine(name).machine
     return (
         name,
         str(machine.gpu.count),
@@ -164,8 +160,8 @@ def _wrapped(rows: list[tuple[str, ...]], width: int) -> list[str]:
     return lines
 
 
-@with_options(topo_subject.TopologyOptions)
-def lint(name: str, given: topo_subject.TopologyOptions) -> None:
+@with_options(TopologyOptions)
+def lint(name: str, given: TopologyOptions) -> None:
     """Look for mistakes in NAME: far or missing NICs, narrow slots, oversubscription and more.
 
     The exit code is 1 if any is found."""
@@ -173,7 +169,7 @@ def lint(name: str, given: topo_subject.TopologyOptions) -> None:
         raise typer.Exit(1)
 
 
-def _linted(subject: topo_subject.Subject) -> bool:
+def _linted(subject: Subject) -> bool:
     """Whether rules find anything, which is printed."""
     cluster = subject.cluster
     at("rules are asked")
@@ -190,27 +186,21 @@ def _linted(subject: topo_subject.Subject) -> bool:
 PICTURES = Path("reports") / "topologies"
 
 
-@with_options(topo_subject.TopologyOptions)
+@with_options(TopologyOptions)
 def plot(
-    name: str, given: topo_subject.TopologyOptions, output: Path | None = None,
+    name: str, given: TopologyOptions, output: Path | None = None,
     result: Path | None = None, routes: bool = False,
 ) -> None:  # fmt: skip
     """Draw NAME as SVG and PNG: fabric, NICs, PCIe, CPUs, GPUs and NVSwitches in rows."""
     subject = _found(name, given, routes=routes)
-    wrote(*_drawn(subject, output or PICTURES, result, routes=routes))
-
-
-def _drawn(
-    subject: topo_subject.Subject, folder: Path, result: Path | None, *, routes: bool
-) -> list[Path]:
+    folder, what = output or PICTURES, subject.cluster or subject.topology
     if result is not None and not result.exists():
         raise InputError(f"{result}: no such folder", hint="expected the results of netsim run")
-    what = subject.cluster or subject.topology
     at("is drawn")
     drawn = plot_topology(subject.name, what, folder / subject.name, result=result)
     if routes and subject.cluster is not None:
         drawn += plot_loads(subject.name, subject.cluster, folder / f"{subject.name}-loads")
-    return drawn
+    wrote(*drawn)
 
 
 def import_file(
@@ -233,7 +223,7 @@ def import_file(
     made_folder(target.parent)
     write_text(target, origin + text)
     typer.echo(f"wrote {target.as_posix()}: {what}; use it as {use}")
-    _linted(topo_subject.imported(target.stem, found, topo_subject.TopologyOptions()))
+    _linted(topo_subject.imported(target.stem, found, TopologyOptions()))
 
 
 def _target(path: Path, source: Path, *, told: bool) -> Path:
@@ -244,11 +234,11 @@ def _target(path: Path, source: Path, *, told: bool) -> Path:
     return path
 
 
-@with_options(topo_subject.TopologyOptions)
+@with_options(TopologyOptions)
 def export_file(
     name: str,
     form: Literal["nccl", "json", "infragraph", "custom"],
-    given: topo_subject.TopologyOptions,
+    given: TopologyOptions,
     output: Path | None = None,
 ) -> None:
     """Write NAME as a file of another program, to standard output unless -o names one."""
@@ -261,7 +251,7 @@ def export_file(
     wrote(write_text(output, text))
 
 
-def _exported(subject: topo_subject.Subject, form: str) -> str:
+def _exported(subject: Subject, form: str) -> str:
     if form == "json":
         return write_node_link(subject.topology)
     if form == "infragraph":
