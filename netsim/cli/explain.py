@@ -44,6 +44,7 @@ MARKS = {
 _BAR = 30
 _MOST = 8  # lines of a section
 _HOPS = 14  # steps of the path
+_TRIED = ("worse_10pct_us", "better_10pct_us", "infinitely_fast_us")  # changes of a parameter
 _DIFFERS = 0.2  # from which the simulated slope and that of the path are told apart
 
 
@@ -58,8 +59,7 @@ def explain_lines(found: Mapping[str, Any], title: str) -> Iterator[str]:
             f"{limit['who']} reaches {limit['of_limit_pct']:.0f} % of what these links allow, "
             f"{time(limit['limit_us'])}{known}; what binds: {limit['binds']}"
         )
-    sections = (_causes, _sharing, _links, _answers, _slack, _path)
-    for section in sections:
+    for section in (_causes, _sharing, _links, _answers, _slack, _path):
         lines = list(section(found))
         if lines:
             yield ""
@@ -115,8 +115,7 @@ def _answers(found: Mapping[str, Any]) -> Iterator[str]:
 
 def _same(one: Mapping[str, Any], now: float) -> bool:
     """Whether no change of a parameter that was tried changed the time."""
-    tried = (one["worse_10pct_us"], one["better_10pct_us"], one["infinitely_fast_us"])
-    return all(value is None or abs(value - now) <= 1e-4 * now for value in tried)
+    return all(one[key] is None or abs(one[key] - now) <= 1e-4 * now for key in _TRIED)
 
 
 def _near(one: float, other: float) -> bool:
@@ -125,10 +124,7 @@ def _near(one: float, other: float) -> bool:
 
 def _answer(one: Mapping[str, Any], slope: float, mark: str) -> str:
     now = "" if one["value"] is None else f"{one['value']:.4g} {one['unit']}"
-    shown = [
-        "" if value is None else time(value)
-        for value in (one["worse_10pct_us"], one["better_10pct_us"], one["infinitely_fast_us"])
-    ]
+    shown = ["" if one[key] is None else time(one[key]) for key in _TRIED]
     change = f"{'-' if slope < 0 else '+'}{time(abs(slope))}"
     return f"  {one['label']:<28}{now:>12}{change:>13}" + "".join(f"{t:>13}" for t in shown) + mark
 
@@ -200,7 +196,7 @@ def explain_csv(found: Mapping[str, Any]) -> str:
         ("links", ("link",), ("full_us", "utilisation")),
         ("parameters", ("parameter",), (
             "value", "on_path_us", "per_percent_us", "per_percent_simulated_us", "per_unit",
-            "per_unit_simulated", "worse_10pct_us", "better_10pct_us", "infinitely_fast_us")),
+            "per_unit_simulated", *_TRIED)),
         ("gpus", ("gpu",), ("communicating_us", "computing_us", "waiting_us")),
         ("path", ("row", "hop"), (
             "begin_us", "end_us", *(f"{cause}_us" for cause in CAUSES), "limited_by")),
