@@ -237,7 +237,11 @@ class Tuner:
     def best(self, size: int) -> Tuned:
         """The fastest of all that can run at a size."""
         usual = row_of_size(self.prepared, size, engine=self.engine)
-        times = {candidate: self._row(candidate, size) for candidate in self._able(size)}
+        dtype = self.prepared.cell.scenario.collective.dtype
+        table = cost_table(self.prepared.jobs[0], self.prepared.collective(size), dtype)
+        able = [entry.cost for entry in table if entry.time_us is not None]  # by NCCL's rules
+        candidates = [Candidate(cost.algorithm, cost.protocol) for cost in able]
+        times = {candidate: self._row(candidate, size) for candidate in candidates}
         for candidate in sorted(times, key=lambda one: _time(times[one]))[:2]:
             self._fewer_channels(candidate, size, times)
         winner = min(times, key=lambda one: _time(times[one]))
@@ -245,14 +249,6 @@ class Tuner:
             own = [one for one in times if one.n_channels is None and _alike(times[one], usual)]
             winner = own[0] if own else winner
         return Tuned(usual, times[winner], winner, len(times))
-
-    def _able(self, size: int) -> Iterator[Candidate]:
-        """What NCCL's rules allow for this call."""
-        collective = self.prepared.collective(size)
-        dtype = self.prepared.cell.scenario.collective.dtype
-        for entry in cost_table(self.prepared.jobs[0], collective, dtype):
-            if entry.time_us is not None:
-                yield Candidate(entry.cost.algorithm, entry.cost.protocol)
 
     def _fewer_channels(self, start: Candidate, size: int, times: dict[Candidate, Row]) -> None:
         """Halve the channels for as long as that is faster."""
