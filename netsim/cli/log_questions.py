@@ -124,10 +124,9 @@ def _taken(
     given: Given, known: Mapping[str, str | int | None], notes: list[str], file: str
 ) -> Given:
     """The options with what a file knows where they say nothing."""
-    more = {name: value for name, value in known.items() if value is not None}
-    more = {name: value for name, value in more.items() if getattr(given, name) is None}
-    for name, value in more.items():
-        notes.append(f"taken from the {file}: {name.replace('_', ' ')} {value}")
+    unsaid = [name for name in known if getattr(given, name) is None]
+    more = {name: known[name] for name in unsaid if known[name] is not None}
+    notes += [f"taken from the {file}: {name.replace('_', ' ')} {more[name]}" for name in more]
     return replace(given, **more)  # type: ignore[arg-type]
 
 
@@ -163,17 +162,14 @@ def cell_of_trace(question: Question, path: Path, profile: Profile) -> tuple[Cel
         if name in question.given.flags:
             raise InputError(f"--{name}: is for logs of one collective", hint=f"use {instead}")
     if question.scenario is not None:
-        source = _scenario(question.scenario, question.given, "trace")
+        source, notes = Asked(_scenario(question.scenario, question.given, "trace"))
         first = checked_cells(source)[0]
         if isinstance(first.scenario.workload, Training):
             return first, ()
-        return checked_cells(_with_trace(source, path))[0], ()
-    source, notes = _of_topology(question, path, profile)
-    return checked_cells(_with_trace(source, path))[0], notes
-
-
-def _with_trace(source: Source, path: Path) -> Source:
-    return override(source, "workload", {"trace": str(path)}, str(path))
+    else:
+        source, notes = _of_topology(question, path, profile)
+    source = override(source, "workload", {"trace": str(path)}, str(path))
+    return checked_cells(source)[0], notes
 
 
 def _of_topology(question: Question, path: Path, profile: Profile) -> Asked:
