@@ -7,7 +7,7 @@ import gc
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from importlib import import_module
 from inspect import Parameter, Signature, signature
@@ -17,7 +17,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from netsim.base.errors import InputError, NetsimError, suggest
-from netsim.base.files import table_beside
+from netsim.base.files import check_writable, table_beside
 from netsim.base.startup import __version__, enduring, watched
 from netsim.base.units import UnitError
 
@@ -171,6 +171,13 @@ def parsed(parse: Callable[[str], T], flag: str, text: str) -> T:
         return parse(text)
     except UnitError as error:
         raise InputError(f"{flag} {text}: {error}") from None
+
+
+def check_outputs(files: Mapping[str, Path | None]) -> None:
+    """Refuse what options name and nobody could write, before anything is simulated for it."""
+    for flag, file in files.items():
+        if file is not None:
+            check_writable(flag, file)
 
 
 def print_lines(lines: Iterable[str], *, err: bool = False) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import typer
 
 from netsim.base.errors import InputError, LostError
-from netsim.base.files import check_writable, preset_folder, write_text
+from netsim.base.files import preset_folder, write_text
 from netsim.base.values import dataclass, grouped
-from netsim.cli import print_lines, with_options
+from netsim.cli import INTERRUPTED, check_outputs, print_lines, with_options
 from netsim.cli.bars import Counter
 from netsim.cli.progress import memory_of, tell
 from netsim.measured import accuracy
@@ -23,7 +23,6 @@ from netsim.results.row import BANDS, INTERVALS, band_of
 
 MOST_CHANGES = 12
 TRAINING = ("measured/training.yaml", "scenarios/measured/training.yaml")
-INTERRUPTED = 130
 NAME = 36
 
 
@@ -50,10 +49,7 @@ class AccuracyOptions:
 def command(index: Path, given: AccuracyOptions) -> None:
     """Simulate every run of INDEX and print the error by run, machine, collective and size."""
     before = accuracy.read_accuracy(given.against) if given.against else ()
-    outputs = {"--json": given.json_file, "--page": given.page, "--predict": given.predict}
-    for flag, file in outputs.items():
-        if file is not None:
-            check_writable(flag, file)
+    check_outputs({"--json": given.json_file, "--page": given.page, "--predict": given.predict})
     if given.plots is not None and given.plots.is_file():
         raise InputError(f"--plots {given.plots}: this is a file, expected a folder for pictures")
     index = _index(index)

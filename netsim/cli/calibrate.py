@@ -8,9 +8,9 @@ from pathlib import Path
 import typer
 
 from netsim.base.errors import InputError, LostError
-from netsim.base.files import SUFFIXES, check_writable, find_preset, is_path, write_text
+from netsim.base.files import SUFFIXES, find_preset, is_path, write_text
 from netsim.base.units import format_bandwidth, format_time
-from netsim.cli import print_lines, with_options
+from netsim.cli import check_outputs, print_lines, with_options
 from netsim.cli.log_questions import Question, prepared_with_notes, question_of
 from netsim.cli.progress import memory_of, tell
 from netsim.cli.questions import ONLY_EXPECT, Given, Text
@@ -63,8 +63,7 @@ def command(
 ) -> None:  # fmt: skip
     """Fit launch, latencies and rates of TOPOLOGY to LOG…, and write them as a topology file."""
     text = machine_text(topology)
-    if output is not None:
-        check_writable("-o", output)
+    check_outputs({"-o": output})
     pairs = []
     for run in (run for path in logs for run in read_log(path, collective)):
         if not run.rows:

@@ -9,10 +9,10 @@ from typing import Any
 import typer
 
 from netsim.base.errors import InputError, LostError, NetsimError, ScenarioError, suggest
-from netsim.base.files import check_writable, csv_of, write_text
+from netsim.base.files import csv_of, write_text
 from netsim.cell.answer import find_scenario, load_source
 from netsim.cell.prepare import prepare
-from netsim.cli import with_options, wrote
+from netsim.cli import check_outputs, with_options, wrote
 from netsim.cli.expect_more import write_tuner
 from netsim.cli.progress import NoBar, bar_over, helpers_of, tell
 from netsim.cli.run import Options, refuse_invalid
@@ -44,8 +44,7 @@ def command(
     expansion = expand_all(source)
     refuse_invalid(expansion, skip=given.skip_invalid)
     cells = expansion.cells
-    if tuner_out is not None:
-        check_writable("--tuner-out", tuner_out)
+    check_outputs({"--tuner-out": tuner_out})
     if len(cells) == 1 and tuner_out is not None:  # the only choice is NCCL's
         write_tuner(prepare(cells[0]), tuner_out, "auto")
         return
@@ -54,7 +53,7 @@ def command(
     if len(search.choices) < 2:
         raise InputError(f"{found.path}: declares no choices", hint="write them under sweep:")
     check_prices(cells)
-    name = f"{cells[0].scenario.name or found.path.stem}"
+    name = cells[0].scenario.name or found.path.stem
     folder = given.output or Path("reports") / f"{name}-optimized"
     manifest = about(expansion, found.path, given.changes, "auto")
     count = min(trial_count or len(cells), len(search.choices)) * len(search.choices[0].tasks)
@@ -123,13 +122,8 @@ def _tell(
     if unsure := [one for one in looked if one.doubtful]:
         typer.echo(f"{_unsure(unsure)}: not taken for the best")
     typer.echo(f"best: {named(best.choice.axes)}{'' if seeds == 1 else ' (medians over seeds)'}")
-    said = {
-        search.objective,
-        *searches.FIGURES,
-        *searches.PRICED,
-        *OF_MODEL,
-        *search.constraints.names,
-    }
+    said = {*searches.FIGURES, *searches.PRICED, *OF_MODEL}
+    said |= {search.objective, *search.constraints.names}
     for name, value in best.figures.items():
         if value is not None and name in said:
             typer.echo(f"  {name:<14}{value:>16,.6g}")
