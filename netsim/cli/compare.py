@@ -11,9 +11,9 @@ import numpy as np
 import typer
 
 from netsim.base.errors import InputError
-from netsim.base.files import check_writable, csv_of, write_text
+from netsim.base.files import csv_of, write_text
 from netsim.base.units import parse_ratio
-from netsim.cli import parsed, print_lines, with_options, wrote
+from netsim.cli import check_outputs, parsed, print_lines, with_options, wrote
 from netsim.cli.log_questions import Question, cell_of_trace, prepared_with_notes, question_of
 from netsim.cli.questions import ONLY_EXPECT, Given, Text
 from netsim.measured import compare as comparing
@@ -91,11 +91,11 @@ def compare_traces(
     """Compare every trace, print and write it; the largest error of one."""
     profiles = [read_profile(path) for path in traces]  # all, before the first is answered
     done = [_compared_trace(asked, *one) for one in zip(traces, profiles, strict=True)]
-    values = [as_json(one) for one in done]
-    if json_file is not None:
-        write_text(json_file, json.dumps(values, indent=1) + "\n")
-    if output is not None:
-        _write_trace(done, values, output)
+    every = [(one.trace, line) for one in done for line in one.lines]
+    rows = [(Path(trace).name, *record(line).values()) for trace, line in every]
+    table = csv_of([("trace", *COLUMNS), *rows])
+    if files := _write([as_json(one) for one in done], json_file, output, TABLE, table):
+        wrote(*files, *plot_calls(files[0], files[0].parent))
     return max(map(error_of_time, done))
 
 
@@ -198,26 +198,22 @@ def as_json(found: TraceCompared) -> dict[str, Any]:
         "machine": found.machine,
         "step_us": found.step_us,
         "simulated_step_us": found.simulated_step_us,
-        "calls": [
-            {
-                "measured": line.measured and asdict(line.measured),
-                "simulated": line.simulated and asdict(line.simulated),
-                "error": line.error,
-            }
-            for line in found.lines
-        ],
+        "calls": [{**asdict(line), "error": line.error} for line in found.lines],
         "bands": comparing.as_values(bands_of(found)),
     }
 
 
-def _write_trace(done: Sequence[TraceCompared], values: list[dict[str, Any]], output: Path) -> None:
+def _write(
+    values: list[dict[str, Any]], json_file: Path | None, output: Path | None, name: str, table: str
+) -> list[Path]:
+    """Write a comparison as JSON, and with its table to a folder: the files there, table first."""
+    text = json.dumps(values, indent=1) + "\n"
+    if json_file is not None:
+        write_text(json_file, text)
+    if output is None:
+        return []
     output.mkdir(parents=True, exist_ok=True)
-    name = (Path(one.trace).name for one in done for _ in one.lines)
-    every = (record(line).values() for one in done for line in one.lines)
-    rows = ((trace, *row) for trace, row in zip(name, every, strict=True))
-    table = write_text(output / TABLE, csv_of([("trace", *COLUMNS), *rows]))
-    kept = write_text(output / "comparison.json", json.dumps(values, indent=1) + "\n")
-    wrote(table, kept, *plot_calls(table, output))
+    return [write_text(output / name, table), write_text(output / "comparison.json", text)]
 
 
 MEANING = (
@@ -243,8 +239,7 @@ def command(
     if topology is not None and scenario is not None:
         raise InputError("give --topology or --scenario, not both")
     asked = Question(topology, scenario, given)
-    if json_file is not None:
-        check_writable("--json", json_file)
+    check_outputs({"--json": json_file})
     traces = [path for path in logs if is_trace(path)]
     if traces:
         if len(traces) < len(logs):
@@ -262,7 +257,7 @@ def command(
             for run in runs:
                 _compared(asked, run, done, explain=explain)
         finally:  # what is finished is worth having
-            _write(done, output, json_file)
+            _write_logs(done, output, json_file)
         worst = max((one.bands[comparing.ALL].median for one in done if one.points), default=inf)
     if worst > most:
         typer.echo(f"# beyond the tolerance: {worst:.1%} > {most:.1%}", err=True)
@@ -311,7 +306,9 @@ def _causes(source: Source, run: LogRun) -> Iterator[str]:
         yield f"#   {text}: median error {one.error:.1%} instead of {one.before:.1%}"
 
 
-def _write(done: list[comparing.Compared], output: Path | None, json_file: Path | None) -> None:
+def _write_logs(
+    done: list[comparing.Compared], output: Path | None, json_file: Path | None
+) -> None:
     rows = [row for one in done for row in one.rows]
     values = [
         {
@@ -322,11 +319,6 @@ def _write(done: list[comparing.Compared], output: Path | None, json_file: Path 
         }
         for one in done
     ]
-    if json_file is not None and rows:
-        write_text(json_file, json.dumps(values, indent=1) + "\n")
-    if output is None or not rows:
-        return
-    output.mkdir(parents=True, exist_ok=True)
-    table = write_text(output / "results.csv", csv_text(rows))
-    kept = write_text(output / "comparison.json", json.dumps(values, indent=1) + "\n")
-    wrote(table, kept, *plot_results([table], output, line_rate=done[0].rate))
+    files = _write(values, json_file, output, "results.csv", csv_text(rows)) if rows else ()
+    if files:
+        wrote(*files, *plot_results(files[:1], files[0].parent, line_rate=done[0].rate))
