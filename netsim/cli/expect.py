@@ -9,14 +9,13 @@ from pathlib import Path
 import typer
 
 from netsim.base.errors import InputError, NetsimError
-from netsim.base.files import check_writable
 from netsim.base.startup import late
 from netsim.base.units import format_bandwidth, parse_cli_size, parse_ratio
 from netsim.cell import simulate
 from netsim.cell.answer import checked_cells
 from netsim.cell.cluster import wishes_of
 from netsim.cell.prepare import Prepared, prepare
-from netsim.cli import parsed, print_lines, shown, with_options
+from netsim.cli import check_outputs, parsed, print_lines, shown, with_options
 from netsim.cli.questions import Given, Text, asked, simulated
 from netsim.cli.shown import SURENESS, Engine, Format, halves, sureness
 from netsim.nccl import choice, environment
@@ -33,7 +32,7 @@ SHOWN_SIZES = 4
 
 def assumptions(prepared: Prepared, given: Given) -> Iterator[str]:
     """Everything that the answer depends on and nobody said."""
-    scenario = prepared.cell.scenario
+    scenario, work = prepared.cell.scenario, prepared.cell.scenario.collective
     config = scenario.cluster
     if config.graph is None and node_count(config) > 1:
         yield from _network(config, given)
@@ -48,8 +47,11 @@ def assumptions(prepared: Prepared, given: Given) -> Iterator[str]:
         yield from _plugin(prepared)
         for name, why in environment.without_effect(scenario.nccl.env).items():
             yield f"warning: {name} is known to NCCL but has no effect here: {why}"
-        yield from fallbacks(prepared)
-    elif scenario.collective.algorithm == "ring":
+        collective = prepared.collective(max(work.size_list()))
+        # NCCL before 2.24 does not always do what it is told to.
+        if reason := choice.fallback(prepared.jobs[0], collective, work.dtype):
+            yield f"NCCL {scenario.nccl.version} {reason}"
+    elif work.algorithm == "ring":
         yield "ring is the textbook algorithm, without NCCL's costs; NCCL's is Ring"
     for group in config.members if config.graph is None else ():
         if not group.loaded.machine.gpu.sm:
@@ -57,16 +59,6 @@ def assumptions(prepared: Prepared, given: Given) -> Iterator[str]:
                 f"assumed, not validated: NCCL's rules hold for {group.loaded.machine.gpu.model}, "
                 "which runs another library"
             )
-
-
-def fallbacks(prepared: Prepared) -> Iterator[str]:
-    """Where NCCL before 2.24 does not do what it is told to."""
-    scenario = prepared.cell.scenario
-    work = scenario.collective
-    for job in prepared.jobs[:1]:
-        reason = choice.fallback(job, prepared.collective(max(work.size_list())), work.dtype)
-        if reason:
-            yield f"NCCL {scenario.nccl.version} {reason}"
 
 
 def _plugin(prepared: Prepared) -> Iterator[str]:
@@ -198,7 +190,8 @@ def weak_figures(prepared: Prepared, rows: Sequence[Row]) -> Iterator[str]:
     machine = config.members[0].loaded.machine
     count = Counter(kind_of(row.bound_by or "") for row in rows if row.status == "ok")
     chosen = config.nic is not None or (config.network is not None and config.network.nic)
-    for path, bounds in _sizes(count).items():
+    decided = Counter(path for kind in count.elements() for path in DECIDED_BY.get(kind, ()))
+    for path, bounds in decided.items():
         found = next((one for one in machine.sources if one.path == path), None)
         if found is None or found.stamp not in WEAK or (path == "nics.rate" and chosen):
             continue
@@ -216,14 +209,6 @@ def kind_of(bound_by: str) -> str:
     text = bound_by.removeprefix(SERIAL)
     return max((kind for kind in (*DECIDED_BY, *EXECUTION) if text.startswith(kind)), key=len,
                default="")  # fmt: skip
-
-
-def _sizes(count: Mapping[str, int]) -> Counter[str]:
-    """Rows that each figure decides."""
-    found = Counter[str]()
-    for kind, number in count.items():
-        found.update(dict.fromkeys(DECIDED_BY.get(kind, ()), number))
-    return found
 
 
 def _bounds(number: int, rows: Sequence[Row]) -> str:
@@ -315,6 +300,4 @@ def _check_outputs(asked_for: Mapping[str, object], files: Mapping[str, Path | N
     several = [flag for flag, value in asked_for.items() if value is not None]
     if len(several) > 1:
         raise InputError(f"{' and '.join(several)} are different answers: give one of them")
-    for flag, file in files.items():
-        if file is not None:
-            check_writable(flag, file)
+    check_outputs(files)
