@@ -123,6 +123,5 @@ def shard_of(text: str | None) -> tuple[int, int] | None:
 
 def part_of(cells: Sequence[Cell], shard: tuple[int, int] | None) -> list[Cell]:
     """The cells of a part: every n-th, so that parts take about as long."""
-    if shard is None:
-        return list(cells)
-    return list(cells[shard[0] - 1 :: shard[1]])
+    number, parts = shard or (1, 1)
+    return list(cells[number - 1 :: parts])

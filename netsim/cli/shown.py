@@ -59,10 +59,10 @@ def sureness(row: Row) -> str:
         if low and high and time
         else ""
     )
+    how = row.validated.partition(")")[0] + ")" * bool(row.validated)
     if row.validated.startswith(NOT_VALIDATED):  # else the error and from how many runs
-        return f"  {ends:>8}  {NOT_VALIDATED:<{SURE}}"
-    few = row.validated.partition(")")[0] + ")" * bool(row.validated)
-    return f"  {ends:>8}  {few:<{SURE}}"
+        how = NOT_VALIDATED
+    return f"  {ends:>8}  {how:<{SURE}}"
 
 
 def footer(rows: Sequence[Row]) -> str:
