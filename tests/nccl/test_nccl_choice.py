@@ -170,6 +170,9 @@ def test_nodes_of_several_kinds_agree_on_what_the_oldest_has(order: tuple[int, .
     every = [replace(comm, min_cc=sm) for sm in (90, 80, 100)]
     kinds = [every[kind] for kind in order]
     assert _joined(kinds, [8] * len(kinds)).min_cc == min(kind.min_cc for kind in kinds)
+    able = [replace(kind, network_collectives=kind.min_cc > 80) for kind in kinds]
+    found = _joined(able, [8] * len(kinds)).network_collectives
+    assert found == all(kind.min_cc > 80 for kind in kinds)
 
 
 # By log2(bytes / 64), as `treeCorrectionFactor` of NCCL's src/graph/tuning.cc has them.
