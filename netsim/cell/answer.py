@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from netsim.base.errors import NetsimError, NoRoomError, ScenarioError, StalledError
 from netsim.base.files import TRACES, Preset, find_preset, is_path, preset_folder
@@ -102,13 +103,25 @@ def find_scenario(name: str) -> Preset:
 
 def load_source(path: Path, settings: Sequence[str] = ()) -> Source:
     """A scenario file with `KEY=VALUE` settings applied, named after its file if it has no name; of
-    a trace, it on the cluster that the settings tell."""
+    a trace, it on the cluster that the settings tell. Files that it names are looked for beside it
+    first, those of settings in the current folder."""
     work = {"cluster": {}, "workload": {"trace": str(path)}}
     source = Source(str(path), work) if path.suffix in TRACES else read_source(path)
+    if path.parent != Path():
+        source = replace(source, data=_beside(source.data, path.parent))
     source = with_settings(source, settings)
     if source.data.get("name") is not None:
         return source
     return replace(source, data={"name": name_of(path), **source.data})
+
+
+def _beside(value: Any, folder: Path) -> Any:
+    if isinstance(value, dict):
+        return {key: _beside(one, folder) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_beside(one, folder) for one in value]
+    there = isinstance(value, str) and "." in value and os.path.isfile(folder / value)
+    return (folder / value).as_posix() if there else value
 
 
 def name_of(path: Path) -> str:

@@ -123,3 +123,21 @@ def test_what_is_meant_is_told(asked: list[str], message: str, capsys) -> None:
     done = netsim(capsys, *asked)
     assert done.code == 2
     assert message in done.err
+
+
+def test_files_that_a_scenario_names_are_beside_it_or_here(sweep: Path, capsys) -> None:
+    (sweep / "sub").mkdir()
+    machine = Path(__file__).parents[2] / "topologies" / "h100-x4.yaml"
+    for place in (sweep / "sub" / "mine.yaml", sweep / "here.yaml"):
+        place.write_bytes(machine.read_bytes())
+    work = "workload: {collective: all_reduce, sizes: [1MiB]}\noutputs: [csv]\n"
+    cells = []
+    for folder, scenario, named in (
+        (".", "sub/s.yaml", "mine.yaml"), ("sub", "s.yaml", "mine.yaml"),
+        (".", "sub/s.yaml", "here.yaml"), (".", str(sweep / "sub/s.yaml"), "mine.yaml"),
+    ):  # fmt: skip
+        (sweep / "sub" / "s.yaml").write_text(f"cluster: {{machine: {named}}}\n{work}")
+        os.chdir(sweep / folder)
+        assert netsim(capsys, "run", scenario, "-o", sweep / "out").code == 0
+        cells.append((sweep / "out" / "results.csv").read_text().splitlines()[1].split(",")[1])
+    assert len({*cells}) == 1  # a cell is what its machine is, wherever that lies
