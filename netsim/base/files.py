@@ -101,7 +101,8 @@ def content_of(path: Path, largest: int = 2**30, *, near: Sequence[str] = ()) ->
             content = stream.read(largest + 1)
     except FileNotFoundError:
         with suppress(OSError):
-            names = sorted(one.name for one in path.parent.iterdir() if one.suffix in near)
+            others = (one for one in path.parent.iterdir() if one.exists())  # not a dangling link
+            names = sorted(one.name for one in others if one.suffix in near)
             close = nearest(path.name, names)
             hint = f"did you mean {path.with_name(close).as_posix()}?" if close else ""
         raise ScenarioError("no such file", source=name, hint=hint) from None

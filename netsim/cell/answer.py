@@ -167,6 +167,7 @@ def run(scenario: str | Path, settings: Sequence[str] = (), *, engine: str = "au
     """Simulate all cells of a scenario and return their rows; nothing is written. `settings`
     replace single values, as `netsim run --set` does: `run("quickstart",
     ["workload.sizes=64MiB"])`."""
+    settings = [settings] if isinstance(settings, str) else settings
     cells = checked_cells(load_source(find_scenario(str(scenario)).path, settings))
     rows = []
     for cell in cells:

@@ -66,6 +66,7 @@ def _app(asked: str) -> typer.Typer:
     """The application, with the module of the verb that is asked for and no other."""
     app = typer.Typer(
         add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
         help="A discrete-event simulator of collectives on GPU clusters.",
     )  # fmt: skip
     app.callback()(_options)
@@ -173,11 +174,14 @@ def parsed(parse: Callable[[str], T], flag: str, text: str) -> T:
         raise InputError(f"{flag} {text}: {error}") from None
 
 
-def check_outputs(files: Mapping[str, Path | None]) -> None:
+def check_outputs(files: Mapping[str, Path | None], **folders: Path | None) -> None:
     """Refuse what options name and nobody could write, before anything is simulated for it."""
     for flag, file in files.items():
         if file is not None:
             check_writable(flag, file)
+    for name, folder in folders.items():
+        if folder is not None and folder.exists() and not folder.is_dir():
+            raise InputError(f"--{name} {folder}: this is a file, expected a folder")
 
 
 def print_lines(lines: Iterable[str], *, err: bool = False) -> None:

@@ -49,9 +49,8 @@ class AccuracyOptions:
 def command(index: Path, given: AccuracyOptions) -> None:
     """Simulate every run of INDEX and print the error by run, machine, collective and size."""
     before = accuracy.read_accuracy(given.against) if given.against else ()
-    check_outputs({"--json": given.json_file, "--page": given.page, "--predict": given.predict})
-    if given.plots is not None and given.plots.is_file():
-        raise InputError(f"--plots {given.plots}: this is a file, expected a folder for pictures")
+    files = {"--json": given.json_file, "--page": given.page, "--predict": given.predict}
+    check_outputs(files, plots=given.plots)
     index = _index(index)
     if is_published(index):
         _steps(index, given)

@@ -239,7 +239,7 @@ def command(
     if topology is not None and scenario is not None:
         raise InputError("give --topology or --scenario, not both")
     asked = Question(topology, scenario, given)
-    check_outputs({"--json": json_file})
+    check_outputs({"--json": json_file}, output=output)
     traces = [path for path in logs if is_trace(path)]
     if traces:
         if len(traces) < len(logs):

@@ -16,7 +16,7 @@ from netsim.base.units import format_size, format_time, parse_cli_size
 from netsim.cell.explained import explained_paths, explained_run, explained_title
 from netsim.cell.jobs import PreparedJobs, row_of_job
 from netsim.cell.prepare import Prepared
-from netsim.cli import parsed, print_lines, with_options, wrote
+from netsim.cli import check_outputs, parsed, print_lines, with_options, wrote
 from netsim.cli.questions import ONLY_EXPECT, Given, Text, questioned
 from netsim.cli.shown import Engine
 from netsim.collectives.table import ALGORITHMS, build
@@ -467,6 +467,7 @@ def command(
     engine: Engine = "auto",
 ) -> None:  # fmt: skip
     """Explain the time of SCENARIO (a training step as well), or of a collective on a topology."""
+    check_outputs({}, output=output)
     nbytes = None if size is None else parsed(parse_cli_size, "--size", size)
     prepared, notes = questioned(subject, collective, replace(given, sizes=size or USUAL_SIZE))
     print_lines(notes, err=True)

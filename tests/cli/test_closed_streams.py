@@ -25,6 +25,7 @@ FILES = 17  # of a sweep with all outputs
 def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     Path("s.yaml").write_text(SWEEP)
+    Path("dangling.yaml").symlink_to("nowhere")
     return tmp_path
 
 
@@ -115,6 +116,8 @@ def test_a_report_goes_when_a_run_that_goes_on_has_other_rows(capsys) -> None:
         (["explain", "dgx-h100"], "expected a scenario, got the machine 'dgx-h100' (expect and"),
         (["expect", "quickstart", "all_reduce"], "expected a machine, got the scenario"),
         (["diff", "nosuch#tree", "s.yaml#ring"], "nosuch: no such file or folder"),
+        (["explain", "s.yaml", "-o", "s.yaml"], "s.yaml: this is a file, expected a folder"),
+        (["check", "dangling.yaml"], "dangling.yaml: no such file\n"),
         (["run", "s.yaml", "--set", "cluster.graph.bandwidth=1e-320GB/s"],
          "(that is too small to be meant)"),
     ],
