@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netsim.base.units import (
+    BINARY,
     LARGEST_SIZE,
     UnitError,
     parse_bandwidth,
@@ -168,6 +169,8 @@ def test_a_time_of_zero_can_be_refused():
         (1e9, 10**9),
         ("0.1GB", 10**8),
         (LARGEST_SIZE, LARGEST_SIZE),
+        *((f"1{prefix}B", 2 ** (10 * k)) for k, prefix in enumerate(("", *BINARY))),
+        *((f"1{prefix}B", 10 ** (3 * k)) for k, prefix in enumerate(("", *"kMGTP"))),
     ],
 )
 def test_sizes(value, nbytes):
