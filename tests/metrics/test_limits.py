@@ -295,3 +295,9 @@ def test_flows_of_a_large_torus_are_the_best() -> None:
     found = limit_of(graph, gpus, "alltoall", 1.0, demand=1.0 - np.eye(36))
     assert found.bandwidth == pytest.approx(108 / 4 / 50e9, rel=1e-6)
     assert found.best == pytest.approx(found.bandwidth, rel=1e-6)
+
+
+def test_a_cut_has_all_that_a_unit_more_would_reach() -> None:
+    """Three units reach the second node, two go on: one is left, so that it is on the side sent."""
+    most, side = flow([(np.array([0, 1]), np.array([1, 2]), np.array([3, 2]))], 0, 2)
+    assert (most, side.tolist()) == (2, [True, True, False])

@@ -1,5 +1,6 @@
 """Lint: each mistake is found where it is, and sound machines have none."""
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from netsim.base.files import preset_names
 from netsim.topology.graph import GPU_LINKS
 from netsim.topology.lint import _asymmetric, lint_cluster, lint_topology
+from netsim.topology.machine import PCIE_LANE
 from tests.topology.topology_tools import cluster, topology
 
 SOUND = [n for n in preset_names("topologies") if n.startswith(("dgx", "hgx", "mi", "g"))]
@@ -174,3 +176,10 @@ def test_gpus_that_send_less_to_others_are_told_by_how_much() -> None:
     assert (found.rule, found.place) == ("asymmetric", "gpu5")
     told = "has 20 GB/s to other GPUs, the best has 50 GB/s: rings run at the lower rate (60% less)"
     assert found.message == told
+
+
+def test_a_lane_of_each_generation_is_about_twice_as_fast_as_one_of_the_last() -> None:
+    assert list(PCIE_LANE) == [1, 2, 3, 4, 5, 6]
+    rates = list(PCIE_LANE.values())
+    assert rates[0] == 250e6
+    assert all(1.9 < after / before <= 2.0 for before, after in pairwise(rates))
