@@ -33,6 +33,7 @@ from netsim.measured.index import (
 )
 from netsim.plots.results import MOST_CURVES
 from netsim.results import row as columns
+from netsim.results.folder import sealed
 from netsim.results.row import Joined, band_of, joined, stored, validated
 from tests.cli.command import netsim
 
@@ -622,3 +623,14 @@ def test_a_key_with_a_typo_is_told_and_half_a_name_is_no_machine(tmp_path: Path)
     (tmp_path / "i.yaml").write_text(entry % "dgx-h10")
     with pytest.raises(InputError, match="did you mean dgx-h100"):
         mapped(read_index(tmp_path / "i.yaml")[0])
+
+
+def test_lines_of_a_journal_that_are_none_are_told_with_the_reason(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    foreign, damaged = sealed({"part": "x"}), sealed({"part": "y"}).replace("y", "z")
+    path.write_text(foreign + damaged)
+    journal = accuracy.Journal(path)
+    journal.read()
+    first, second = journal.damaged
+    assert "not of a journal" in first
+    assert "not of a journal" not in second

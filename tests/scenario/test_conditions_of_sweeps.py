@@ -18,3 +18,11 @@ def test_a_condition_holds_where_python_says_so(text: str) -> None:
         values = {"a": a, "b": b}
         assert condition.holds(values.__getitem__) == eval(text, {}, values)
     assert set(condition.names) <= {"a", "b"}
+
+
+def test_a_number_as_it_was_written_is_compared_as_a_number() -> None:
+    condition = parse_condition("nccl.version > 2.19", ("sweep", "only"))
+    assert condition.holds(lambda _: "2.20")
+    assert not condition.holds(lambda _: "2.18")
+    rate = parse_condition("nic >= '200Gbps'", ("sweep", "only"))
+    assert rate.holds(lambda _: "25GB/s")

@@ -26,6 +26,7 @@ from netsim.training.recorded.chakra import (
     encoded,
     fields,
     nodes_of,
+    nodes_of_json,
     read_varint,
     tape_of_trace,
     varint,
@@ -499,3 +500,8 @@ def test_a_message_has_its_sender_and_receiver_at_either_end(rank: int, kind: in
     assert (found.number, found.kind) == (7, kind)
     told = found.attributes
     assert [told[f"comm_{name}"] for name in ("src", "dst", "size", "tag")] == [5, 2, 64, 7]
+
+
+def test_what_a_node_in_json_does_not_say_is_nothing() -> None:
+    (node,) = nodes_of_json('{"nodes": []} {"id": 3, "attr": [{"name": "empty"}]}')
+    assert (node.number, node.kind, node.attributes) == (3, 0, {"empty": 0})
