@@ -115,9 +115,15 @@ def load_source(path: Path, settings: Sequence[str] = ()) -> Source:
     return replace(source, data={"name": name_of(path), **source.data})
 
 
+FOUND_LATER = ("algorithm", "measured")  # files that are called as they are written
+
+
 def _beside(value: Any, folder: Path) -> Any:
     if isinstance(value, dict):
-        return {key: _beside(one, folder) for key, one in value.items()}
+        return {
+            key: one if str(key).endswith(FOUND_LATER) else _beside(one, folder)
+            for key, one in value.items()
+        }
     if isinstance(value, list):
         return [_beside(one, folder) for one in value]
     there = isinstance(value, str) and "." in value and os.path.isfile(folder / value)

@@ -327,8 +327,9 @@ def check(cell: Cell) -> None:
 
 
 def _times_of_cell(cell: Cell, name: str, collective: str) -> dict[int, float]:
+    beside = Path(cell.source.name).parent / name
     try:
-        return _times(name, collective)
+        return _times(str(beside if beside.is_file() else Path(name)), collective)
     except InputError as error:
         raise cell.source.error(("measured",), error.message, hint=error.hint) from None
 
