@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from netsim.base.errors import InputError, LostError, NetsimError, NoRoomError, ScenarioError
-from netsim.base.files import SUFFIXES, Preset, find_preset, is_path
+from netsim.base.files import SIGNALS, SUFFIXES, Preset, find_preset, is_path
 from netsim.base.startup import STAGE, at, late, on, resident
 from netsim.base.units import format_size, parse_cli_sizes
 from netsim.base.values import dataclass
@@ -299,7 +299,7 @@ def _forked(asked: Callable[[], object]) -> tuple[int, int]:
     child = os.fork()
     if child == 0:
         try:
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in SIGNALS:
                 signal.signal(number, signal.SIG_DFL)
             found = asked()
             with open(tell, "wb") as file:
