@@ -216,9 +216,9 @@ class Mechanism:
     what others have made ready for it. The pass between a rank's buffer and the switch's is made by
     a part of the warps, at `nvls_copy_rate`, and goes through the parts of all heads in turn, each
     of which costs `nvls_part` beyond that.
-    `host_memory` is what a byte to or from the host's memory takes of a PCIe link's capacity for
-    both ways, `pcie_lines` one of LL between peers. `answers`: 2 where a send is over
-    only once it has crossed a long cable and its answer has come back (else that is in credits)."""
+    `pcie_lines` is what a byte of LL takes of a PCIe link's capacity for both ways, to a peer or
+    through the host's memory. `answers`: 2 where a send is over only once it has crossed a long
+    cable and its answer has come back (else that is in credits)."""
 
     rate: ByProtocol
     step_cost: ByProtocol
@@ -238,7 +238,6 @@ class Mechanism:
     nvls_sync: float
     nvls_part: float
     nvls_copy_rate: float
-    host_memory: ByProtocol
     answers: int = 0
     nvlink_lines: float = 1.0
     pcie_lines: float = 1.0
@@ -269,7 +268,6 @@ def _by_protocol(name: str) -> ByProtocol:
 
 
 GRAIN = ByProtocol(value("grain.ll"), value("grain.ll128"), inf)
-HOST_MEMORY = _by_protocol("host_memory")
 
 
 def _link_cost(kind: str, wire: float, poll: float = 0.0) -> LinkCost:
@@ -342,7 +340,6 @@ def _generation(sm: int) -> Mechanism:
         nvls_sync=value("nvls_sync"),
         nvls_part=value(f"{switched}.nvls_part"),
         nvls_copy_rate=value(f"{switched}.nvls_copy_rate"),
-        host_memory=HOST_MEMORY,
         pcie_lines=1.0 if sm < 80 else value("pcie_lines"),
     )
 

@@ -20,8 +20,7 @@ MACHINE = ("scale_up.link_bandwidth", "cpu.memory_bandwidth")
 USABLE = "transport.usable"
 TRANSPORT = (USABLE, "transport.latency", "transport.nic_cap")
 BOTH_WAYS = "pcie.both_ways"
-RATIOS = (USABLE, "nvls_efficiency", BOTH_WAYS, "pcie_lines",
-          "host_memory.ll", "host_memory.ll128", "host_memory.simple")  # fmt: skip
+RATIOS = (USABLE, "nvls_efficiency", BOTH_WAYS, "pcie_lines")
 RATES = (*MACHINE, "transport.nic_cap")
 
 Kind = Literal["time", "rate", "ratio", "bytes"]

@@ -89,7 +89,6 @@ TCP = {**PAIR, "fabric": {"kind": "rail-optimized", "transport": "tcp"}}
         ("transport.latency", 20e-6, 30e-6, (EFA, "all_reduce", 8, {})),
         ("transport.nic_cap", 4.7e9, 2.35e9, (TCP, "all_reduce", 1 << 26, {})),
         ("pcie.both_ways", 1.52, 0.76, ({"machine": "v100-pcie-x4"}, "all_reduce", 1 << 26, {})),
-        ("host_memory.simple", 1.27, 2.54, ({"machine": "rtx4090-x8"}, "all_reduce", 1 << 26, {})),
         ("latencies.nvlink", 350e-9, 700e-9, ({"machine": "gh200-x4"}, "all_reduce", 8, {})),
         ("launch.each_channel", 0.035e-6, 2e-6, (HOST, "all_reduce", 64 * KIB, ONE_PROCESS)),
         ("launch.each_send", 0.2e-6, 2e-6, (HOST, "alltoall", 64 * KIB, ONE_PROCESS)),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from netsim.collectives.collective import Collective
 from netsim.nccl.connect import NodePlace, Tree, children_of, double_binary_tree, planted, seats_of
-from netsim.nccl.constants import HOST_MEMORY, ByProtocol, LinkCost, Mechanism, NetworkCost
+from netsim.nccl.constants import ByProtocol, LinkCost, Mechanism, NetworkCost
 from netsim.nccl.schedules.plan import Plan, Work
 from netsim.schedule.schedule import Schedule
 from tests.nccl.proof import prove
@@ -30,7 +30,6 @@ IDEAL = Mechanism(
     nvls_sync=0.0,
     nvls_part=0.0,
     nvls_copy_rate=1e15,
-    host_memory=HOST_MEMORY,
     send_share=1.0,
     copy_share=0.25,
 )

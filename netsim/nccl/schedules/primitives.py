@@ -204,11 +204,9 @@ class PlannedChannel:
     def _bus(self, src: int, dst: int) -> Iterator[Use]:
         """What the loads and stores of blocks take of the PCIe links of both GPUs."""
         kind, protocol = self.plan.link_of(src, dst), self.plan.protocol
-        mechanism = self.plan.mechanism
-        lines = mechanism.pcie_lines if protocol == "LL" else 1.0
-        weight = {"pcie": lines, "shm": mechanism.host_memory.of(protocol)}
-        if kind in weight:
-            wire = PAYLOAD_WIRE[protocol] * weight[kind]
+        if kind in ("pcie", "shm"):
+            lines = self.plan.mechanism.pcie_lines if protocol == "LL" else 1.0
+            wire = PAYLOAD_WIRE[protocol] * lines
             yield from (Use("bus", end, wire) for end in ("src", "dst"))
 
     def local(self, made: Pass) -> RowKind:
