@@ -17,7 +17,8 @@ from netsim.nccl.node import communicator, search_node
 from netsim.scenario.cells import expand
 from netsim.timing import ladder
 from netsim.timing.call import Call
-from netsim.timing.ladder import LIMITS, SINGLE, Asked, Limits, limits_of
+from netsim.timing.fits import LIMITS, Limits, limits_of
+from netsim.timing.ladder import SINGLE, Asked
 from netsim.training.prepare import memories
 from netsim.workloads.kernels import Shapes, cast_bytes, elementwise_of
 from netsim.workloads.model import MODELS, Transformer, layers_of

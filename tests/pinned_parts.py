@@ -20,7 +20,7 @@ from netsim.nccl.split import chunk_bytes, split_over_channels
 from netsim.nccl.system import system_graph
 from netsim.nccl.tuning import Call, choose, launch, timed_costs
 from netsim.scenario.cells import expand
-from netsim.timing.ladder import LIMITS
+from netsim.timing.fits import LIMITS
 from netsim.topology.figures import fabric_figures, gpu_bandwidth
 from netsim.yamlio.read import parse_source
 from tests.nccl.nccl_nodes import system_of

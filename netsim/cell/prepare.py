@@ -33,8 +33,15 @@ from netsim.schedule.repeat import AT_ONCE, Launch
 from netsim.schedule.schedule import Schedule
 from netsim.timing import ladder
 from netsim.timing.call import Call
-from netsim.timing.fits import estimated_size, misfit, misfit_of_nccl, needed
-from netsim.timing.ladder import LIMITS, Limits, limits_of
+from netsim.timing.fits import (
+    LIMITS,
+    Limits,
+    estimated_size,
+    limits_of,
+    misfit,
+    misfit_of_nccl,
+    needed,
+)
 from netsim.timing.textbook import why_in_full
 from netsim.topology.faults import in_time
 from netsim.topology.graph import Topology

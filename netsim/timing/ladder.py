@@ -2,7 +2,7 @@
 
 Cells, training steps, traces, explanations and the question whether a run fits ask here, and nobody
 else decides. The first rungs time one operation from standstill; the last ones, operations back to
-back, of which one is known by then. All thresholds are `Limits`."""
+back, of which one is known by then. All thresholds are `Limits` (`timing/fits.py`)."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from netsim.schedule.schedule import Schedule
 from netsim.timing import fits, steady
 from netsim.timing.bench import Alone, Bench, Floats, InARow, Progress, Runs, busy_ranks, ends_of
 from netsim.timing.call import Call, Looped, looped_fold
+from netsim.timing.fits import LIMITS, Limits
 from netsim.timing.max_plus import Relayed, causes_of, relayed_in_a_row, replayed, whole_use
 from netsim.timing.textbook import ends_of_all, sketched, standing
 
@@ -35,90 +36,13 @@ WIDTHS = 4  # by so many instants a time may be off at least, where they are wid
 APART = 0.5  # what rounds of sends add may differ by so much: distances do
 UNSURE, NARROW = 0.2, 64  # where times may be off by more, instants are up to so many times shorter
 SHAKEN = 1e-12  # seconds
+FURTHER = 0.04  # by which one more operation of a tree may differ from all (`tests.bench.rounds`)
 SAME_INSTANT = 1e-12  # ends so close, relatively, are one
 BY_CHANNEL = "one channel for all that meet in nothing that can be full"
 AS_TIMED = "no steady state: from the first launch to the last end of 20 operations"
 SETTLING = "pace of the last of many operations, of which none is quite like another"
+ONE_MORE = "one operation, and one more that begins as it ends"
 ALONE = "one operation alone: operations in a row are too many rows to be run"
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Where one way to time a call ends and another begins.
-
-    Ranks of textbook algorithms are asked whether they keep step from so many `steps` of all of
-    them on, if they end within the part `early` of all steps; rings of `long` rows are followed in
-    (max,+) unless `rounds` of telling apart fold them.
-
-    A call is run in full at once if it has no more `rows`; else with fewer loops, if runs of up to
-    the `part` of them show how they go on. Only rings of more than `rings` rows are told by hops,
-    from runs that differ by at least so many `hops` (as a FIFO has slots): what these add may
-    differ by `alike`, and by `tolerated` once chunks go so `far` or the part `around` of the ring,
-    or the run has more than `meeting` rows.
-    From the part `hopped` of those rows on, so are rings that this tells to within `alike`; up to
-    `doubted` times as many rows, those that it tells to within `doubt`. Rings of fewer than
-    `folded` rows are written out.
-
-    Of operations back to back the numbers `in_a_row` are tried, the first one with up to `most`
-    rows, the others with up to `repeated`; where those not run may move the mean by more than
-    `alike`, all with up to `uneven` or twice as many with half of that. By so much what fewer loops
-    tell of how they overlap may differ, unless all are up to `restless` rows; rings of more tell it
-    by fewer hops. Launches of the host leave no trace in what is longer by `short`. From `meeting`
-    rows on, too many for operations in a row, it is asked where channels meet, and sends to all are
-    told from their first rounds. From `crowded` rows times GPUs of sends on, of which no less than
-    the part `little` is written, `crowd` rows are run, in instants of the part `instant` for each
-    of what the busiest link needs. Up to `shown` rows are shown in full. `exact`: nothing is left
-    out. `without` are rungs that are not asked."""
-
-    steps: int = 1 << 26
-    early: float = 1e-3
-    long: int = 200_000
-    rounds: int = 24
-    rows: float = 50_000
-    part: float = 0.25
-    rings: float = 3_000_000
-    doubted: float = 2.0
-    hopped: float = 2 / 3
-    hops: int = 8
-    tolerated: float = 0.05
-    far: int = 100
-    around: float = 0.125
-    folded: int = 0
-    in_a_row: tuple[int, ...] = (3, 8, steady.TIMED)
-    most: float = 30_000_000
-    repeated: float = 1_000_000
-    restless: float = 8_000_000
-    uneven: float = 44_000_000
-    alike: float = 7.5e-3
-    doubt: float = 1e-2
-    short: float = 0.1
-    meeting: float = 10_000_000
-    little: float = 0.125
-    crowded: float = 1e8
-    crowd: int = 2_000_000
-    instant: float = 6e-9
-    shown: int = 4_000_000
-    exact: bool = False
-    without: frozenset[str] = frozenset()
-
-    @property
-    def in_full(self) -> Limits:
-        """The same, but that nothing of one operation is left out."""
-        return replace(self, rows=np.inf, rings=np.inf)
-
-
-LIMITS = Limits()
-FOLDED_IN_STEPS = 30_000  # rows of rings; what a step asks for is mostly small
-
-
-def limits_of(*, exact: bool, step: bool = False) -> Limits:
-    """Those of a cell or a training step; `exact`: nothing is left out."""
-    found = replace(LIMITS, folded=FOLDED_IN_STEPS) if step else LIMITS
-    if not exact:
-        return found
-    return replace(
-        found.in_full, most=np.inf, repeated=np.inf, restless=np.inf, uneven=np.inf, exact=True
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +54,7 @@ class Refusal:
 
 Follow = Callable[[Launch, int], tuple[Floats, bool]]
 
+NOT_SHORT = Refusal("ranks end at too different times, or after too many loops")
 ONCE = Refusal("what is alike is written down once")
 TOO_DIFFERENT = Refusal("what a few hops add differs too much to tell the rest")
 
@@ -316,16 +241,21 @@ def _following(alone: Alone, engine: str) -> Follow:
 def by_channel(asked: Asked) -> Offer | Refusal:
     """Trees, one channel for all that meet in nothing that can ever be full but on their ranks."""
     call, limits = asked.call, asked.limits
-    if limits.exact or [plan.algorithm for plan in call.plans] != ["Tree"]:
+    if limits.exact or not _is_tree(call):
         return Refusal("channels that do not meet are left out of large trees only")
     if limits.rows < np.inf and _may_be_cut(call.looped, limits):
         return Refusal("fewer loops are tried first")
-    if call.looped.rows() < limits.meeting:
+    if _can_be_timed(_form(asked).looped.rows(), limits):
         return Refusal("it has few rows")
     one = call.by_channel
     if one is None:
         return Refusal("its channels meet in what can be full")
-    return Offer(lambda bench: _by_channel(bench, one, limits))
+
+    def run(bench: Bench) -> One | Refusal:
+        found, many = _by_channel(bench, one, limits), call.looped.rows() >= limits.meeting
+        return found if call.single or many or _is_short(call, found, limits) else NOT_SHORT
+
+    return Offer(run)
 
 
 def _by_channel(bench: Bench, call: Call, limits: Limits) -> One:
@@ -630,6 +560,43 @@ def one_operation(asked: Asked) -> Offer | Refusal:
     return Refusal("ranks end at different times")
 
 
+def one_more(asked: Asked) -> Offer | Refusal:
+    """A tree of few loops whose ranks end at about the same time, and whose operations are too many
+    rows: what a further one takes that begins on each rank as the first ends there."""
+    call, one, limits = asked.call, _known(asked), asked.limits
+    if limits.exact or not _is_tree(call):
+        return Refusal("one more operation tells about all of trees only")
+    if one.fewer is not None or _can_be_timed(max(one.rows, _form(asked).looped.rows()), limits):
+        return Refusal("operations in a row can be run")
+    return (
+        Offer(lambda bench: _one_more(bench, one, _launch(asked)))
+        if _is_short(call, one, limits)
+        else NOT_SHORT
+    )
+
+
+def _one_more(bench: Bench, one: One, launch: Launch) -> Timing:
+    alone, last = one.alone, float(one.ends.max())
+    begins = np.zeros(alone.schedule.ranks)
+    begins[alone.busy] = one.ends + launch.kernel
+    seconds = alone.simulator.timeline(begins).makespan - last
+    return _timing(bench, one, max(seconds, launch.period), ONE_MORE, FURTHER)
+
+
+def _is_tree(call: Call) -> bool:
+    return [plan.algorithm for plan in call.plans] == ["Tree"]
+
+
+def _is_short(call: Call, one: One, limits: Limits) -> bool:
+    early = float(np.ptp(one.ends) / one.ends.max())
+    return call.looped.loops <= limits.soon and early <= limits.tolerated
+
+
+def _can_be_timed(rows: int, limits: Limits) -> bool:
+    """Whether all operations that are timed are not too many rows."""
+    return steady.TIMED * rows <= limits.uneven
+
+
 def fewer_operations(asked: Asked) -> Offer | Refusal:
     """A few in a row show a period: every rank ends as much later as every other."""
     one = _known(asked)
@@ -669,7 +636,7 @@ def _as_timed(bench: Bench, asked: Asked) -> Timing:
     times = _numbers(one.rows, limits)[-1]
     ends = one.follow(launch, times)[0]
     while steady.unseen(ends) > limits.alike:
-        doubled = 4 * times <= steady.TIMED or steady.TIMED * one.rows > limits.uneven
+        doubled = 4 * times <= steady.TIMED or not _can_be_timed(one.rows, limits)
         times = 2 * times if doubled else steady.TIMED
         if times * one.rows > limits.uneven * (1.0 if times == steady.TIMED else 0.5):
             break
@@ -793,7 +760,7 @@ def _timing(bench: Bench, one: One, seconds: float, words: str = "", off: float 
 # **** The ladder ****
 
 EXACT: tuple[Rung, ...] = (in_step, max_plus, folded, whole)
-OPERATIONS: tuple[Rung, ...] = (one_operation, fewer_operations, as_timed)
+OPERATIONS: tuple[Rung, ...] = (one_operation, one_more, fewer_operations, as_timed)
 SINGLE: tuple[Rung, ...] = (
     by_channel, fewer_rounds, wide_instants, *EXACT, fewer_loops, fewer_hops,
 )  # fmt: skip
@@ -967,7 +934,7 @@ def bytes_expected(call: Call, limits: Limits = LIMITS) -> int:
 
 
 def _bytes(rows: int, a_row: int, call: Call, limits: Limits) -> int:
-    in_full = not _may_be_cut(call.looped, limits) and steady.TIMED * rows <= limits.uneven
+    in_full = not _may_be_cut(call.looped, limits) and _can_be_timed(rows, limits)
     return rows * max(a_row, fits.BYTES_A_ROW_TIMED if in_full else 0)
 
 

@@ -27,8 +27,8 @@ from netsim.scenario.names import DTYPES
 from netsim.schedule import schedule as schedules
 from netsim.timing import ladder
 from netsim.timing.call import Call, Looped
+from netsim.timing.fits import Limits, limits_of
 from netsim.timing.invariants import sound
-from netsim.timing.ladder import Limits, limits_of
 from netsim.timing.steady import runs_of, why_whole
 from netsim.topology.cluster import Cluster
 from netsim.topology.graph import LINK_KINDS, Topology

@@ -23,8 +23,7 @@ from netsim.nccl.job import Wishes
 from netsim.program.symmetry import Where, odd_one
 from netsim.scenario.cells import Cell
 from netsim.scenario.training import LayerConfig, Parallelism, Recorded, Training, TransformerConfig
-from netsim.timing.fits import BYTES_A_ROW, BYTES_A_TASK, needed
-from netsim.timing.ladder import limits_of
+from netsim.timing.fits import BYTES_A_ROW, BYTES_A_TASK, limits_of, needed
 from netsim.topology.cluster import Cluster, build_at, build_cluster
 from netsim.topology.graph import Topology, TopologyError
 from netsim.topology.machine import Gpu

@@ -21,6 +21,7 @@ from netsim.measured.compare import answer
 from netsim.measured.index import read_index
 from netsim.scenario.cells import expand
 from netsim.timing import ladder
+from netsim.timing.fits import LIMITS
 from netsim.training.prepare import prepare_step
 from netsim.training.run import simulate_step
 from netsim.yamlio.read import parse_source
@@ -37,6 +38,8 @@ CELLS = {
     "ring-dragonfly-540": DRAGONFLY % 540 + ALL_REDUCE % "[4GiB]",
     "tree-dragonfly-128": (DRAGONFLY % 128).replace("a100-x4", "gh200-x4")
     + ALL_REDUCE % "[64MiB, 256MiB]",
+    "tree-odd-nic": (RAILS % 64).replace("}}", "}, faults: [{nic: node8.nic3}]}")
+    + ALL_REDUCE % "[8MiB, 16MiB]",
     "broadcast-16": RAILS % 16 + "workload: {collective: broadcast, sizes: [64KiB, 1MiB, 2GiB]}",
     "sendrecv-16": RAILS % 16 + "workload: {collective: sendrecv, sizes: [512MiB, 8GiB]}",
     "nvlstree-128": RAILS % 128 + ALL_REDUCE % "[1GiB, 8GiB]",
@@ -95,7 +98,7 @@ def _measured(case: str, rung: str, limit: float) -> dict[str, object]:
 def _here(case: str, without: str) -> dict[str, object]:
     """What a case takes in this process, less one rung."""
     off = frozenset({without} - {ALL})
-    object.__setattr__(ladder.LIMITS, "without", off)  # for all who ask in this process
+    object.__setattr__(LIMITS, "without", off)  # for all who ask in this process
     seconds = list(_seconds(case))
     used = resource.getrusage(resource.RUSAGE_SELF)
     peak = used.ru_maxrss * 1024 / 1e6

@@ -1,21 +1,33 @@
-"""python -m tests.bench.rounds [SEEDS]: alltoall of drawn clusters from first rounds, and in full.
+"""python -m tests.bench.rounds [SEEDS] [trees]: what drawn calls take from less, and in full.
 
-A line a seed: what the run in full takes, by which part the first rounds are off, what they state,
-and how many are off by more.
+alltoall from its first rounds, or trees from one more operation, if it tells them. A line a seed:
+what the run in full takes, by which part the other is off, what it states, and how many are off by
+more.
 """
 
 import sys
 
 from tests.timing.cells import timed
-from tests.timing.test_rungs_keep_their_word import LIMITS, ROUNDS, sent_to_all, size_of
+from tests.timing.test_rungs_keep_their_word import (
+    LARGE,
+    LIMITS,
+    ROUNDS,
+    WRITTEN_OUT,
+    any_tree,
+    sent_to_all,
+    size_of,
+)
 
 
 def main() -> None:
     """As many seeds as are asked for, beginning with 0."""
     wrong, seeds = 0, int(sys.argv[1]) if len(sys.argv) > 1 else 90
+    draw, less, whole = sent_to_all, ROUNDS, LIMITS
+    if "trees" in sys.argv:
+        draw, less, whole = any_tree, LARGE, WRITTEN_OUT
     for seed in range(seeds):
-        one = sent_to_all(seed)
-        told, full = (timed(one, size_of(one), limits) for limits in (ROUNDS, LIMITS))
+        one = draw(seed)
+        told, full = (timed(one, size_of(one), limits) for limits in (less, whole))
         off = told.seconds / full.seconds - 1
         wrong += abs(off) > told.uncertainty + full.uncertainty
         cluster = one.cell.scenario.cluster

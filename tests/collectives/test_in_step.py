@@ -11,7 +11,7 @@ from netsim.base.memo import Memo
 from netsim.cell.explained import shown_of
 from netsim.cell.prepare import Prepared, prepare
 from netsim.scenario.cells import expand
-from netsim.timing.ladder import LIMITS, Limits
+from netsim.timing.fits import LIMITS, Limits
 from netsim.timing.textbook import ends_of_all
 from netsim.topology.graph import NODE_KINDS
 from netsim.yamlio.read import parse_source

@@ -17,7 +17,8 @@ from netsim.results.row import Row
 from netsim.scenario.cells import expand
 from netsim.schedule.schedule import REDUCE, Style
 from netsim.timing import max_plus
-from netsim.timing.ladder import LIMITS, Asked, Refusal
+from netsim.timing.fits import LIMITS
+from netsim.timing.ladder import Asked, Refusal
 from netsim.timing.ladder import max_plus as max_plus_rung
 from netsim.timing.max_plus import Relayed, _crowded, relayed
 from netsim.timing.textbook import RELAYS

@@ -10,7 +10,7 @@ from netsim.cell.explained import explained_run, shown_of
 from netsim.cell.prepare import Prepared, prepare
 from netsim.cli.traces import write_traces
 from netsim.scenario.cells import expand
-from netsim.timing.ladder import Limits
+from netsim.timing.fits import Limits
 from netsim.yamlio.read import parse_source
 from tests.nccl.test_folding import compare
 from tests.timing.cells import simulate_size, sketch_of, stands_of

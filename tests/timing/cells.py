@@ -9,7 +9,8 @@ from netsim.results.row import Row
 from netsim.timing import ladder
 from netsim.timing.bench import Bench
 from netsim.timing.call import Looped
-from netsim.timing.ladder import LIMITS, Limits, Timing
+from netsim.timing.fits import LIMITS, Limits
+from netsim.timing.ladder import Timing
 from netsim.timing.textbook import Sketched, sketched
 
 IN_FULL = replace(LIMITS.in_full, shown=1 << 60)

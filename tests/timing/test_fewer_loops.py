@@ -19,7 +19,8 @@ from netsim.schedule.repeat import Launch
 from netsim.timing import ladder
 from netsim.timing.bench import Bench
 from netsim.timing.call import Call
-from netsim.timing.ladder import LIMITS, Asked, Limits, Refusal, Timing
+from netsim.timing.fits import LIMITS, Limits
+from netsim.timing.ladder import Asked, Refusal, Timing
 from netsim.timing.steady import lanes_of, recurrence
 from netsim.topology.routing import switch
 from tests.nccl.test_folding import prepared as asked_for

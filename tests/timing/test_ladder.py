@@ -16,7 +16,8 @@ from netsim.nccl.choice import schedule_of
 from netsim.nccl.schedules.ring import round_again
 from netsim.scenario.cells import expand
 from netsim.timing import ladder
-from netsim.timing.ladder import Asked, Limits, Offer, Refusal
+from netsim.timing.fits import Limits
+from netsim.timing.ladder import Asked, Offer, Refusal
 from netsim.timing.steady import Recurrence, full_ring, runs_of, why_whole
 from netsim.training.costs import Costs
 from netsim.workloads.lower import Coarse

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from netsim.timing.ladder import LIMITS, _more, _numbers, limits_of
+from netsim.timing.fits import LIMITS, limits_of
+from netsim.timing.ladder import _more, _numbers
 from netsim.timing.steady import AGREE, TIMED, extend, mean_timed, onward, period_of, unseen
 
 

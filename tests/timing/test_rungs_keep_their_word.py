@@ -16,7 +16,8 @@ from netsim.sweep.summary import best_row
 from netsim.timing import ladder
 from netsim.timing.bench import Bench
 from netsim.timing.call import Call
-from netsim.timing.ladder import LIMITS, Asked, Limits, Offer, Timing
+from netsim.timing.fits import LIMITS, Limits, limits_of
+from netsim.timing.ladder import Asked, Offer, Timing
 from netsim.timing.steady import TIMED
 from netsim.topology.graph import LINK_KINDS
 from netsim.yamlio.read import parse_source
@@ -261,7 +262,7 @@ def trees(seed: int, timing: str) -> Prepared:
                 "nccl: {env: {NCCL_BUFFSIZE: '262144'}}")  # fmt: skip
 
 
-BY_CHANNEL = replace(IN_FULL, meeting=0)
+BY_CHANNEL = replace(IN_FULL, meeting=0, uneven=0)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -280,7 +281,7 @@ def test_one_channel_for_all_is_off_by_no_more_than_it_states(seed: int) -> None
 def test_one_channel_for_all_is_taken_where_loops_are_too_few_to_be_left_out() -> None:
     one = trees(2, "single")
     for part, kind in ((0.0, Offer), (1e9, ladder.Refusal)):
-        asked = Asked(one.call(size_of(one)), replace(LIMITS, meeting=0, part=part))
+        asked = Asked(one.call(size_of(one)), replace(LIMITS, meeting=0, uneven=0, part=part))
         assert isinstance(ladder.by_channel(asked), kind)
 
 
@@ -298,6 +299,43 @@ def test_one_channel_for_all_tells_neither_exactly_nor_operations_in_a_row() -> 
     assert 0.0 < told.uncertainty < 1.0
     asked = Asked(one.call(size_of(one)), replace(BY_CHANNEL, exact=True))
     assert isinstance(ladder.by_channel(asked), ladder.Refusal)
+
+
+LARGE = replace(IN_FULL, part=0.0, uneven=0.0)  # all operations of any tree are too many rows
+ODD = ("", "{nic: node0.nic1}", "{gpu: node1.gpu2, slowdown: 1.3}")
+
+
+def any_tree(seed: int) -> Prepared:
+    """Trees of some machines on some fabrics, perhaps with something odd, of not too many rows."""
+    some = random.Random(seed)
+    machine = some.choice(("dgx-h100", "dgx-a100", "dgx-b200", "a100-x4", "gh200-x4", "h100-x4"))
+    fabric = some.choice(("rail-optimized", "leaf-spine", "dragonfly", "fat-tree"))
+    nodes, odd = some.choice((3, 5, 8, 12, 17, 24)), some.choice(ODD)
+    protocol, size = some.choice(("LL", "LL128")), int(2 ** some.uniform(18, 24)) // 4 * 4
+    work = SIMPLE % ("all_reduce", "Tree", size, "throughput")
+    cluster = f"machine: {machine}, nodes: {nodes}, fabric: {{kind: {fabric}}}"
+    return cell(f"{cluster}, faults: [{odd}]", work.replace("Simple", protocol))
+
+
+ONE_CHANNEL = (33, 71, 74)
+TOLD_BY_ONE_MORE = (*ONE_CHANNEL, 3, 14, 17, 29, 56, 63, 72, 78, 81, 88, 97, 114)
+
+
+@pytest.mark.parametrize("seed", TOLD_BY_ONE_MORE)
+def test_one_more_operation_of_a_tree_tells_all_within_what_is_stated(seed: int) -> None:
+    one = any_tree(seed)
+    told, full = (timed(one, size_of(one), limits) for limits in (LARGE, WRITTEN_OUT))
+    words = f"{ladder.BY_CHANNEL}, {ladder.ONE_MORE}" if seed in ONE_CHANNEL else ladder.ONE_MORE
+    assert told.approximation == words
+    assert told.uncertainty == ladder.FURTHER
+    assert_within(told, full)
+
+
+def test_operations_of_trees_are_run_where_one_more_does_not_tell_them() -> None:
+    one = any_tree(14)
+    for some in ({"tolerated": 0.0}, {"soon": 0}, {"exact": True}, {"uneven": np.inf}):
+        told = timed(one, size_of(one), replace(LARGE, **some))
+        assert ladder.ONE_MORE not in told.approximation
 
 
 @pytest.mark.parametrize("timing", ["single", "throughput"])
@@ -335,7 +373,7 @@ def test_rings_with_empty_chunks_are_told_by_hops_within_what_they_state(
 
 
 def test_exactly_is_in_full_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    some, exact = FORCED["fewer_loops"], ladder.limits_of(exact=True)
+    some, exact = FORCED["fewer_loops"], limits_of(exact=True)
     calls = ((one, size_of(one)) for one in map(drawn, range(16)))
     one, size = next(call for call in calls if "steady" in timed(*call, some).approximation)
     told = timed(one, size, exact)
@@ -377,7 +415,7 @@ def test_operations_that_cannot_be_followed_are_not_told_exactly() -> None:
 def test_operations_back_to_back_are_told_exactly_too() -> None:
     work = SIMPLE % ("broadcast", "Ring", MIB, "throughput")
     one = cell("machine: dgx-h100, nodes: 2, fabric: {kind: rail-optimized}", work)
-    exact, usual = (timed(one, MIB, limits) for limits in (ladder.limits_of(exact=True), LIMITS))
+    exact, usual = (timed(one, MIB, limits) for limits in (limits_of(exact=True), LIMITS))
     assert exact.seconds == pytest.approx(usual.seconds, rel=1e-6)
     assert exact.uncertainty == usual.uncertainty == 0.0
 
