@@ -580,7 +580,14 @@ def _one_more(bench: Bench, one: One, launch: Launch) -> Timing:
     begins = np.zeros(alone.schedule.ranks)
     begins[alone.busy] = one.ends + launch.kernel
     seconds = alone.simulator.timeline(begins).makespan - last
-    return _timing(bench, one, max(seconds, launch.period), ONE_MORE, FURTHER)
+    least = max(launch.period, _needed(bench, one))  # what the first still moves is not seen
+    return _timing(bench, one, max(seconds, least), ONE_MORE, FURTHER)
+
+
+def _needed(bench: Bench, one: One) -> float:
+    """What the busiest link needs for one operation."""
+    moving = float(one.ends.max()) - bench.launch.kernel
+    return float(one.use.utilisation.max(initial=0.0)) * moving
 
 
 def _is_tree(call: Call) -> bool:
@@ -647,8 +654,7 @@ def _as_timed(bench: Bench, asked: Asked) -> Timing:
 def _alone(bench: Bench, one: One) -> Timing:
     """One alone: in a row they take hardly longer, and no less than the busiest link needs."""
     seconds = float(one.ends.max())
-    needed = float(one.use.utilisation.max(initial=0.0)) * (seconds - bench.launch.kernel)
-    return _timing(bench, one, seconds, ALONE, 1.0 - needed / seconds)
+    return _timing(bench, one, seconds, ALONE, 1.0 - _needed(bench, one) / seconds)
 
 
 def _in_a_row_in_full(bench: Bench, asked: Asked) -> Timing:
