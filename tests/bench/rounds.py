@@ -7,6 +7,7 @@ more.
 
 import sys
 
+from netsim.timing.ladder import ONE_MORE
 from tests.timing.cells import timed
 from tests.timing.test_rungs_keep_their_word import (
     LARGE,
@@ -21,13 +22,16 @@ from tests.timing.test_rungs_keep_their_word import (
 
 def main() -> None:
     """As many seeds as are asked for, beginning with 0."""
-    wrong, seeds = 0, int(sys.argv[1]) if len(sys.argv) > 1 else 90
+    wrong, held, seeds = 0, 0, int(sys.argv[1]) if len(sys.argv) > 1 else 90
     draw, less, whole = sent_to_all, ROUNDS, LIMITS
     if "trees" in sys.argv:
         draw, less, whole = any_tree, LARGE, WRITTEN_OUT
     for seed in range(seeds):
         one = draw(seed)
-        told, full = (timed(one, size_of(one), limits) for limits in (less, whole))
+        told = timed(one, size_of(one), less)
+        if draw is any_tree and not told.approximation.endswith(ONE_MORE):
+            continue
+        full, held = timed(one, size_of(one), whole), held + 1
         off = told.seconds / full.seconds - 1
         wrong += abs(off) > told.uncertainty + full.uncertainty
         cluster = one.cell.scenario.cluster
@@ -36,7 +40,7 @@ def main() -> None:
             f" {full.seconds * 1e6:.1f} us, {off:+.1%}, stated {told.uncertainty:.1%}",
             flush=True,
         )  # fmt: skip
-    print(f"{wrong} of {seeds} are off by more than they state")
+    print(f"{wrong} of {held} are off by more than they state, of {seeds} drawn")
 
 
 if __name__ == "__main__":
