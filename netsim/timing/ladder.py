@@ -27,7 +27,7 @@ from netsim.schedule.schedule import Schedule
 from netsim.timing import fits, steady
 from netsim.timing.bench import Alone, Bench, Floats, InARow, Progress, Runs, busy_ranks, ends_of
 from netsim.timing.call import Call, Looped, looped_fold
-from netsim.timing.fits import LIMITS, Limits
+from netsim.timing.fits import LIMITS, TIMED, Limits
 from netsim.timing.max_plus import Relayed, causes_of, relayed_in_a_row, replayed, whole_use
 from netsim.timing.textbook import ends_of_all, sketched, standing
 
@@ -568,11 +568,9 @@ def one_more(asked: Asked) -> Offer | Refusal:
         return Refusal("one more operation tells about all of trees only")
     if one.fewer is not None or _can_be_timed(max(one.rows, _form(asked).looped.rows()), limits):
         return Refusal("operations in a row can be run")
-    return (
-        Offer(lambda bench: _one_more(bench, one, _launch(asked)))
-        if _is_short(call, one, limits)
-        else NOT_SHORT
-    )
+    if not _is_short(call, one, limits):
+        return NOT_SHORT
+    return Offer(lambda bench: _one_more(bench, one, _launch(asked)))
 
 
 def _one_more(bench: Bench, one: One, launch: Launch) -> Timing:
@@ -601,7 +599,7 @@ def _is_short(call: Call, one: One, limits: Limits) -> bool:
 
 def _can_be_timed(rows: int, limits: Limits) -> bool:
     """Whether all operations that are timed are not too many rows."""
-    return steady.TIMED * rows <= limits.uneven
+    return TIMED * rows <= limits.uneven
 
 
 def fewer_operations(asked: Asked) -> Offer | Refusal:
@@ -636,16 +634,16 @@ def as_timed(asked: Asked) -> Offer | Refusal:
 def _as_timed(bench: Bench, asked: Asked) -> Timing:
     one, launch, limits = _known(asked), _launch(asked), asked.limits
     if one.follow is None and one.fewer is not None:
-        told = lambda follow, rows: steady.mean_timed(follow(launch, steady.TIMED)[0])  # noqa: E731
+        told = lambda follow, rows: steady.mean_timed(follow(launch, TIMED)[0])  # noqa: E731
         return _overlapping(bench, asked, "timed", told) or _in_a_row_in_full(bench, asked)
     if one.follow is None or not _numbers(one.rows, limits):
         return _alone(bench, one)
     times = _numbers(one.rows, limits)[-1]
     ends = one.follow(launch, times)[0]
     while steady.unseen(ends) > limits.alike:
-        doubled = 4 * times <= steady.TIMED or not _can_be_timed(one.rows, limits)
-        times = 2 * times if doubled else steady.TIMED
-        if times * one.rows > limits.uneven * (1.0 if times == steady.TIMED else 0.5):
+        doubled = 4 * times <= TIMED or not _can_be_timed(one.rows, limits)
+        times = 2 * times if doubled else TIMED
+        if times * one.rows > limits.uneven * (1.0 if times == TIMED else 0.5):
             break
         ends = one.follow(launch, times)[0]
     return _timing(bench, one, steady.mean_timed(ends), AS_TIMED, steady.unseen(ends))
@@ -688,8 +686,8 @@ def _pace(one: One, launch: Launch, limits: Limits) -> tuple[float, float] | Non
     times = next((times for times in LONGER if times * one.rows <= limits.repeated), 0)
     if one.follow is None or not times or not _numbers(one.rows, limits):
         return None
-    ends = one.follow(launch, steady.TIMED)[0].max(axis=1)
-    if ends[0] <= (1 + steady.TIMED * limits.alike) * np.diff(ends).mean():
+    ends = one.follow(launch, TIMED)[0].max(axis=1)
+    if ends[0] <= (1 + TIMED * limits.alike) * np.diff(ends).mean():
         return None
     tolerated = steady.AGREE if limits.exact else limits.alike
     pace = steady.pace_of(one.follow(launch, times)[0], tolerated)
@@ -721,7 +719,7 @@ def _overlapping(bench: Bench, asked: Asked, what: str, told: Told) -> Timing | 
         return None
     more, off = _more(gains, work.loops)
     seconds = max(whole - gains[loops // 2] - more, _launch(asked).period)
-    if off > limits.alike * seconds and steady.TIMED * work.rows() <= limits.restless:
+    if off > limits.alike * seconds and TIMED * work.rows() <= limits.restless:
         return None
     words = f"operations overlap like those of {loops // 2} of {work.loops} loops"
     words = f"{AS_TIMED}; {words}" if what == "timed" else words
@@ -732,7 +730,7 @@ def _tells(gains: dict[int, float], work: Looped, limits: Limits, loops: int, wh
     """Whether what is known of how operations overlap is enough, or more would be too many rows."""
     if len(gains) < 2:
         return False
-    off, rows = _more(gains, work.loops)[1], steady.TIMED * work.rows(loops)
+    off, rows = _more(gains, work.loops)[1], TIMED * work.rows(loops)
     return (len(gains) > 2 and off <= limits.alike * whole) or rows > limits.restless
 
 

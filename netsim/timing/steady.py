@@ -18,7 +18,7 @@ from netsim.nccl.schedules.ring import WALKS, shorter_chunks
 from netsim.nccl.split import SLOTS
 from netsim.program.program import Program, Timeline
 from netsim.schedule.schedule import MARK, Schedule
-from netsim.timing.fits import LIMITS
+from netsim.timing.fits import TIMED
 
 AGREE = 1e-6  # increments that differ by less, relatively, are those of the steady state
 LONGEST_PERIOD = 4  # loops after which the pattern may repeat
@@ -204,7 +204,6 @@ class _Run:
 # **** Operations ****
 # Back to back, from when some of them are over (first axis) by rank.
 
-TIMED = LIMITS.in_a_row[-1]  # that nccl-tests times, after one to warm up
 ALIKE, LATE = 1e-9, 1e-3  # that take as long as one another; what others may yet gain
 
 

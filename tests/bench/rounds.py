@@ -23,13 +23,13 @@ from tests.timing.test_rungs_keep_their_word import (
 def main() -> None:
     """As many seeds as are asked for, beginning with 0."""
     wrong, held, seeds = 0, 0, int(sys.argv[1]) if len(sys.argv) > 1 else 90
-    draw, less, whole = sent_to_all, ROUNDS, LIMITS
+    draw, less, whole, words = sent_to_all, ROUNDS, LIMITS, "rounds of sends"
     if "trees" in sys.argv:
-        draw, less, whole = any_tree, LARGE, WRITTEN_OUT
+        draw, less, whole, words = any_tree, LARGE, WRITTEN_OUT, ONE_MORE
     for seed in range(seeds):
         one = draw(seed)
         told = timed(one, size_of(one), less)
-        if draw is any_tree and not told.approximation.endswith(ONE_MORE):
+        if words not in told.approximation:
             continue
         full, held = timed(one, size_of(one), whole), held + 1
         off = told.seconds / full.seconds - 1

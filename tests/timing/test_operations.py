@@ -17,9 +17,9 @@ from netsim.schedule.repeat import Launch
 from netsim.timing import bench, ladder
 from netsim.timing.bench import Bench, InARow
 from netsim.timing.call import Call
-from netsim.timing.fits import LIMITS
+from netsim.timing.fits import LIMITS, TIMED
 from netsim.timing.ladder import AS_TIMED
-from netsim.timing.steady import TIMED, pace_of, period_of
+from netsim.timing.steady import pace_of, period_of
 from netsim.topology.routing import switch
 from tests.timing.cells import bench_of, folded, simulate_size, timed
 

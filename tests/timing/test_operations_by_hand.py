@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from netsim.timing.fits import LIMITS, limits_of
+from netsim.timing.fits import LIMITS, TIMED, limits_of
 from netsim.timing.ladder import _more, _numbers
-from netsim.timing.steady import AGREE, TIMED, extend, mean_timed, onward, period_of, unseen
+from netsim.timing.steady import AGREE, extend, mean_timed, onward, period_of, unseen
 
 
 def ends_of(took: list[float], ranks: int = 3) -> np.ndarray:

@@ -16,9 +16,8 @@ from netsim.sweep.summary import best_row
 from netsim.timing import ladder
 from netsim.timing.bench import Bench
 from netsim.timing.call import Call
-from netsim.timing.fits import LIMITS, Limits, limits_of
+from netsim.timing.fits import LIMITS, TIMED, Limits, limits_of
 from netsim.timing.ladder import Asked, Offer, Timing
-from netsim.timing.steady import TIMED
 from netsim.topology.graph import LINK_KINDS
 from netsim.yamlio.read import parse_source
 from tests.timing.cells import IN_FULL, simulate_size, timed
