@@ -121,6 +121,24 @@ def test_what_is_not_alike_is_told_apart(broken: str, algorithm: str) -> None:
     compare(ready, 1 << 20)
 
 
+SLOW, SLOWER = "{gpu: node0.gpu2, slowdown: 1.5}", "{gpu: node0.gpu5, slowdown: 2}"
+ODD = [
+    ("all_reduce", 4, "NVLSTree", SLOW, 3), ("all_reduce", 5, "NVLSTree", f"{SLOW}, {SLOWER}", 2),
+    ("all_reduce", 4, "NVLSTree", "{link: node3.nic3-leaf3, bandwidth: 50%}", 3),
+    ("all_reduce", 1, "NVLS", f"{SLOW}, {SLOWER}", 1.5), ("all_gather", 1, "NVLS", SLOW, 5),
+    ("reduce_scatter", 1, "NVLS", f"{SLOW}, {SLOWER}", 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("collective", "nodes", "algorithm", "faults", "least"), ODD)
+def test_heads_that_are_not_odd_stay_alike(
+    collective: str, nodes: int, algorithm: str, faults: str, least: float
+) -> None:
+    faults = f"cluster.faults=[{faults}]"
+    ready = prepared("dgx-h100", collective, nodes, algorithm, faults)
+    assert compare(ready, 4 << 20) >= least
+
+
 def test_chunks_of_different_sizes_are_not_alike() -> None:
     ready = prepared("dgx-h100", "all_reduce", 4, "Ring")
     assert compare(ready, (1 << 20) + 4096) >= 1

@@ -134,7 +134,7 @@ def nvls_network(collective: Collective, plan: Plan) -> Schedule:
         cut = loop_segments(collective, lane.work, heads, plan.slots, ALIGNMENT)
 
         def turn(members: Members = members) -> Turn:
-            lines = Lines(members.by_head, heads, plan.slots)
+            lines = Lines(members.channel, heads, plan.slots, by_sub=members.by_sub)
             joined = _Joined(lines, plan, plan.nodes, inside, members, across=across)
             return Turn(lines.woven, joined.all())
 

@@ -35,7 +35,7 @@ def nvls(collective: Collective, plan: Plan) -> Schedule:
         members = members_of(plan, lane, plan.nodes, pieces)
 
         def turn(members: Members = members) -> Turn:
-            lines = Lines(members.by_head, heads * pieces, plan.slots)
+            lines = Lines(members.channel, heads * pieces, plan.slots, by_sub=members.by_sub)
             switch = _Alone(lines, plan, plan.nodes, [group], members, block, least)
             return Turn(lines.woven, switch.all(reduces=collective.reducing))
 
@@ -140,26 +140,37 @@ class SwitchedNodes:
 
     def copies(self, lane: str, node: int) -> list[int]:
         """Every rank's passes between its own buffer and its switch's: to `give` or to `take`."""
-        channel, parts = self.members.by_rank, [(self.lines.subs, 0)]
-        if self.block:
-            channel = self.members.of_both
-            parts = [(h, self.base(node, h)) for h in self.members.heads]
-        buffers = (IN, SCRATCH) if lane == "give" else (SCRATCH, OUT)
-        kind = channel.staging(*buffers, least_part=self.least)
-        if self.plan.registered:
-            kind, parts = self.members.by_rank.wait(), [(-1, 0)]
-        everyone, rows = self.nodes[node], list[int]()
-        for rank in (everyone[place] for place in self.members.ranks if place < len(everyone)):
-            made = [self.lines.woven.row(kind, rank, rank, h, base=base) for h, base in parts]
+        members, everyone, rows = self.members, self.nodes[node], list[int]()
+        for place, times in members.ranks.items():
+            if place >= len(everyone):
+                continue
+            rank, made = everyone[place], list[int]()
+            for segment, base, heads in self._parts(node):
+                kind = self._copy(lane, members.standing(times * heads))
+                made.append(self.lines.woven.row(kind, rank, rank, segment, base=base))
             self.lines.done(lane, rank, made)
             rows += made
         return rows
+
+    def _parts(self, node: int) -> list[tuple[int, int, int]]:
+        """What a rank copies: segments, where each begins, and how many heads' part each is."""
+        if self.plan.registered:
+            return [(-1, 0, 1)]
+        if not self.block:
+            return [(self.lines.subs, 0, 1)]
+        return [(h, self.base(node, h), times) for h, times in self.members.heads.items()]
+
+    def _copy(self, lane: str, channel: PlannedChannel) -> RowKind:
+        if self.plan.registered:
+            return channel.wait()
+        buffers = (IN, SCRATCH) if lane == "give" else (SCRATCH, OUT)
+        return channel.staging(*buffers, least_part=self.least)
 
     def sum(self, node: int, sub: int, given: list[int]) -> int:
         """A head reads the sum of its part from its switch, once all ranks have given theirs."""
         sync, head = Lag(self.plan.mechanism.nvls_sync), self.head(node, sub)
         buffer, out = IN if self.plan.registered else SCRATCH, OUT if self.block else SCRATCH
-        kind = switch_kind(self.lines.channel, SWITCH_REDUCE, buffer, out)
+        kind = switch_kind(self.lines.by_sub[sub], SWITCH_REDUCE, buffer, out)
         group, base = self.groups[node], self.base(node, sub)
         row = self.lines.woven.row(kind, group, head, sub, base=base)
         self.lines.done("sum", head, [row])
@@ -171,7 +182,7 @@ class SwitchedNodes:
         """A head hands its part of the result out; `second`: in a pass that sends it too."""
         out = OUT if self.plan.registered else SCRATCH
         here = IN if self.block else SCRATCH
-        kind = switch_kind(self.lines.channel, schedule.MULTICAST, here, out, second=second)
+        kind = switch_kind(self.lines.by_sub[sub], schedule.MULTICAST, here, out, second=second)
         head, group, base = self.head(node, sub), self.groups[node], self.base(node, sub)
         row = self.lines.woven.row(kind, head, group, sub, base=base)
         self.stores[node, sub] = row
@@ -221,8 +232,8 @@ def nvls_tree(collective: Collective, plan: Plan) -> Schedule:
         cut = loop_segments(collective, lane.work, heads, plan.slots, ALIGNMENT)
 
         def turn(members: Members = members) -> Turn:
-            lines = Lines(members.by_head, heads, plan.slots)
-            places = twins[members.by_head.number % 2]
+            lines = Lines(members.channel, heads, plan.slots, by_sub=members.by_sub)
+            places = twins[members.channel.number % 2]
             crown = _Crown(lines, plan, nodes, groups, members, places=places)
             return Turn(lines.woven, crown.all())
 

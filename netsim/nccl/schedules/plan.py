@@ -159,19 +159,14 @@ def written(plan: Plan, keys: Mapping[int, object]) -> list[Lane]:
     return [replace(lane, copies=copies[lane.number]) for lane in lanes if lane.number in copies]
 
 
-def kept_places(
-    plan: Plan, lane: Lane, nodes: Sequence[Sequence[int]]
-) -> tuple[tuple[int, ...], int]:
+def kept_places(plan: Plan, lane: Lane, nodes: Sequence[Sequence[int]]) -> dict[int, int]:
     """Which ranks, by place in their node, are written down, and how many each stands for."""
     sizes = {len(ranks) for ranks in nodes}
-    everyone = tuple(range(max(sizes)))
     if plan.symmetry is None or len(sizes) > 1:
-        return everyone, 1
+        return dict.fromkeys(range(max(sizes)), 1)
     kind = plan.symmetry.block[lane.number * len(plan.node) + np.array(nodes)]
     _, first, count = np.unique(kind, axis=1, return_index=True, return_counts=True)
-    if len(set(count.tolist())) > 1:
-        return everyone, 1
-    return tuple(sorted(first.tolist())), int(count[0])
+    return dict(sorted(zip(first.tolist(), count.tolist(), strict=True)))
 
 
 def folded(plan: Plan, keys: Mapping[int, object]) -> list[tuple[Work, int]]:

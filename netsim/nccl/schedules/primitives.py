@@ -328,27 +328,36 @@ def routes(plan: Plan, channel: int, src: Ints, dst: Ints, kind: Ints) -> NDArra
 
 @dataclass(frozen=True)
 class Members:
-    """The heads and ranks of a node that are written down, by number, and what rows cost that
-    there are for each head, for each rank, or for each rank and head."""
+    """The heads and ranks of a node that are written down, by number, with how many each stands
+    for, and the `channel` of one that stands for itself."""
 
-    heads: tuple[int, ...]
-    ranks: tuple[int, ...]
-    by_head: PlannedChannel
-    by_rank: PlannedChannel
-    of_both: PlannedChannel
+    channel: PlannedChannel
+    heads: Mapping[int, int]
+    ranks: Mapping[int, int]
+    _known: dict[int, PlannedChannel] = field(default_factory=dict, repr=False)
 
     @property
     def key(self) -> tuple[object, ...]:
         """What a turn depends on."""
-        return *self.by_head.key, *self.by_rank.key, self.heads, self.ranks
+        return *self.channel.key, *self.heads.items(), *self.ranks.items()
+
+    def standing(self, times: int) -> PlannedChannel:
+        """The channel of rows that stand for so many."""
+        if times not in self._known:
+            one = self.channel
+            fixed = one.plan, one.number, one.multiplicity, one.pieces
+            self._known[times] = PlannedChannel(*fixed, one.copies * times)
+        return self._known[times]
+
+    @property
+    def by_sub(self) -> dict[int, PlannedChannel]:
+        """The channel of rows of each head's part, or of its pieces."""
+        pieces, heads = self.channel.pieces, self.heads.items()
+        return {h * pieces + k: self.standing(n) for h, n in heads for k in range(pieces)}
 
 
 def members_of(plan: Plan, lane: Lane, nodes: Sequence[Sequence[int]], pieces: int = 1) -> Members:
     """Those of a lane: one for all that are alike."""
-    heads, by_head = kept_places(plan, lane, plan.heads)
-    ranks, by_rank = kept_places(plan, lane, nodes)
-    channels = (
-        PlannedChannel(plan, lane.work.channel, lane.multiplicity, pieces, lane.copies * times)
-        for times in (by_head, by_rank, by_head * by_rank)
-    )
-    return Members(heads, ranks, *channels)
+    fixed = lane.work.channel, lane.multiplicity, pieces, lane.copies
+    heads, ranks = (kept_places(plan, lane, some) for some in (plan.heads, nodes))
+    return Members(PlannedChannel(plan, *fixed), heads, ranks)

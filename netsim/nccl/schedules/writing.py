@@ -3,7 +3,7 @@
 Rows of one turn are the same in every turn but for the data they move; what they wait for lies in
 the same turn or in an earlier one. It knows no algorithm."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -292,12 +292,13 @@ class Lines:
     """One channel while the rows of a turn are written, sub by sub. `passes` are the rows of each
     lane (a group of threads of a rank's block) by sub; `filled` the block's row and the row that
     brings the data, by hop and sub; `taken` the rows that empty it. `whole` is the segment of a
-    chunk in one piece."""
+    chunk in one piece. Rows of some subs stand for more than those of the channel (`by_sub`)."""
 
     channel: PlannedChannel
     subs: int
     slots: int
     whole: int = 0
+    by_sub: Mapping[int, PlannedChannel] = field(default_factory=dict)
     woven: Weave = field(default_factory=Weave)
     passes: dict[tuple[str, int], list[list[int]]] = field(default_factory=dict)
     filled: dict[tuple[int, int, int], tuple[int, int]] = field(default_factory=dict)
@@ -307,17 +308,18 @@ class Lines:
     def send(self, hop: Hop, sub: int, made: Pass, *, base: int = 0) -> int:
         """A pass to another rank by the block, and by the proxy from its FIFO."""
         src, dst = hop
-        block = self.channel.hop(src, dst, made, proxy=False)
-        if not self.channel.is_net(src, dst):
+        channel = self.by_sub.get(sub, self.channel)
+        block = channel.hop(src, dst, made, proxy=False)
+        if not channel.is_net(src, dst):
             row = self.woven.row(block, src, dst, sub, base=base)
             self.filled[src, dst, sub] = row, row
             return row
         row = self.woven.row(block, src, src, sub, base=base)
         self._left.setdefault(hop, []).append(row)
-        if self.channel.simple or sub == self.subs - 1:
-            segment = sub if self.channel.simple else self.whole
-            proxy = self.channel.hop(src, dst, made, proxy=True)
-            if self.channel.simple and sub:
+        if channel.simple or sub == self.subs - 1:
+            segment = sub if channel.simple else self.whole
+            proxy = channel.hop(src, dst, made, proxy=True)
+            if channel.simple and sub:
                 proxy = replace(proxy, follows=True)
             self._sent(hop, sub, self.woven.row(proxy, src, dst, segment, base=base))
         return row
