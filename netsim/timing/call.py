@@ -25,11 +25,12 @@ from netsim.program.place import TIGHT, place
 from netsim.program.symmetry import Where
 from netsim.schedule.repeat import AT_ONCE, Launch
 from netsim.schedule.schedule import Schedule, Symmetry, combine
-from netsim.timing.steady import LONGEST_PERIOD
+from netsim.timing.steady import LATE, LONGEST_PERIOD
 from netsim.topology.graph import Topology
 
 _FIRST = 8  # loops that the first run has, at least
 LEAST = 2  # loops that every channel keeps: the last one may be partial
+LEVEL, AS_LEVEL = 1e-4, 10.0  # what a call of equal heads may be off, and for what it moves more
 
 
 # **** Calls ****
@@ -43,6 +44,7 @@ class Call:
     `groups` are the ranks of every communicator. NCCL's have `plans`, by kind, and of each the
     place of its plan in `kinds`; else there is a textbook `algorithm` with its `parameters`. What
     is alike `may_fold`; of the GPUs of a process, so many start `together`, one after the other.
+    What stands for a call that is not quite it may take so much longer or shorter (`doubt`).
     `memo` keeps what was found of an algorithm on this topology, also for other sizes."""
 
     collective: Collective
@@ -58,6 +60,7 @@ class Call:
     may_fold: bool = False
     together: int = 1
     memo: Memo = field(default_factory=Memo, repr=False, compare=False)
+    doubt: float = 0.0
 
     @property
     def where(self) -> Where:
@@ -68,7 +71,8 @@ class Call:
     def looped(self) -> Looped:
         """It with every row."""
         if self.plans:
-            return looped_nccl(self.collective, self.plans, self._joined, self.together)
+            made = looped_nccl(self.collective, self.plans, self._joined, self.together)
+            return replace(made, doubt=self.doubt) if self.doubt else made
         # A textbook algorithm; its loops are the pieces of its pipeline, where it has one.
         pieces = _pieces(self.collective, self.algorithm, self.parameters)
         others = {k: v for k, v in self.parameters.items() if k not in ("chunks", "chunk_bytes")}
@@ -91,6 +95,16 @@ class Call:
             return None
         plan = smaller.folded_plan(self.collective, self.plans[0], self.where, self.together)
         return None if plan.symmetry is None else replace(self, plans=(plan,), may_fold=False)
+
+    @cached_property
+    def level(self) -> Call:
+        """NCCL's NVLSTree with equal heads. That moves hardly more, but what runs into one another
+        may settle otherwise for it (`tests.bench.rounds`)."""
+        if [plan.algorithm for plan in self.plans] != ["NVLSTree"] or not self.may_fold:
+            return self
+        collective, plan, more = smaller.evened(self.collective, self.plans[0])
+        doubt = AS_LEVEL * more + (LEVEL if self.single else LATE)
+        return replace(self, collective=collective, plans=(plan,), doubt=doubt) if more else self
 
     @cached_property
     def by_channel(self) -> Call | None:
@@ -154,13 +168,15 @@ class Looped:
     """A call of `loops` loops over its buffers, not fewer than `least`. `write(loops)` writes it
     down with that many loops. With fewer loops all data is smaller by whole loops: what is left
     over for a last, partial one is the same. `rounding` is by which part its loops differ at most,
-    `memory` the loops that its FIFOs hold. `like(loops)` is equal for what is the same in calls of
-    other sizes, of which `memo` keeps what was found."""
+    `doubt` by which it may from what it stands for, `memory` the loops that its FIFOs hold.
+    `like(loops)` is equal for what is the same in calls of other sizes, of which `memo` keeps what
+    was found."""
 
     loops: int
     write: Callable[[int], Schedule]
     least: int = 1
     rounding: float = 0.0
+    doubt: float = 0.0
     memory: int = 0
     like: Callable[[int], object] | None = None
     memo: Memo = field(default_factory=Memo, repr=False, compare=False)

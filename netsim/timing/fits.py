@@ -38,7 +38,7 @@ class Limits:
     or the run has more than `meeting` rows.
     From the part `hopped` of those rows on, so are rings that this tells to within `alike`; up to
     `doubted` times as many rows, those that it tells to within `doubt`. Rings of fewer than
-    `folded` rows are written out.
+    `folded` rows are written out; from so many loops times ranks on (`level`), heads become equal.
 
     Of operations back to back the numbers `in_a_row` are tried, the first one with up to `most`
     rows, the others with up to `repeated`; where those not run may move the mean by more than
@@ -67,6 +67,7 @@ class Limits:
     far: int = 100
     around: float = 0.125
     folded: int = 0
+    level: float = 50_000
     in_a_row: tuple[int, ...] = (3, 8, TIMED)
     most: float = 30_000_000
     repeated: float = 1_000_000

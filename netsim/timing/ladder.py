@@ -182,8 +182,8 @@ def folded(asked: Asked) -> Offer | Refusal:
     if call.plans:
         if call.rows_of_rings < asked.limits.folded:
             return Refusal("it has few rows")
-        one = call.folded
-        return Refusal("nothing in it is alike") if one is None else _in_full(one, asked.limits)
+        one = _form(asked)
+        return Refusal("nothing in it is alike") if one is call else _in_full(one, asked.limits)
     found = sketched(call)
     early = found and found.is_long(asked.limits.long) and found.stands(asked.limits.rounds)
     stands = early or (found and found.stands())
@@ -227,7 +227,7 @@ def _all_of(bench: Bench, work: Looped, limits: Limits) -> One:
     use, rows = link_use(alone.program, alone.timeline), len(alone.program)
     fewer = runs if _may_be_cut(work, limits) else None
     follow = _following(alone, bench.engine)
-    return One(alone, alone.by_rank, use, rows=rows, follow=follow, fewer=fewer)
+    return One(alone, alone.by_rank, use, off=work.doubt, rows=rows, follow=follow, fewer=fewer)
 
 
 def _following(alone: Alone, engine: str) -> Follow:
@@ -339,6 +339,8 @@ def _form(asked: Asked) -> Call:
     call, limits = asked.call, asked.limits
     if "folded" in limits.without or call.rows_of_rings < limits.folded:
         return call
+    if not limits.exact and call.plans and call.looped.loops * call.collective.ranks > limits.level:
+        return call.level.folded or call
     return call.folded or call
 
 
@@ -394,7 +396,8 @@ def _with_all_loops(runs: Runs, last: int, found: steady.Extended | None) -> One
     if use is not None and found.seconds < needed(use, alone.program.links)[0] * (1 - steady.AGREE):
         return None  # FIFOs are not full yet: from then on the links decide
     words = f"steady state of {last} of {work.loops} loops"
-    return One(alone, by_rank, use, words, found.off + work.rounding, fewer=runs)
+    off = found.off + work.rounding + work.doubt
+    return One(alone, by_rank, use, words, off, fewer=runs)
 
 
 def fewer_hops(asked: Asked) -> Offer | Refusal:
@@ -593,8 +596,7 @@ def _is_tree(call: Call) -> bool:
 
 
 def _is_short(call: Call, one: One, limits: Limits) -> bool:
-    early = float(np.ptp(one.ends) / one.ends.max())
-    return call.looped.loops <= limits.soon and early <= limits.tolerated
+    return call.looped.loops <= limits.soon and _early(one) <= limits.tolerated
 
 
 def _can_be_timed(rows: int, limits: Limits) -> bool:
@@ -640,13 +642,22 @@ def _as_timed(bench: Bench, asked: Asked) -> Timing:
         return _alone(bench, one)
     times = _numbers(one.rows, limits)[-1]
     ends = one.follow(launch, times)[0]
-    while steady.unseen(ends) > limits.alike:
+    seen, late = steady.unseen(ends, early := _early(one))
+    while seen + late > limits.alike:
         doubled = 4 * times <= TIMED or not _can_be_timed(one.rows, limits)
         times = 2 * times if doubled else TIMED
-        if times * one.rows > limits.uneven * (1.0 if times == TIMED else 0.5):
+        most = limits.uneven * (1.0 if times == TIMED else 0.5)
+        if times * one.rows > (most if seen > limits.alike else min(most, limits.restless)):
             break
         ends = one.follow(launch, times)[0]
-    return _timing(bench, one, steady.mean_timed(ends), AS_TIMED, steady.unseen(ends))
+        seen, late = steady.unseen(ends, early)
+    off = seen + late + (steady.swing(ends) if one.off else 0.0)
+    return _timing(bench, one, steady.mean_timed(ends), AS_TIMED, off)
+
+
+def _early(one: One) -> float:
+    """By which part of the time the first rank is done before the last."""
+    return float(np.ptp(one.ends) / one.ends.max())
 
 
 def _alone(bench: Bench, one: One) -> Timing:
@@ -906,7 +917,7 @@ A_STEP = 3.1  # rows: of a rank and channel in a loop, of a message in one of al
 
 def bytes_expected(call: Call, limits: Limits = LIMITS) -> int:
     """About how many bytes the rows of the largest run of one of NCCL's calls take at most."""
-    written = call if call.folded is None else call.folded
+    written = _form(Asked(call, limits))
     plan, ranks = written.plans[0], call.collective.ranks
     apart = plan.symmetry is None or plan.transfers is not None
     a_row = fits.BYTES_A_ROW_APART if apart and ranks > fits.TOGETHER else fits.BYTES_A_ROW_IN_STEP

@@ -1,33 +1,47 @@
-"""python -m tests.bench.rounds [SEEDS] [trees]: what drawn calls take from less, and in full.
+"""python -m tests.bench.rounds [SEEDS] [trees | operations]: what drawn calls take from less, and
+in full.
 
-alltoall from its first rounds, or trees from one more operation, if it tells them. A line a seed:
-what the run in full takes, by which part the other is off, what it states, and how many are off by
-more.
+alltoall from its first rounds, trees from one more operation, or any call from three operations
+instead of 20, if that tells them. A line a seed: what the run in full takes, by which part the
+other is off, what it states, and how many are off by more.
 """
 
 import sys
 
-from netsim.timing.ladder import ONE_MORE
+from netsim.timing.ladder import AS_TIMED, ONE_MORE
 from tests.timing.cells import timed
 from tests.timing.test_rungs_keep_their_word import (
     LARGE,
     LIMITS,
     ROUNDS,
+    THREE,
+    TWENTY,
     WRITTEN_OUT,
     any_tree,
+    in_a_row,
     sent_to_all,
     size_of,
 )
+
+ROWS = 40_000, 300_000  # of calls in a row: fewer are run in full anyway, more take long here
+WAYS = {
+    "rounds": (sent_to_all, ROUNDS, LIMITS, "rounds of sends"),
+    "trees": (any_tree, LARGE, WRITTEN_OUT, ONE_MORE),
+    "operations": (in_a_row, THREE, TWENTY, AS_TIMED),
+}
 
 
 def main() -> None:
     """As many seeds as are asked for, beginning with 0."""
     wrong, held, seeds = 0, 0, int(sys.argv[1]) if len(sys.argv) > 1 else 90
-    draw, less, whole, words = sent_to_all, ROUNDS, LIMITS, "rounds of sends"
-    if "trees" in sys.argv:
-        draw, less, whole, words = any_tree, LARGE, WRITTEN_OUT, ONE_MORE
+    way = next((way for way in WAYS if way in sys.argv), "rounds")
+    draw, less, whole, words = WAYS[way]
     for seed in range(seeds):
         one = draw(seed)
+        if way == "operations":
+            rows = one.call(size_of(one)).looped.rows()
+            if not ROWS[0] < rows < ROWS[1]:
+                continue
         told = timed(one, size_of(one), less)
         if words not in told.approximation:
             continue

@@ -7,7 +7,7 @@ import pytest
 
 from netsim.timing.fits import LIMITS, TIMED, limits_of
 from netsim.timing.ladder import _more, _numbers
-from netsim.timing.steady import AGREE, extend, mean_timed, onward, period_of, unseen
+from netsim.timing.steady import AGREE, extend, mean_timed, onward, period_of, swing, unseen
 
 
 def ends_of(took: list[float], ranks: int = 3) -> np.ndarray:
@@ -21,17 +21,30 @@ def test_the_mean_is_from_the_first_launch_to_the_last_end(run: int) -> None:
     assert mean_timed(ends_of(took[:run])) == pytest.approx(sum(took) / TIMED)
 
 
-def test_operations_that_were_not_run_take_as_long_as_the_last() -> None:
-    mean = (5 + 3 + 4 + 4 * (TIMED - 3)) / TIMED
+def test_operations_that_were_not_run_take_as_long_as_the_last_half() -> None:
+    mean = (5 + 3 + 4 + 3.5 * (TIMED - 3)) / TIMED
     assert mean_timed(ends_of([5.0, 3.0, 4.0])) == pytest.approx(mean)
+    took = [9.0, 3.0, 7.0, 4.0, 2.0, 6.0]
+    assert mean_timed(ends_of(took)) == pytest.approx((31 + 4 * (TIMED - 6)) / TIMED)
 
 
 def test_those_that_were_not_run_may_differ_as_those_do_that_were() -> None:
-    assert unseen(ends_of([9.0, 3.0, 3.0, 3.0])) == pytest.approx(0.0, abs=1e-15)
+    assert unseen(ends_of([9.0, 3.0, 3.0, 3.0]))[0] == pytest.approx(0.0, abs=1e-15)
     # Of n values that are spread evenly, the range is (n - 1) / (n + 1) of the whole.
     told = (TIMED - 4) / TIMED * 0.4 * (3 + 1) / (3 - 1) / ((3.0 + 3.4 + 3.2) / 3)
-    assert unseen(ends_of([9.0, 3.0, 3.4, 3.2])) == pytest.approx(told)
-    assert unseen(ends_of([2.0, 3.0] * (TIMED // 2))) == 0.0  # all were run
+    assert unseen(ends_of([9.0, 3.0, 3.4, 3.2]))[0] == pytest.approx(told)
+    assert unseen(ends_of([2.0, 3.0] * (TIMED // 2)), 0.5) == (0.0, 0.0)  # all were run
+
+
+def test_those_that_were_not_run_may_differ_whatever_those_show_that_were() -> None:
+    even = [unseen(ends_of([9.0] + [3.0] * more))[1] for more in (2, 5, 11)]
+    assert even == pytest.approx([0.017, 0.007, 0.002])
+    # Ranks that end early by a half get ahead by a half, in half of the operations.
+    assert unseen(ends_of([9.0, 3.0, 3.0]), 0.5)[1] == pytest.approx(17 / 20 * 0.5 * 0.5 * 0.5)
+
+
+def test_a_little_may_move_the_mean_by_half_of_what_operations_differ() -> None:
+    assert swing(ends_of([9.0, 3.0, 4.0, 5.0])) == pytest.approx(0.25)
 
 
 def test_more_operations_are_run_while_their_rows_are_few() -> None:

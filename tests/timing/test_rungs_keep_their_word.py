@@ -337,6 +337,35 @@ def test_operations_of_trees_are_run_where_one_more_does_not_tell_them() -> None
         assert ladder.ONE_MORE not in told.approximation
 
 
+THREE = replace(IN_FULL, in_a_row=(3,), most=1e12, uneven=0.0, without=frozenset({"one_more"}))
+TWENTY = replace(THREE, in_a_row=(TIMED,), without=frozenset({"one_more", "fewer_operations"}))
+
+
+def in_a_row(seed: int) -> Prepared:
+    """Some call on some machine and fabric, perhaps with something odd, of any number of rows."""
+    some = random.Random(seed)
+    machine = some.choice(("dgx-h100", "dgx-a100", "dgx-b200", "a100-x4", "gh200-x4", "h100-x4"))
+    fabric = some.choice(("rail-optimized", "leaf-spine", "dragonfly", "fat-tree"))
+    nodes, odd = some.choice((3, 5, 8, 12, 17)), some.choice(ODD)
+    name, algorithm = some.choice((
+        ("all_reduce", "Tree"), ("all_reduce", "Ring"), ("all_gather", "Ring"),
+        ("reduce_scatter", "Ring"), ("broadcast", "Ring"), ("alltoall", ""), ("all_reduce", ""),
+    ))  # fmt: skip
+    algorithm = algorithm and f", algorithm: {algorithm}"
+    work = f"collective: {name}{algorithm}, sizes: [{int(2 ** some.uniform(18, 25)) // 4 * 4}B]"
+    cluster = f"machine: {machine}, nodes: {nodes}, fabric: {{kind: {fabric}}}"
+    return cell(f"{cluster}, faults: [{odd}]", f"{{{work}}}")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_three_operations_tell_twenty_within_what_is_stated(seed: int) -> None:
+    one = in_a_row(seed)
+    told, full = (timed(one, size_of(one), limits) for limits in (THREE, TWENTY))
+    if ladder.AS_TIMED in told.approximation:
+        assert told.uncertainty > 0.015
+        assert_within(told, full)
+
+
 @pytest.mark.parametrize("timing", ["single", "throughput"])
 def test_rings_of_one_channel_take_what_those_of_all_do(
     timing: str, monkeypatch: pytest.MonkeyPatch
