@@ -22,7 +22,7 @@ from netsim.measured import compare
 from netsim.measured.index import with_figures
 from netsim.measured.logs import LogRun, Measured
 from netsim.nccl.constants import HOST, KERNEL, constant, names_of
-from netsim.topology.machine import TRANSPORTS, USABLE, Figure, Machine, kind_of, written
+from netsim.topology.machine import TRANSPORTS, USABLE, Figure, kind_of, written
 from netsim.yamlio.read import Source
 
 # Factors within which a parameter may lie: of rates, of latencies, of messages (where a plugin
@@ -66,9 +66,10 @@ def parameters_of(prepared: Prepared) -> list[Parameter]:
             found.append(Parameter(name, usual, 1 / factor, factor, only))
 
     known = names_of(job.mechanism)
+    fitted = machine.scale_up is not None and machine.scale_up.fitted
 
     for name in ("LL", "LL128", "Simple"):
-        kind, key = _link_kind(machine), name.casefold()
+        kind, key = ("nvlink" if fitted else "pcie"), name.casefold()
         scaled(f"hop of {name}", f"step_cost.{key}", f"{kind}.sync.{key}", only=name)
         scaled(f"channel rate of {name}", f"rate.{key}", factor=SURE, only=name)
     if job.comm.nvls_channels and machine.scale_up is not None and machine.scale_up.multicast:
@@ -104,12 +105,6 @@ def concerns(parameter: Parameter, algorithm: str, protocol: str) -> bool:
     """Whether a parameter can change points of an algorithm and protocol at all."""
     only = parameter.only
     return not only or only == protocol or (only == "NVLS" and algorithm.startswith("NVLS"))
-
-
-def _link_kind(machine: Machine) -> str:
-    if machine.scale_up is not None and machine.scale_up.fitted:
-        return "nvlink"
-    return "pcie" if machine.p2p else "shm"
 
 
 # Log ratios of simulated over measured times at any parameters, on several processes.

@@ -100,27 +100,26 @@ CXI = MessagePath(
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """How a network's library works: the path of messages, and what it takes less or more than
-    verbs until a proxy has `notice` of data, for a `post`, and until data is `matched`."""
+    """How a network's library works: the path of messages, and what it takes more than verbs for a
+    `post`, and until data is `matched`."""
 
     path: MessagePath = PLAIN
-    notice: float = 0.0
     post: float = 0.0
     matched: float = 0.0
 
 
 def cxi(settings: Settings) -> Plugin:
     """The CXI provider, with what the user has set of it."""
-    notice, post, handling = value("cxi.notice"), value("cxi.post"), CXI.handling
+    handling = CXI.handling
     if settings.cxi_alternative_read:
         handling = replace(handling, read=value("cxi.alternative_read"))
     if not settings.cxi_software_match:
-        return Plugin(replace(CXI, handling=handling), notice, post)
+        return Plugin(replace(CXI, handling=handling))
     eager, copied = value("cxi.software.eager"), int(value("cxi.software.copied_bytes"))
     rate = value("cxi.software.copy_rate")
     handling = replace(handling, eager=eager, copy_rate=rate, copied_bytes=copied)
     path = replace(CXI, rendezvous=value("cxi.software.rendezvous"), handling=handling)
-    return Plugin(path, notice, post, value("cxi.software.match"))
+    return Plugin(path, matched=value("cxi.software.match"))
 
 
 # The library of EFA sends a control message for each message, and writes on every NIC of a GPU.
@@ -228,7 +227,6 @@ class Mechanism:
     begin_channels: float
     nvlink: LinkCost
     pcie: LinkCost
-    shm: LinkCost
     network: NetworkCost
     grain: ByProtocol
     most_pieces: int
@@ -255,8 +253,9 @@ class Mechanism:
         return self.begin.of(protocol) + self.begin_channels * log2(max(1, channels))
 
     def link(self, kind: str) -> LinkCost:
-        """The cost of a hop inside a node: over nvlink, pcie or (through host memory) shm."""
-        return {"nvlink": self.nvlink, "pcie": self.pcie, "shm": self.shm}[kind]
+        """The cost of a hop inside a node: over nvlink, pcie or (through the host's memory) shm,
+        which takes what a hop between peers does."""
+        return {"nvlink": self.nvlink, "pcie": self.pcie, "shm": self.pcie}[kind]
 
 
 GENERATIONS = (70, 80, 90, 100)
@@ -270,14 +269,12 @@ def _by_protocol(name: str) -> ByProtocol:
 GRAIN = ByProtocol(value("grain.ll"), value("grain.ll128"), inf)
 
 
-def _link_cost(kind: str, wire: float, poll: float = 0.0) -> LinkCost:
-    ll, ll128 = (value(f"{kind}.hop.{lines}") - wire + poll for lines in ("ll", "ll128"))
+def _link_cost(kind: str, wire: float) -> LinkCost:
+    ll, ll128 = (value(f"{kind}.hop.{lines}") - wire for lines in ("ll", "ll128"))
     return LinkCost(ByProtocol(ll, ll128, value(f"{kind}.sync.simple")), value(f"{kind}.credit"))
 
 
 NVLINK, PCIE = _link_cost("nvlink", NVLINK_WIRE), _link_cost("pcie", PCIE_WIRE)
-# Through host memory a line is polled over PCIe.
-SHM = _link_cost("pcie", PCIE_WIRE, value("shm.poll"))
 
 # LL and LL128 carry their flags in the data, so that only a poll is left at the receiver. Wires,
 # switches and NICs are the topology's.
@@ -330,7 +327,6 @@ def _generation(sm: int) -> Mechanism:
         nvlink=_nvlink(sm),
         nvlink_lines=value("sm_80.nvlink_lines") if sm == 80 else 1.0,
         pcie=PCIE,
-        shm=SHM,
         network=NETWORK if sm < 90 else replace(NETWORK, flush=0.0),  # Hopper and newer need none
         grain=GRAIN,
         most_pieces=int(value("most_pieces")),
@@ -357,7 +353,7 @@ def mechanism_of(
     # The cost of messages with a plugin of its own.
     post, late = found.network.post, found.network.delivery
     network = replace(
-        found.network, path=plugin.path, notice=found.network.notice + plugin.notice,
+        found.network, path=plugin.path,
         receive=max(0.0, found.network.receive + plugin.post),
         post=ByProtocol(*(one + plugin.post for one in (post.ll, post.ll128, post.simple))),
         delivery=ByProtocol(*(one + plugin.matched for one in (late.ll, late.ll128, late.simple))),

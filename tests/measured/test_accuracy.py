@@ -490,7 +490,7 @@ def test_a_constant_is_switched_off(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert json.loads(out.read_text())["points"][0]["simulated_us"] < usual
     for options, said in (
         (("--without", "launch.hots"), "did you mean launch.host?"),
-        (("--without", "cxi.post"), "cxi.post: no run of the index is simulated with it"),
+        (("--without", "cxi.fetch"), "cxi.fetch: no run of the index is simulated with it"),
         (("--without", "launch.host", "--page", tmp_path / "p.md"), "goes without --page"),
     ):
         refused = netsim(capsys, "accuracy", path, *options)
@@ -501,11 +501,11 @@ def test_what_joins_gpus_of_a_host_is_no_transport_of_a_run() -> None:
     entries = {one.id: one for one in read_index(Path("scenarios/measured/index.yaml"))}
     hop = [Without("nvlink.hop.ll", "any", 2.0)]
     assert set(figures_without(entries["h100_sxm_8_all_reduce_1"], hop)) == {"nvlink.sync.ll"}
-    cxi, network = Without("cxi.post", "any", 2.0), Without("network.notice", "any", 2.0)
+    cxi, network = (Without(id, "any", 2.0) for id in ("cxi.software.match", "network.notice"))
     assert figures_without(entries["h100_sxm_8_all_reduce_1"], [cxi, network]) == {}
     both = figures_without(entries["polaris_a100_2x4_all_reduce_2"], [cxi, network])
     assert set(both) > {"network.notice"}
-    assert set(both) - {"network.notice"} == set(TABLE["cxi.post"].figures)
+    assert set(both) - {"network.notice"} == set(TABLE["cxi.software.match"].figures)
 
 
 def test_a_forecast_is_made_without_figures_and_compared_with_them_later(

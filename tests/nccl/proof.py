@@ -44,9 +44,7 @@ BITS = 16
 
 def told_apart(mechanism: Mechanism) -> Mechanism:
     """The same with seconds by which a proxy's dependencies and credits are known."""
-    links = {
-        name: replace(getattr(mechanism, name), credit=FREED) for name in ("nvlink", "pcie", "shm")
-    }
+    links = {name: replace(getattr(mechanism, name), credit=FREED) for name in ("nvlink", "pcie")}
     network = replace(mechanism.network, notice=NOTICED, credit=FREED)
     return replace(mechanism, network=network, local_credit=EMPTIED, **links)
 

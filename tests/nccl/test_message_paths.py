@@ -9,7 +9,8 @@ from netsim.cli.questions import Given, asked
 from netsim.engines.engine import simulate
 from netsim.nccl.constants import CXI, VERBS, cxi, mechanism_of, plugin_of
 from netsim.nccl.environment import settings_from
-from netsim.nccl.schedules.primitives import RowKind
+from netsim.nccl.schedules.plan import Plan
+from netsim.nccl.schedules.primitives import PlannedChannel, RowKind
 from netsim.program.place import place
 from netsim.scenario.cells import expand
 from netsim.schedule.schedule import Style
@@ -81,17 +82,30 @@ def test_before_hopper_the_nic_reads_after_every_slice():
     assert old.lines == new.lines
 
 
+def test_what_a_request_holds_need_not_be_fetched():
+    plain, slingshot = (
+        mechanism_of(90, plugin=plugin_of(one, settings_from({})))
+        for one in ("infiniband", "slingshot")
+    )
+    seen = [
+        PlannedChannel(Plan("Ring", "LL", (0, 1), mechanism=one), 0).noticed.seconds
+        for one in (plain, slingshot)
+    ]
+    assert seen[1] == pytest.approx(seen[0] - value("cxi.fetch"))
+    small, large = (slingshot.network.path.latency(wire, follows=False) for wire in (192, 193))
+    assert small == 0.0  # the fetch is gone from what a proxy of verbs takes
+    assert large == pytest.approx(value("cxi.fetch"))  # and comes back
+
+
 def test_other_networks_have_one_way_for_all_sizes():
     assert plugin_of("infiniband", settings_from(SOFTWARE)) is VERBS
     plain = mechanism_of(90)
     assert plain == mechanism_of(90, plugin=VERBS)
     network = mechanism_of(90, plugin=plugin_of("slingshot", settings_from(SOFTWARE))).network
-    assert network.notice == pytest.approx(plain.network.notice + value("cxi.notice"))
-    assert network.post.ll == pytest.approx(plain.network.post.ll + value("cxi.post"))
     assert network.delivery.ll == pytest.approx(
         plain.network.delivery.ll + value("cxi.software.match")
     )
-    assert network.receive == 0.0  # posted as cheaply as a send is, which saves more than all of it
+    assert network.receive == plain.network.receive
 
 
 def test_efa_costs_the_proxy_more_to_send_and_to_receive():
