@@ -48,10 +48,10 @@ class Limits:
     to `restless` rows; rings of more tell it by fewer hops. Launches of the host leave no trace in
     what is longer by `short`. From `meeting` rows on, too many for operations in a row, it is asked
     where channels meet, of trees from where one more is run, and sends to all are told from their
-    first rounds. From `crowded` rows times GPUs of sends on, of which no less than the part
-    `little` is written, `crowd` rows are run, in instants of the part `instant` for each of what
-    the busiest link needs. Up to `shown` rows are shown in full. `exact`: nothing is left
-    out. `without` are rungs that are not asked."""
+    first rounds, unless these are more than `solved` rows. From `crowded` rows times GPUs of sends
+    on, of which no less than the part `little` is written, `crowd` rows are run, in instants of the
+    part `instant` for each of what the busiest link needs. Up to `shown` rows are shown in full.
+    `exact`: nothing is left out. `without` are rungs that are not asked."""
 
     steps: int = 1 << 26
     early: float = 1e-3
@@ -79,6 +79,7 @@ class Limits:
     short: float = 0.1
     meeting: float = 10_000_000
     little: float = 0.125
+    solved: float = 80_000_000
     crowded: float = 1e8
     crowd: int = 2_000_000
     instant: float = 6e-9
@@ -166,6 +167,18 @@ def misfit(rows: int, memory: int, ranks: int) -> str:
         f"{available / 1e9:.0f} GB are free and at most {MAX_ROWS:.2g} rows are possible; with "
         f"this algorithm about {max(2, int(ranks * (most / rows) ** 0.5))} ranks would fit, else "
         "take one with fewer steps or larger chunks"
+    )
+
+
+SOLVED = 100_000  # rows a second of sends that meet (alltoall of 1,024 GPUs in docs/performance.md)
+
+
+def too_long(rows: int) -> str:
+    """Why sends that meet on links would take too long, and what would not."""
+    return (
+        f"about {rows:.2g} rows of sends that meet on links would be solved, which takes some "
+        f"{rows / SOLVED / 60:.0f} minutes a size; take fewer ranks, smaller sizes, or a fabric on "
+        "which ranks are alike"
     )
 
 

@@ -193,6 +193,16 @@ def test_first_rounds_are_those_of_sends_to_all_and_told_once() -> None:
     assert part == pytest.approx(40 / call.collective.ranks, rel=0.05)
 
 
+@pytest.mark.parametrize("fabric", ["leaf-spine, transport: roce", "dragonfly"])
+def test_sends_that_take_very_long_are_refused_with_how_long(fabric: str) -> None:
+    many = f"machine: dgx-h100, nodes: 512, fabric: {{kind: {fabric}}}"
+    with pytest.raises(InputError, match=r"9.1e\+07 rows .* some 15 minutes a size"):
+        cell(many, "{collective: alltoall, sizes: [1GiB]}")
+    call = cell(many.replace("512", "256"), "{collective: alltoall, sizes: [1GiB]}").call(1 << 30)
+    assert ladder.why_not(call, LIMITS) == ""
+    assert "minutes" in ladder.why_not(call, replace(LIMITS, solved=6e7))
+
+
 def test_wide_instants_are_for_sends_that_are_many_and_nothing_exact() -> None:
     one = cell("machine: dgx-h100, nodes: 2, gpus_per_node: 2, fabric: {kind: leaf-spine}",
                "{collective: alltoall, sizes: [1MiB], timing: single}")  # fmt: skip
