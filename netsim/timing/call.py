@@ -188,8 +188,15 @@ class Looped:
         return self._last.of(loops, lambda: self.write(loops))
 
     def rows(self, loops: int = 0) -> int:
-        """About how many rows it has, from the shortest."""
-        return len(self.shortest) * -(-(loops or self.loops) // self.least)
+        """About how many rows it has, from the shortest and what a loop more adds."""
+        return len(self.shortest) + int(self._a_loop * ((loops or self.loops) - self.least))
+
+    @cached_property
+    def _a_loop(self) -> float:
+        """Rows of a loop: of all channels where the shortest run has them all, else of one more."""
+        if self.least <= LEAST or self.like is None or self.least == self.loops:
+            return len(self.shortest) / self.least
+        return len(self.write(self.least + 1)) - len(self.shortest)
 
     @cached_property
     def shortest(self) -> Schedule:

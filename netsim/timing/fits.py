@@ -173,8 +173,10 @@ def misfit(rows: int, memory: int, ranks: int) -> str:
 SOLVED = 100_000  # rows a second of sends that meet (alltoall of 1,024 GPUs in docs/performance.md)
 
 
-def too_long(rows: int) -> str:
-    """Why sends that meet on links would take too long, and what would not."""
+def too_long(rows: int, most: float) -> str:
+    """Why sends that meet on links would take too long, and what would not; empty if they fit."""
+    if rows <= most:
+        return ""
     return (
         f"about {rows:.2g} rows of sends that meet on links would be solved, which takes some "
         f"{rows / SOLVED / 60:.0f} minutes a size; take fewer ranks, smaller sizes, or a fabric on "

@@ -872,16 +872,16 @@ def why_not(call: Call, limits: Limits) -> str:
     if not call.plans:
         found = size_of(call, limits)
         return "" if found is None else fits.misfit(*found, len(call.gpus))
-    c, plan = call.collective, call.plans[0]
-    loops = call.looped.least if c.name == "alltoall" else 1
-    runs = [_told_by_rounds(call, limits, run) for run in range(1, steady.WINDOW + 2)]
-    if (every := sum(runs)) > limits.solved:
-        return fits.too_long(every)
+    c, plan, loops = call.collective, call.plans[0], 1
+    if c.name == "alltoall" and c.count:
+        loops = call.looped.least
+        runs = [_told_by_rounds(call, limits, run) for run in range(1, steady.WINDOW + 2)]
+        if rows := runs[-1]:  # which it mostly takes
+            why = fits.misfit(rows, rows * fits.BYTES_A_ROW_IN_STEP, c.ranks)
+            return why or fits.too_long(sum(runs), limits.solved)
     asked = c.name, c.ranks, len(call.groups), plan.algorithm, loops
     if not fits.misfit_of_nccl(*asked) or not c.count or told_by_hops(call, limits):
         return ""
-    if rows := runs[-1]:  # which it mostly takes
-        return fits.misfit(rows, rows * fits.BYTES_A_ROW_IN_STEP, c.ranks)
     return fits.misfit_of_nccl(*asked, written_share((call.folded or call).plans[0]))
 
 

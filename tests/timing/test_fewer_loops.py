@@ -271,7 +271,7 @@ def test_as_many_loops_are_left_out_as_have_whole_periods(period: int, last: int
         return 10.0 + 2.0 * loops + (loops % period) / 8
 
     class Linear(dict):
-        work = SimpleNamespace(loops=101, least=1, rounding=0.0)
+        work = SimpleNamespace(loops=101, least=1, rounding=0.0, doubt=0.0)
         ends = staticmethod(lambda loops: np.array([seconds(loops)]))
         use_of_all = staticmethod(lambda loops, end: None)
         __missing__ = staticmethod(lambda loops: one)

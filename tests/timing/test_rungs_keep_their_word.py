@@ -194,7 +194,10 @@ def test_first_rounds_are_those_of_sends_to_all_and_told_once() -> None:
 
 
 @pytest.mark.parametrize("fabric", ["leaf-spine, transport: roce", "dragonfly"])
-def test_sends_that_take_very_long_are_refused_with_how_long(fabric: str) -> None:
+def test_sends_that_take_very_long_are_refused_with_how_long(
+    fabric: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 64 * 10**9)
     many = f"machine: dgx-h100, nodes: 512, fabric: {{kind: {fabric}}}"
     with pytest.raises(InputError, match=r"9.1e\+07 rows .* some 15 minutes a size"):
         cell(many, "{collective: alltoall, sizes: [1GiB]}")
