@@ -49,6 +49,12 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
                 beside.unlink(missing_ok=True)
 
 
+def named_in(scenario: str | Path, name: str | Path) -> Path:
+    """A file that a scenario names: beside it, else as from the current folder."""
+    beside = Path(scenario).parent / name
+    return beside if os.path.isfile(beside) else Path(name)  # False of what is no name, too
+
+
 def _clear_up(place: Path) -> None:
     """Delete what processes that were killed had begun of a file."""
     for file in half_written(place.parent, f".{escape(place.name)}.*.half"):

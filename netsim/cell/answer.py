@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from netsim.base.errors import NetsimError, NoRoomError, ScenarioError, StalledError
-from netsim.base.files import TRACES, Preset, find_preset, is_path, preset_folder
+from netsim.base.files import TRACES, Preset, find_preset, is_path, named_in, preset_folder
 from netsim.base.startup import late
 from netsim.base.units import format_time
 from netsim.cell.prepare import UNCHECKED, Prepared, prepare
@@ -108,7 +107,7 @@ def load_source(path: Path, settings: Sequence[str] = ()) -> Source:
     work = {"cluster": {}, "workload": {"trace": str(path)}}
     source = Source(str(path), work) if path.suffix in TRACES else read_source(path)
     if path.parent != Path():
-        source = replace(source, data=_beside(source.data, path.parent))
+        source = replace(source, data=_beside(source.data, path))
     source = with_settings(source, settings)
     if source.data.get("name") is not None:
         return source
@@ -118,16 +117,18 @@ def load_source(path: Path, settings: Sequence[str] = ()) -> Source:
 FOUND_LATER = ("algorithm", "measured")  # files that are called as they are written
 
 
-def _beside(value: Any, folder: Path) -> Any:
+def _beside(value: Any, scenario: Path) -> Any:
     if isinstance(value, dict):
         return {
-            key: one if str(key).endswith(FOUND_LATER) else _beside(one, folder)
+            key: one if str(key).endswith(FOUND_LATER) else _beside(one, scenario)
             for key, one in value.items()
         }
     if isinstance(value, list):
-        return [_beside(one, folder) for one in value]
-    there = isinstance(value, str) and "." in value and os.path.isfile(folder / value)
-    return (folder / value).as_posix() if there else value
+        return [_beside(one, scenario) for one in value]
+    if not isinstance(value, str) or "." not in value:
+        return value
+    found = named_in(scenario, value)
+    return found.as_posix() if found != Path(value) else value
 
 
 def name_of(path: Path) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.errors import InputError, NetsimError
+from netsim.base.files import named_in
 from netsim.base.startup import at
 from netsim.base.values import dataclass, grouped
 from netsim.cell.answer import checked_cells
@@ -327,9 +328,8 @@ def check(cell: Cell) -> None:
 
 
 def _times_of_cell(cell: Cell, name: str, collective: str) -> dict[int, float]:
-    beside = Path(cell.source.name).parent / name
     try:
-        return _times(str(beside if beside.is_file() else Path(name)), collective)
+        return _times(str(named_in(cell.source.name, name)), collective)
     except InputError as error:
         raise cell.source.error(("measured",), error.message, hint=error.hint) from None
 

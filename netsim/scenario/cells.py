@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from netsim.base.errors import InputError, ScenarioError, joined, suggest
-from netsim.base.files import table_beside
+from netsim.base.files import named_in, table_beside
 from netsim.base.startup import MODEL_VERSION
 from netsim.base.units import format_bandwidth
 from netsim.base.values import dataclass
@@ -215,9 +215,8 @@ def _with_code(source: Source) -> Source:
         return source
     path = Path(name.rpartition(":")[0] or name)
     path = path if path.suffix == ".py" else Path(name)
-    found = next((f for f in (Path(source.name).parent / path, path) if f.is_file()), None)
-    place = ("workload", "algorithm")
-    if found is None:
+    found, place = named_in(source.name, path), ("workload", "algorithm")
+    if not found.is_file():
         message = f"there is no file {path} beside the scenario, nor in the current folder"
         beside = sorted(f.name for f in Path(source.name).parent.glob("*") if is_own(f.name))
         raise source.error(place, message + suggest(path.name, beside))
