@@ -63,8 +63,7 @@ class Prices(Model):
 def load_prices(name: str = DEFAULT) -> Prices:
     """The prices of a file, or those that come with netsim."""
     path = SHIPPED if name == DEFAULT else Path(name)
-    stamp = path.stat().st_mtime_ns if path.exists() else 0
-    return _read(path, stamp)
+    return _read(path, path.stat().st_mtime_ns if path.exists() else 0)
 
 
 @lru_cache(maxsize=8)

@@ -771,8 +771,7 @@ def read_log(
 ) -> tuple[LogRun, ...]:
     """All runs of a file, each with its collective: the one given, where the file names none, or
     the one presumed, where nothing else tells and the figures allow it."""
-    runs = parse_log(_text(path), str(path))
-    return tuple(_named(run, collective, presumed) for run in runs)
+    return tuple(_named(run, collective, presumed) for run in parse_log(_text(path), str(path)))
 
 
 def parse_log(text: str, name: str) -> tuple[LogRun, ...]:

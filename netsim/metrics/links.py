@@ -238,8 +238,7 @@ class Loads:
         rows = np.concatenate(
             [self._by_path[a:b] for a, b in zip(first, last, strict=True)] or [np.zeros(0, int)]
         )
-        drawn = np.repeat(weight[mine], last - first)
-        return rows, self.program.schedule.amount[rows] * drawn
+        return rows, self.program.schedule.amount[rows] * np.repeat(weight[mine], last - first)
 
     def __post_init__(self) -> None:
         paths = self.program.paths

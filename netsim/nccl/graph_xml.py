@@ -174,8 +174,7 @@ def _read_channel(element: Element, number: int, devices: _Devices) -> Channel:
     if len(gpus) != count:
         some = "the one GPU that is its head" if count == 1 else f"all {count} GPUs of the node"
         raise element.error(f"expected {some}, got {len(gpus)}")
-    ends = (devices.port(nets[0]), devices.port(nets[1])) if nets else None
-    return Channel(gpus, ends)
+    return Channel(gpus, (devices.port(nets[0]), devices.port(nets[1])) if nets else None)
 
 
 # The field of a view by the id of a graph, in the order of NCCL's dumps.

@@ -107,8 +107,7 @@ def reverse_of(graph: SystemGraph, index: int) -> int:
     """The link of the same kind the other way; -1 where there is none."""
     link = graph.links[index]
     out = ((one, graph.links[one]) for one in graph.links_out[link.target])
-    back = (one for one, it in out if it.target == link.source and it.kind == link.kind)
-    return next(back, -1)
+    return next((one for one, it in out if it.target == link.source and it.kind == link.kind), -1)
 
 
 def _via(table: PathTable, middle: int, source: int, target: int, least_type: int = 0) -> None:
@@ -198,8 +197,7 @@ def _within_gdr(table: PathTable, gpu: int, net: int, beside: int, settings: Set
 
 def reaches_directly(table: PathTable, gpu: int, net: int, settings: Settings) -> bool:
     """Whether the port reads and writes this GPU's memory itself (GPUDirect RDMA)."""
-    beside = table.gpu_of_net[table.nets.index(net)]
-    return _within_gdr(table, gpu, net, beside, settings)
+    return _within_gdr(table, gpu, net, table.gpu_of_net[table.nets.index(net)], settings)
 
 
 def nearest(table: PathTable, node: int, candidates: tuple[int, ...]) -> list[int]:

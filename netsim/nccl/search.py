@@ -380,8 +380,7 @@ def kinds_of(arena: Arena) -> Kinds:
             worse.add(max(there, here))
             if gpu in starts:
                 near.add(max(there, here))
-    sets = (frozenset(kinds) for kinds in (inside, out | back, worse, near))
-    return Kinds(*sets)
+    return Kinds(*(frozenset(kinds) for kinds in (inside, out | back, worse, near)))
 
 
 def likeness(arena: Arena, kinds: Kinds, attempt: Attempt) -> Likeness:

@@ -126,8 +126,7 @@ def time_text(microseconds: float) -> str:
 
 def time_unit(microseconds: float) -> tuple[str, float]:
     """The unit that suits a time, and how many µs it has."""
-    fits = (pair for pair in TIMES if microseconds >= pair[1] * (1 - 1e-9))
-    return next(fits, TIMES[-1])
+    return next((pair for pair in TIMES if microseconds >= pair[1] * (1 - 1e-9)), TIMES[-1])
 
 
 def tint(colour: Colour, strength: float) -> tuple[float, float, float]:

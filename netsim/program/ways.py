@@ -506,8 +506,7 @@ class Ways:
         channel = np.full(len(mine), way.channel, np.int32)
         routes = self.topology.routes(self.device[src], self.device[dst], channel, way.route)
         latency[mine] = routes.latency
-        owner = np.repeat(mine, np.diff(routes.ptr))
-        return owner, routes.link, routes.fraction
+        return np.repeat(mine, np.diff(routes.ptr)), routes.link, routes.fraction
 
     def _trees(
         self, way: Way, mine: Ints, src: Ints, dst: Ints, latency: NDArray[np.float64]

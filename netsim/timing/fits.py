@@ -175,13 +175,10 @@ SOLVED = 100_000  # rows a second of sends that meet (alltoall of 1,024 GPUs in 
 
 def too_long(rows: int, most: float) -> str:
     """Why sends that meet on links would take too long, and what would not; empty if they fit."""
-    if rows <= most:
-        return ""
-    return (
-        f"about {rows:.2g} rows of sends that meet on links would be solved, which takes some "
-        f"{rows / SOLVED / 60:.0f} minutes a size; take fewer ranks, smaller sizes, or a fabric on "
-        "which ranks are alike"
-    )
+    minutes = rows / SOLVED / 60
+    told = f"about {rows:.2g} rows of sends that meet on links would be solved, which takes some"
+    others = "take fewer ranks, smaller sizes, or a fabric on which ranks are alike"
+    return f"{told} {minutes:.0f} minutes a size; {others}" if rows > most else ""
 
 
 # What a process needs at most, from closed forms: measured on collectives of 8 to 2,048 GPUs and

@@ -396,8 +396,7 @@ def _with_all_loops(runs: Runs, last: int, found: steady.Extended | None) -> One
     if use is not None and found.seconds < needed(use, alone.program.links)[0] * (1 - steady.AGREE):
         return None  # FIFOs are not full yet: from then on the links decide
     words = f"steady state of {last} of {work.loops} loops"
-    off = found.off + work.rounding + work.doubt
-    return One(alone, by_rank, use, words, off, fewer=runs)
+    return One(alone, by_rank, use, words, found.off + work.rounding + work.doubt, fewer=runs)
 
 
 def fewer_hops(asked: Asked) -> Offer | Refusal:
@@ -786,8 +785,7 @@ def timed(
     call: Call, engine: str = "auto", progress: Progress | None = None, limits: Limits = LIMITS
 ) -> Timing:
     """The time of a call, from the first rungs that tell it."""
-    bench = Bench(call.topology, call.gpus, call.launch, engine, progress)
-    return _timed(bench, call, limits)
+    return _timed(Bench(call.topology, call.gpus, call.launch, engine, progress), call, limits)
 
 
 def _timed(bench: Bench, call: Call, limits: Limits) -> Timing:

@@ -40,8 +40,7 @@ class Sketched:
 
     def is_long(self, rows: int) -> bool:
         """Whether it is rings of so many rows that they are followed without a row a step."""
-        named = self.call.collective.name, self.call.algorithm
-        return named in RELAYS and self.full >= rows
+        return (self.call.collective.name, self.call.algorithm) in RELAYS and self.full >= rows
 
     def stands(self, rounds: int = MOST_ROUNDS) -> Stands | None:
         """Which lanes stand for which others, if that is told in so many rounds."""

@@ -99,8 +99,7 @@ def _gpu(machine: Machine, gpu: int, rank: int, gpus: Sequence[int]) -> nccl_xml
         nvlinks=_nvlinks(machine, gpu, gpus),
         c2c=(nccl_xml.XmlC2c(round(machine.c2c.bandwidth / 1e6), 1),) if machine.c2c else (),
     )
-    link = machine.link_of(machine.gpu, gpu)
-    return replace(_pci(gpu_bus(gpu), GPU_CLASS, link), gpu=value)
+    return replace(_pci(gpu_bus(gpu), GPU_CLASS, machine.link_of(machine.gpu, gpu)), gpu=value)
 
 
 def _nvlinks(machine: Machine, gpu: int, gpus: Sequence[int]) -> tuple[nccl_xml.XmlNvLink, ...]:

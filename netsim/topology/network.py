@@ -335,8 +335,7 @@ class Network:
         """The rank of the switches of every port among all with ports."""
         place, (ptr, switch) = self.places
         first = np.append(switch, 0)[np.minimum(ptr[:-1], len(switch))]
-        rank = np.argsort(np.argsort(first, kind="stable"), kind="stable")
-        return rank.astype(np.int32)[place]
+        return np.argsort(np.argsort(first, kind="stable"), kind="stable").astype(np.int32)[place]
 
     @cached_property
     def order(self) -> tuple[Ints, ...]:

@@ -177,8 +177,7 @@ def first_rows(timeline: Timeline, most: int) -> Selection:
     if total <= most:
         return Selection(np.arange(total), total, timeline.makespan)
     order = np.argsort(timeline.start, kind="stable")
-    until = float(timeline.start[order[most]])
-    return Selection(np.sort(order[:most]), total, until)
+    return Selection(np.sort(order[:most]), total, float(timeline.start[order[most]]))
 
 
 # Columns of text, for files of many rows: what rows have in common is spelled out once.

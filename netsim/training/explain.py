@@ -224,8 +224,7 @@ def _run(
         return told_seconds(step.prepared, tape, realise)
     stragglers = {one.rank: one.slowdown for one in step.prepared.work.stragglers if slow}
     lowered = lower(tape, step.spans.ranks, realise, stragglers)
-    program = place(lowered.schedule, on or step.prepared.topology)
-    return simulate(program, engine).makespan
+    return simulate(place(lowered.schedule, on or step.prepared.topology), engine).makespan
 
 
 def _scaling(realise: Realise, kinds: set[str], factor: float) -> Realise:

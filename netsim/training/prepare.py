@@ -445,8 +445,9 @@ def _roofline(work: Training, gpu: Gpu, gpus: int, graph: bool) -> settings.Roof
     if "fp4" in flops:  # units that scale by blocks came with FP4
         flops |= {"mxfp8": flops["fp8"], "nvfp4": flops["fp4"]}
     # What the clock under products and attention is of that of one GPU in a usual server; a step
-    # waits for the slowest of all.
-    limit, last = usual_power(gpu) ** value("power.exponent"), slowest_of(gpus)
+    # waits for the slowest of all, by some standard deviations (Blom, Statistical Estimates).
+    last = NormalDist().inv_cdf((gpus - 0.375) / (gpus + 0.25))
+    limit = usual_power(gpu) ** value("power.exponent")
     clock = float(limit) / (1 + value("spread") * last)
     looking = float(limit) / (1 + _part(f"{gpu.arch}.attention.spread", "spread") * last)
     gemm, attention = own.gemm_efficiency, own.attention_efficiency
@@ -493,11 +494,6 @@ def _narrow(arch: str, work: Training, name: str) -> float:
     if work.scaling == "row" and f"{arch}.gemm.fp8.row" in TABLE:
         return value(f"{arch}.gemm.fp8.row")
     return _part(f"{arch}.gemm.fp8", "gemm.other")
-
-
-def slowest_of(gpus: int) -> float:
-    """By how many standard deviations the last of so many is expected to lie behind the middle."""
-    return NormalDist().inv_cdf((gpus - 0.375) / (gpus + 0.25))  # Blom, Statistical Estimates
 
 
 def usual_power(gpu: Gpu) -> float:

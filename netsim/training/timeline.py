@@ -53,8 +53,7 @@ def shown_ranks(step: Step) -> list[int]:
     if grid.size <= MOST_RANKS:
         return list(range(grid.size))
     first = [int(grid.stage(number)[0]) for number in range(grid.degrees["pp"])]
-    slow = [one.rank for one in step.prepared.work.stragglers]
-    return sorted({*first, *slow})[:MOST_RANKS]
+    return sorted({*first, *[one.rank for one in step.prepared.work.stragglers]})[:MOST_RANKS]
 
 
 def write_step_trace(path: Path, step: Step) -> Written:

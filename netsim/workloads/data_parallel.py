@@ -382,8 +382,7 @@ class Fsdp(Alone):
         return min(self.replica.setting.shard or members, members)
 
     def _inner(self, expert: bool) -> Ranks:
-        groups = self.replica.groups[expert]
-        return groups.reshape(-1, self._width(expert))
+        return self.replica.groups[expert].reshape(-1, self._width(expert))
 
     def _outer(self, expert: bool) -> Ranks:
         """The ranks that hold the same part in different copies."""

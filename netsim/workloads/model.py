@@ -187,8 +187,7 @@ def _block(m: Transformer, number: int) -> Layer:
 
 
 def _norm(m: Transformer, name: str, width: int) -> list[Tensor]:
-    bias = [Tensor(f"{name} bias", width)] if m.norm_biases else []
-    return [Tensor(name, width), *bias]
+    return [Tensor(name, width), *([Tensor(f"{name} bias", width)] if m.norm_biases else [])]
 
 
 def _linear(m: Transformer, name: str, inputs: int, outputs: int, *, row: bool) -> list[Tensor]:

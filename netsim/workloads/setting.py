@@ -43,13 +43,11 @@ class Grid:
         inside = [place for place, axis in enumerate(names) if axis in axes]
         outside = [place for place, axis in enumerate(names) if axis not in axes]
         width = int(np.prod([ranks.shape[place] for place in inside]))
-        found = ranks.transpose(*outside, *inside).reshape(-1, width)
-        return np.ascontiguousarray(found)
+        return np.ascontiguousarray(ranks.transpose(*outside, *inside).reshape(-1, width))
 
     def stage(self, number: int) -> Ranks:
         """The ranks of one pipeline stage, ascending in every axis but pp."""
-        others = [axis for axis in AXES if axis != "pp"]
-        return np.sort(self.groups(others, number).reshape(-1))
+        return np.sort(self.groups([axis for axis in AXES if axis != "pp"], number).reshape(-1))
 
     @cached_property
     def stages(self) -> list[int]:

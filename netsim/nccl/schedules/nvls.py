@@ -124,12 +124,6 @@ class SwitchedNodes:
     sums: dict[tuple[int, int], int] = field(default_factory=dict)
     stores: dict[tuple[int, int], int] = field(default_factory=dict)
 
-    @property
-    def subs(self) -> list[int]:
-        """Those of the heads that are written down."""
-        pieces = range(self.lines.channel.pieces)
-        return [h * len(pieces) + piece for h in self.members.heads for piece in pieces]
-
     def head(self, node: int, sub: int) -> int:
         """The rank of a head."""
         return self.plan.heads[node][sub // self.lines.channel.pieces]
@@ -190,7 +184,7 @@ class SwitchedNodes:
 
     def hand_out(self, node: int) -> None:
         """Every rank takes the results out once all heads of its node have stored them."""
-        stored = [self.stores[node, sub] for sub in self.subs]
+        stored = [self.stores[node, sub] for sub in self.lines.by_sub]
         sync = Lag(self.plan.mechanism.nvls_sync)
         self.lines.read(self.copies("take", node), stored, sync)
 
@@ -202,10 +196,10 @@ class _Alone(SwitchedNodes):
         """All rows of a loop; the ranks and rows that end it. What ranks give is added up
         (`reduces`); what heads have of the whole, or of what is not added up, is handed out."""
         given = self.copies("give", 0) if reduces else []
-        for sub in self.subs if reduces else ():
+        for sub in self.lines.by_sub if reduces else ():
             self.sum(0, sub, given)
         if not (self.block and reduces):
-            for sub in self.subs:
+            for sub in self.lines.by_sub:
                 row = self.store(0, sub, second=reduces)
                 self.lines.done("store", self.head(0, sub), [row])
                 self.lines.read([row], [self.sums[0, sub]] if reduces else [], ARRIVED)

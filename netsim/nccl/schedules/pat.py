@@ -106,8 +106,7 @@ class _Rounds:
     def _local(self, made: Pass, number: int) -> int:
         """One pass moves all blocks of a message: its fixed cost comes once."""
         kind = self.channel.local(made)
-        free = RowKind(replace(kind.style, latency=0.0))
-        return self.woven.kind(free if number else kind)
+        return self.woven.kind(RowKind(replace(kind.style, latency=0.0)) if number else kind)
 
     def _fill(self, group: list[int], dimension: int) -> list[Ints]:
         """Put blocks, or what is summed up of them, into the FIFO; returns the rows of each."""

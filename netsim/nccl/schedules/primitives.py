@@ -345,11 +345,9 @@ class Members:
 
     def standing(self, times: int) -> PlannedChannel:
         """The channel of rows that stand for so many."""
-        if times not in self._known:
-            one = self.channel
-            fixed = one.plan, one.number, one.multiplicity, one.pieces
-            self._known[times] = PlannedChannel(*fixed, one.copies * times)
-        return self._known[times]
+        number, multiplicity, pieces, copies = self.channel.key
+        made = PlannedChannel(self.channel.plan, number, multiplicity, pieces, copies * times)
+        return self._known.setdefault(times, made)
 
     @property
     def by_sub(self) -> dict[int, PlannedChannel]:

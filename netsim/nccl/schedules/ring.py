@@ -37,8 +37,7 @@ class Walk:
     def cut(self, hops: int, ranks: int) -> "Walk":
         """The same for chunks that go only so many ranks far on each way round."""
         rounds = [self.passes[k : k + ranks - 1] for k in range(0, self.steps, ranks - 1)]
-        kept = tuple(made for way in rounds for made in way[:hops])
-        return replace(self, passes=kept)
+        return replace(self, passes=tuple(made for way in rounds for made in way[:hops]))
 
 
 def _all_reduce(n: int, direct: bool) -> Walk:

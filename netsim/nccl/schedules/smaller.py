@@ -152,8 +152,6 @@ def _is_even(collective: Collective, plan: Plan, work: Work) -> bool:
 def evened(collective: Collective, plan: Plan) -> tuple[Collective, Plan, float]:
     """A call of NVLSTree whose heads have as much as each other in the last loop, too, where the
     last one would have up to a line less for each; and by which part it moves more."""
-    if all(_is_even(collective, plan, one) for one in plan.work):
-        return collective, plan, 0.0
     heads, element = len(plan.heads[0]), collective.element_bytes
 
     def even(work: Work) -> Work:
@@ -162,9 +160,9 @@ def evened(collective: Collective, plan: Plan) -> tuple[Collective, Plan, float]
         return replace(work, count=heads * (whole * work.chunk + part) // element)
 
     work = tuple(map(even, plan.work))
-    more = sum(one.count for one in work) - sum(one.count for one in plan.work)
+    more = sum(one.count - given.count for one, given in zip(work, plan.work, strict=True))
     larger = replace(collective, count=collective.count + more)
-    return larger, replace(plan, work=work), more / collective.count
+    return larger, replace(plan, work=work), more / max(1, collective.count)
 
 
 def _ring(plan: Plan, lane: Lane) -> Ends:

@@ -223,8 +223,7 @@ def _with_gpu(like: Machine, name: str) -> Machine:
     scale_up = like.scale_up
     if scale_up is not None and like.gpu.sm != gpu.sm:
         scale_up = scale_up.model_copy(update={"link_bandwidth": nvlink_rate(gpu.sm)})
-    told = {"gpu": gpu, "scale_up": scale_up, "p2p": MODELS[name].p2p}
-    return like.model_copy(update=told)
+    return like.model_copy(update={"gpu": gpu, "scale_up": scale_up, "p2p": MODELS[name].p2p})
 
 
 def _of_arch(sm: int, gcn: str) -> list[Machine]:
