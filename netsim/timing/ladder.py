@@ -41,6 +41,7 @@ SAME_INSTANT = 1e-12  # ends so close, relatively, are one
 BY_CHANNEL = "one channel for all that meet in nothing that can be full"
 AS_TIMED = "no steady state: from the first launch to the last end of 20 operations"
 SETTLING = "pace of the last of many operations, of which none is quite like another"
+EQUAL = "heads with as much as each other"
 ONE_MORE = "one operation, and one more that begins as it ends"
 ALONE = "one operation alone: operations in a row are too many rows to be run"
 
@@ -227,7 +228,8 @@ def _all_of(bench: Bench, work: Looped, limits: Limits) -> One:
     use, rows = link_use(alone.program, alone.timeline), len(alone.program)
     fewer = runs if _may_be_cut(work, limits) else None
     follow = _following(alone, bench.engine)
-    return One(alone, alone.by_rank, use, off=work.doubt, rows=rows, follow=follow, fewer=fewer)
+    how = EQUAL if work.doubt else "", work.doubt
+    return One(alone, alone.by_rank, use, *how, rows=rows, follow=follow, fewer=fewer)
 
 
 def _following(alone: Alone, engine: str) -> Follow:
@@ -395,7 +397,7 @@ def _with_all_loops(runs: Runs, last: int, found: steady.Extended | None) -> One
     use = runs.use_of_all(last, found.seconds)
     if use is not None and found.seconds < needed(use, alone.program.links)[0] * (1 - steady.AGREE):
         return None  # FIFOs are not full yet: from then on the links decide
-    words = f"steady state of {last} of {work.loops} loops"
+    words = f"steady state of {last} of {work.loops} loops{f', {EQUAL}' if work.doubt else ''}"
     return One(alone, by_rank, use, words, found.off + work.rounding + work.doubt, fewer=runs)
 
 

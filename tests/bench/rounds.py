@@ -1,16 +1,17 @@
-"""python -m tests.bench.rounds [SEEDS] [trees | operations]: what drawn calls take from less, and
-in full.
+"""python -m tests.bench.rounds [SEEDS] [trees | operations | heads]: what drawn calls take from
+less, and in full.
 
-alltoall from its first rounds, trees from one more operation, or any call from three operations
-instead of 20, if that tells them. A line a seed: what the run in full takes, by which part the
-other is off, what it states, and how many are off by more.
+alltoall from its first rounds, trees from one more operation, any call from three operations
+instead of 20, or NVLSTree with equal heads, if that tells them. A line a seed: what the run in full
+takes, by which part the other is off, what it states, and how many are off by more.
 """
 
 import sys
 
-from netsim.timing.ladder import AS_TIMED, ONE_MORE
+from netsim.timing.ladder import AS_TIMED, EQUAL, ONE_MORE
 from tests.timing.cells import timed
 from tests.timing.test_rungs_keep_their_word import (
+    EQUAL_HEADS,
     LARGE,
     LIMITS,
     ROUNDS,
@@ -21,6 +22,7 @@ from tests.timing.test_rungs_keep_their_word import (
     in_a_row,
     sent_to_all,
     size_of,
+    uneven_heads,
 )
 
 ROWS = 40_000, 300_000  # of calls in a row: fewer are run in full anyway, more take long here
@@ -28,6 +30,7 @@ WAYS = {
     "rounds": (sent_to_all, ROUNDS, LIMITS, "rounds of sends"),
     "trees": (any_tree, LARGE, WRITTEN_OUT, ONE_MORE),
     "operations": (in_a_row, THREE, TWENTY, AS_TIMED),
+    "heads": (uneven_heads, EQUAL_HEADS, WRITTEN_OUT, EQUAL),
 }
 
 

@@ -350,6 +350,38 @@ def test_operations_of_trees_are_run_where_one_more_does_not_tell_them() -> None
         assert ladder.ONE_MORE not in told.approximation
 
 
+EQUAL_HEADS = replace(IN_FULL, most=1e12, repeated=1e12, level=0.0)
+
+
+def uneven_heads(seed: int) -> Prepared:
+    """NVLSTree over hosts of which one may be odd; sizes are such that last loops mostly differ."""
+    some = random.Random(seed)
+    machine, nodes = some.choice(("dgx-h100", "dgx-b200")), some.choice((3, 4, 5, 8, 12, 16))
+    size, odd = int(2 ** some.uniform(22, 29)) // 4 * 4, some.choice(ODD)
+    work = SIMPLE % ("all_reduce", "NVLSTree", size, some.choice(TIMINGS))
+    fabric = some.choice(("rail-optimized", "leaf-spine"))
+    cluster = f"machine: {machine}, nodes: {nodes}, fabric: {{kind: {fabric}}}"
+    return cell(f"{cluster}, faults: [{odd}]", work)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_heads_that_are_made_equal_are_off_by_no_more_than_they_state(seed: int) -> None:
+    one = uneven_heads(seed)
+    told, full = (timed(one, size_of(one), limits) for limits in (EQUAL_HEADS, WRITTEN_OUT))
+    assert ladder.EQUAL in told.approximation
+    assert len(told.program) < len(full.program)
+    assert_within(told, full)
+
+
+def test_heads_are_made_equal_in_large_calls_only_and_nothing_exact() -> None:
+    one = uneven_heads(0)
+    for limits in (LIMITS, replace(EQUAL_HEADS, exact=True), replace(EQUAL_HEADS, level=1e9)):
+        assert ladder.EQUAL not in timed(one, size_of(one), limits).approximation
+    even = cell("machine: dgx-h100, nodes: 4, fabric: {kind: rail-optimized}",
+                SIMPLE % ("all_reduce", "NVLSTree", 16 * MIB, "single"))  # fmt: skip
+    assert timed(even, 16 * MIB, EQUAL_HEADS).uncertainty == 0.0
+
+
 THREE = replace(IN_FULL, in_a_row=(3,), most=1e12, uneven=0.0, without=frozenset({"one_more"}))
 TWENTY = replace(THREE, in_a_row=(TIMED,), without=frozenset({"one_more", "fewer_operations"}))
 
