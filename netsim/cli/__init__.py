@@ -120,9 +120,12 @@ def guarded(function: Callable[..., Any], verb: str) -> Callable[..., Any]:
             raise typer.Exit(_bug(error)) from None
 
     known = _options_of(verb)
+    given = signature(function).parameters.values()
+    for one in given:
+        if one.annotation in (bool, bool | None):
+            known[one.name].metavar = ""  # a flag takes no value
     parameters = [
-        one.replace(annotation=Annotated[one.annotation, known[one.name]])
-        for one in signature(function).parameters.values()
+        one.replace(annotation=Annotated[one.annotation, known[one.name]]) for one in given
     ]
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in parameters}
@@ -217,7 +220,7 @@ def _print_version(asked: bool) -> None:
 
 def _options(
     version: bool = typer.Option(
-        False, "--version", help="Print the version and exit.",
+        False, "--version", metavar="", help="Print the version and exit.",
         is_eager=True, callback=_print_version,
     ),
 ) -> None:  # fmt: skip

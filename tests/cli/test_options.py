@@ -6,8 +6,11 @@ from importlib import import_module
 from inspect import signature
 from pathlib import Path
 
-import netsim.cli
+import pytest
+
+from netsim import cli
 from netsim.cli import VERBS
+from tests.cli.command import netsim
 
 
 def verbs() -> Iterator[tuple[str, Callable[..., None]]]:
@@ -20,7 +23,7 @@ def verbs() -> Iterator[tuple[str, Callable[..., None]]]:
 
 def test_every_parameter_has_a_row_and_every_row_a_parameter() -> None:
     taken = {(verb, name) for verb, function in verbs() for name in signature(function).parameters}
-    table = Path(netsim.cli.__file__).with_name("options.csv")
+    table = Path(cli.__file__).with_name("options.csv")
     with table.open(encoding="utf-8", newline="") as file:
         rows = {(row["verb"], row["parameter"]): row for row in csv.DictReader(file)}
     meant = {(verb, name): {(group, own) for group, own in rows
@@ -30,3 +33,10 @@ def test_every_parameter_has_a_row_and_every_row_a_parameter() -> None:
     nearest = {max(told, key=lambda row: len(row[0])) for told in meant.values()}
     assert set(rows) - nearest == set()
     assert all(row["help"] for row in rows.values())
+
+
+def test_help_shows_no_value_where_a_flag_takes_none(capsys: pytest.CaptureFixture[str]) -> None:
+    told = netsim(capsys, "accuracy", "--help").out + netsim(capsys, "diff", "--help").out
+    lines = [line for line in told.splitlines() if "--help" not in line]
+    assert any("--leave-out" in line for line in lines)
+    assert not [line for line in lines if "bool" in line]
