@@ -88,6 +88,7 @@ def _app(asked: str) -> typer.Typer:
 
 def guarded(function: Callable[..., Any], verb: str) -> Callable[..., Any]:
     """A verb with its options, whose errors become one message and an exit code."""
+    taken = signature(function).parameters
 
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -98,7 +99,8 @@ def guarded(function: Callable[..., Any], verb: str) -> Callable[..., Any]:
             typer.echo(str(error), err=True)
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
-            typer.echo("interrupted; what was finished is kept", err=True)
+            kept = "; what was finished is kept" if "resume" in taken else ""
+            typer.echo(f"interrupted{kept}", err=True)
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (for the interpreter's end)
@@ -120,12 +122,11 @@ def guarded(function: Callable[..., Any], verb: str) -> Callable[..., Any]:
             raise typer.Exit(_bug(error)) from None
 
     known = _options_of(verb)
-    given = signature(function).parameters.values()
-    for one in given:
+    for one in taken.values():
         if one.annotation in (bool, bool | None):
             known[one.name].metavar = ""  # a flag takes no value
     parameters = [
-        one.replace(annotation=Annotated[one.annotation, known[one.name]]) for one in given
+        one.replace(annotation=Annotated[one.annotation, known[one.name]]) for one in taken.values()
     ]
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in parameters}

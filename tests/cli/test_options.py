@@ -40,3 +40,18 @@ def test_help_shows_no_value_where_a_flag_takes_none(capsys: pytest.CaptureFixtu
     lines = [line for line in told.splitlines() if "--help" not in line]
     assert any("--leave-out" in line for line in lines)
     assert not [line for line in lines if "bool" in line]
+
+
+@pytest.mark.parametrize(("verb", "said"), [
+    ("run", "interrupted; what was finished is kept"), ("check", "interrupted"),
+])  # fmt: skip
+def test_only_verbs_that_keep_what_was_finished_say_so(
+    verb: str, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("netsim.yamlio.read.read_source", interrupted)
+    monkeypatch.setattr("netsim.cell.answer.read_source", interrupted)
+    done = netsim(capsys, verb, "some.yaml")
+    assert (done.code, done.err.splitlines()[-1]) == (130, said)
