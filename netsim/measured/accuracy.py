@@ -393,10 +393,11 @@ def _what_runs_show(
     tasks = ((asked[pair], " of ".join(pair), 0, 1) for pair in order)
     with workers, closing(workers.results(tasks)) as results:
         for (one, run), some in results:
-            if not isinstance(some, LostError):
-                told[one.id, run.id] = some
-                if journal is not None:
-                    journal.keep(keys[one.id, run.id], shown=some.tolist())
+            if isinstance(some, LostError):  # without it another value would be taken
+                raise some
+            told[one.id, run.id] = some
+            if journal is not None:
+                journal.keep(keys[one.id, run.id], shown=some.tolist())
     return {
         one.id: {run: some for (id, run), some in told.items() if id == one.id} for one in constants
     }
