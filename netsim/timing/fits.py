@@ -67,7 +67,7 @@ class Limits:
     far: int = 100
     around: float = 0.125
     folded: int = 0
-    level: float = 50_000
+    level: float = 15_000
     in_a_row: tuple[int, ...] = (3, 8, TIMED)
     most: float = 30_000_000
     repeated: float = 1_000_000

@@ -648,7 +648,7 @@ def _as_timed(bench: Bench, asked: Asked) -> Timing:
         doubled = 4 * times <= TIMED or not _can_be_timed(one.rows, limits)
         times = 2 * times if doubled else TIMED
         most = limits.uneven * (1.0 if times == TIMED else 0.5)
-        if times * one.rows > (most if seen > limits.alike else min(most, limits.restless)):
+        if times * one.rows > (most if seen > limits.alike else min(most, 2 * limits.repeated)):
             break
         ends = one.follow(launch, times)[0]
         seen, late = steady.unseen(ends, early)
