@@ -353,8 +353,7 @@ def mechanism_of(
     # The cost of messages with a plugin of its own.
     post, late = found.network.post, found.network.delivery
     network = replace(
-        found.network, path=plugin.path,
-        receive=max(0.0, found.network.receive + plugin.post),
+        found.network, path=plugin.path, receive=found.network.receive + plugin.post,
         post=ByProtocol(*(one + plugin.post for one in (post.ll, post.ll128, post.simple))),
         delivery=ByProtocol(*(one + plugin.matched for one in (late.ll, late.ll128, late.simple))),
     )  # fmt: skip

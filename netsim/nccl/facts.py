@@ -95,7 +95,7 @@ def nearest_version(version: Version) -> Version:
     """The modelled version closest to `version`, for logs of releases outside the range."""
     if version < OLDEST:
         return OLDEST
-    return version if ((version.major, version.minor) <= (NEWEST.major, NEWEST.minor)) else NEWEST
+    return version if (version.major, version.minor) <= (NEWEST.major, NEWEST.minor) else NEWEST
 
 
 # NCCL's constants and rules by version: `facts.toml` says what each release changed.

@@ -248,7 +248,7 @@ def p2p_chunk(table: PathTable, n_nodes: int, settings: Settings = NO_SETTINGS) 
     """Bytes of one chunk of a send: large inside an NVLink node, small over a network."""
     if n_nodes > 1:
         cpu, gpu = table.graph.first_cpu, table.graph.gpu(table.gpus[0])
-        return settings.p2p_net_chunk * (2 if (cpu.arch == "arm64" and gpu.sm >= 100) else 1)
+        return settings.p2p_net_chunk * (2 if cpu.arch == "arm64" and gpu.sm >= 100 else 1)
     pairs = ((one, two) for one in table.gpus for two in table.gpus if one != two)
     nvlinks = all(table.type_of(one, two) == "NVL" for one, two in pairs)
     return settings.p2p_nvl_chunk if nvlinks else settings.p2p_pci_chunk

@@ -397,7 +397,8 @@ def _with_all_loops(runs: Runs, last: int, found: steady.Extended | None) -> One
     use = runs.use_of_all(last, found.seconds)
     if use is not None and found.seconds < needed(use, alone.program.links)[0] * (1 - steady.AGREE):
         return None  # FIFOs are not full yet: from then on the links decide
-    words = f"steady state of {last} of {work.loops} loops{f', {EQUAL}' if work.doubt else ''}"
+    words = f"steady state of {last} of {work.loops} loops"
+    words += f", {EQUAL}" if work.doubt else ""
     return One(alone, by_rank, use, words, found.off + work.rounding + work.doubt, fewer=runs)
 
 
@@ -875,9 +876,8 @@ def why_not(call: Call, limits: Limits) -> str:
     c, plan, loops = call.collective, call.plans[0], 1
     if c.name == "alltoall" and c.count:
         loops = call.looped.least
-        runs = [_told_by_rounds(call, limits, run) for run in range(1, steady.WINDOW + 2)]
-        if rows := runs[-1]:  # which it mostly takes
-            why = fits.misfit(rows, rows * fits.BYTES_A_ROW_IN_STEP, c.ranks)
+        if runs := _told_by_rounds(call, limits, steady.WINDOW + 1):  # which it mostly takes
+            why = fits.misfit(runs[-1], runs[-1] * fits.BYTES_A_ROW_IN_STEP, c.ranks)
             return why or fits.too_long(sum(runs), limits.solved)
     asked = c.name, c.ranks, len(call.groups), plan.algorithm, loops
     if not fits.misfit_of_nccl(*asked) or not c.count or told_by_hops(call, limits):
@@ -885,13 +885,14 @@ def why_not(call: Call, limits: Limits) -> str:
     return fits.misfit_of_nccl(*asked, written_share((call.folded or call).plans[0]))
 
 
-def _told_by_rounds(call: Call, limits: Limits, runs: int) -> int:
-    """About how many rows the last of so many runs of sends to all has that are told from a few
-    rounds; 0 where other rungs tell them."""
+def _told_by_rounds(call: Call, limits: Limits, runs: int) -> list[int]:
+    """About how many rows the first so many runs of sends to all have that are told from a few
+    rounds; none where other rungs tell them."""
     form = _sent_to_all(Asked(call, limits))
     if isinstance(form, Refusal) or not _asked((fewer_rounds,), limits):
-        return 0
-    return int(max(_rows_of_rounds(form, _first_rounds(form, runs)[-1]), limits.crowd))
+        return []
+    rounds = _first_rounds(form, runs)
+    return [int(max(_rows_of_rounds(form, first), limits.crowd)) for first in rounds]
 
 
 def told_by_hops(call: Call, limits: Limits) -> bool:
@@ -932,8 +933,8 @@ def bytes_expected(call: Call, limits: Limits = LIMITS) -> int:
             rings = int(min(rings, max(limits.rings, told)))
         hopped = rings > limits.hopped * limits.rings
         return a_row * rings if hopped else _bytes(rings, a_row, written, limits)
-    if rows := _told_by_rounds(call, limits, steady.WINDOW + 3):
-        return fits.BYTES_A_ROW_IN_STEP * rows
+    if sent := _told_by_rounds(call, limits, steady.WINDOW + 3):
+        return fits.BYTES_A_ROW_IN_STEP * sent[-1]
     moved = ranks * max(1, len(plan.work))
     if plan.transfers is not None:
         moved = ranks * (ranks if call.collective.name in ("alltoall", "alltoallv") else 1)

@@ -207,7 +207,7 @@ class _Run:
 LATE = 1e-3  # by which part a little may change what operations in a row take
 # By which part those that are not run may differ from three that are, less from more; and of the
 # square of the part by which ranks end apart: they get ahead by that much, in as many of them. So
-# it is in 98 of 100 drawn calls (`tests.bench.rounds 400 operations`).
+# it is in 98 of 100 drawn calls (`tests.bench.rounds 500 operations`).
 DRIFT, AHEAD = 0.02, 0.5
 
 

@@ -5,6 +5,7 @@ its own buffers are registered. A head reads sums and stores them in one pass: h
 each piece of its chunk, so that it reads one piece while it stores the one before."""
 
 from dataclasses import field, replace
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,14 +135,16 @@ class SwitchedNodes:
 
     def copies(self, lane: str, node: int) -> list[int]:
         """Every rank's passes between its own buffer and its switch's: to `give` or to `take`."""
-        members, everyone, rows = self.members, self.nodes[node], list[int]()
-        for place, times in members.ranks.items():
+        everyone, parts, rows = self.nodes[node], self._parts(node), list[int]()
+        kind = cache(lambda times: self._copy(lane, self.members.standing(times)))
+        for place, times in self.members.ranks.items():
             if place >= len(everyone):
                 continue
-            rank, made = everyone[place], list[int]()
-            for segment, base, heads in self._parts(node):
-                kind = self._copy(lane, members.standing(times * heads))
-                made.append(self.lines.woven.row(kind, rank, rank, segment, base=base))
+            rank = everyone[place]
+            made = [
+                self.lines.woven.row(kind(times * heads), rank, rank, segment, base=base)
+                for segment, base, heads in parts
+            ]
             self.lines.done(lane, rank, made)
             rows += made
         return rows

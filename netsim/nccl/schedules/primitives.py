@@ -341,7 +341,7 @@ class Members:
     @property
     def key(self) -> tuple[object, ...]:
         """What a turn depends on."""
-        return *self.channel.key, *self.heads.items(), *self.ranks.items()
+        return *self.channel.key, tuple(self.heads.items()), tuple(self.ranks.items())
 
     def standing(self, times: int) -> PlannedChannel:
         """The channel of rows that stand for so many."""

@@ -19,7 +19,7 @@ from netsim.nccl.schedules.primitives import link_kinds, routes
 from netsim.nccl.schedules.ring import WALKS, ring_keys
 from netsim.nccl.schedules.tree import Branches, tree_keys
 from netsim.nccl.schedules.writing import chunk_table
-from netsim.nccl.split import ALIGNMENT
+from netsim.nccl.split import ALIGNMENT, loops_of_part
 from netsim.program import symmetry as symmetries
 from netsim.program.symmetry import Where
 from netsim.schedule.schedule import Alike, Fold, Hops, Skeleton, Symmetry
@@ -155,9 +155,8 @@ def evened(collective: Collective, plan: Plan) -> tuple[Collective, Plan, float]
     heads, element = len(plan.heads[0]), collective.element_bytes
 
     def even(work: Work) -> Work:
-        whole, left = divmod(work.count * element, heads * work.chunk)
-        part = min(work.chunk, -(-left // (heads * ALIGNMENT)) * ALIGNMENT)
-        return replace(work, count=heads * (whole * work.chunk + part) // element)
+        loops = loops_of_part(work.count * element, work.chunk, spread=heads)
+        return replace(work, count=heads * sum(loops.chunks) // element)
 
     work = tuple(map(even, plan.work))
     more = sum(one.count - given.count for one, given in zip(work, plan.work, strict=True))
