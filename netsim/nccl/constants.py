@@ -52,23 +52,17 @@ NO_HANDLING = Handling()
 
 @dataclass(frozen=True, slots=True)
 class MessagePath:
-    """The ways of messages by their bytes on the wire. Up to `inline_bytes` data travels in the
-    request itself; beyond, the NIC spends `fetch` seconds on getting it. Up to `eager_bytes` it is
-    sent at once; beyond, the receiver's side asks for it, which takes `rendezvous` seconds. A
-    message that follows another is prepared meanwhile."""
+    """The ways of messages by their bytes on the wire. Up to `eager_bytes` data is sent at once;
+    beyond, the receiver's side asks for it, which takes `rendezvous` seconds. A message that
+    follows another is prepared meanwhile."""
 
-    inline_bytes: int = ANY
-    fetch: float = 0.0
     eager_bytes: float = ANY
     rendezvous: float = 0.0
     handling: Handling = NO_HANDLING
 
     def latency(self, wire_bytes: float, *, follows: bool) -> float:
         """Seconds before the bytes of a message move."""
-        if follows:
-            return 0.0
-        late = self.rendezvous if wire_bytes > self.eager_bytes else 0.0
-        return late + (self.fetch if wire_bytes > self.inline_bytes else 0.0)
+        return self.rendezvous if wire_bytes > self.eager_bytes and not follows else 0.0
 
     def busy(self, wire_bytes: float, protocol: str, *, follows: bool) -> float:
         """Seconds of the NIC for a message."""
@@ -81,13 +75,10 @@ class MessagePath:
 
 PLAIN = MessagePath()
 
-# Slingshot, libfabric's CXI provider. A request of Cassini holds some bytes of data. Where receives
-# are matched in software, messages beyond some size wait for the receiver to ask, and small ones
-# are copied out of a buffer of the provider's. Rings show how long messages keep a NIC; trees with
-# one message a connection do not.
+# Slingshot, libfabric's CXI provider. Where receives are matched in software, messages beyond some
+# size wait for the receiver to ask, and small ones are copied out of a buffer of the provider's.
+# Rings show how long messages keep a NIC; trees with one message a connection do not.
 CXI = MessagePath(
-    inline_bytes=int(value("cxi.inline_bytes")),
-    fetch=value("cxi.fetch"),
     eager_bytes=value("cxi.eager_bytes"),
     handling=Handling(
         lines=value("cxi.handling.lines"),

@@ -490,7 +490,7 @@ def test_a_constant_is_switched_off(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert json.loads(out.read_text())["points"][0]["simulated_us"] < usual
     for options, said in (
         (("--without", "launch.hots"), "did you mean launch.host?"),
-        (("--without", "cxi.fetch"), "cxi.fetch: no run of the index is simulated with it"),
+        (("--without", "cxi.flush"), "cxi.flush: no run of the index is simulated with it"),
         (("--without", "launch.host", "--page", tmp_path / "p.md"), "goes without --page"),
     ):
         refused = netsim(capsys, "accuracy", path, *options)

@@ -9,8 +9,7 @@ from netsim.cli.questions import Given, asked
 from netsim.engines.engine import simulate
 from netsim.nccl.constants import CXI, VERBS, cxi, mechanism_of, plugin_of
 from netsim.nccl.environment import settings_from
-from netsim.nccl.schedules.plan import Plan
-from netsim.nccl.schedules.primitives import PlannedChannel, RowKind
+from netsim.nccl.schedules.primitives import RowKind
 from netsim.program.place import place
 from netsim.scenario.cells import expand
 from netsim.schedule.schedule import Style
@@ -31,13 +30,11 @@ def nic_seconds(kind: RowKind, nbytes: float) -> float:
 
 
 def test_bytes_on_the_wire_decide_the_way_of_a_message():
-    first = message("LL", 2.0)
-    assert first.of(96).latency == 0.0
-    assert first.of(97).latency == CXI.fetch
+    assert message("LL", 2.0).of(4096).latency == 0.0  # the NIC matches receives
     asked_for = message("LL", 2.0, **SOFTWARE)
-    assert asked_for.of(2048).latency == CXI.fetch
-    assert asked_for.of(2049).latency == pytest.approx(CXI.fetch + 4.5 * MICRO)
-    assert message("Simple", 1.0, **SOFTWARE).of(4096).latency == CXI.fetch
+    assert asked_for.of(2048).latency == 0.0
+    assert asked_for.of(2049).latency == pytest.approx(4.5 * MICRO)
+    assert message("Simple", 1.0, **SOFTWARE).of(4096).latency == 0.0
 
 
 def test_a_message_after_another_keeps_the_nic():
@@ -80,21 +77,6 @@ def test_before_hopper_the_nic_reads_after_every_slice():
     assert old.small - new.small == pytest.approx(value("cxi.flush"))
     assert old.large - new.large == pytest.approx(value("cxi.flush"))
     assert old.lines == new.lines
-
-
-def test_what_a_request_holds_need_not_be_fetched():
-    plain, slingshot = (
-        mechanism_of(90, plugin=plugin_of(one, settings_from({})))
-        for one in ("infiniband", "slingshot")
-    )
-    seen = [
-        PlannedChannel(Plan("Ring", "LL", (0, 1), mechanism=one), 0).noticed.seconds
-        for one in (plain, slingshot)
-    ]
-    assert seen[1] == pytest.approx(seen[0] - value("cxi.fetch"))
-    small, large = (slingshot.network.path.latency(wire, follows=False) for wire in (192, 193))
-    assert small == 0.0  # the fetch is gone from what a proxy of verbs takes
-    assert large == pytest.approx(value("cxi.fetch"))  # and comes back
 
 
 def test_other_networks_have_one_way_for_all_sizes():

@@ -153,10 +153,8 @@ class PlannedChannel:
 
     @property
     def noticed(self) -> Lag:
-        """From the end of a pass until the proxy has seen it. That of verbs includes a NIC's fetch
-        of the data, which a path that has small data in its requests counts with the message."""
-        network = self.plan.mechanism.network
-        return Lag(max(0.0, network.notice - network.path.fetch), arrival=False)
+        """From the end of a pass until the proxy has seen it."""
+        return Lag(self.plan.mechanism.network.notice, arrival=False)
 
     @property
     def local_credit(self) -> Lag:
