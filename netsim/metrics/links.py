@@ -81,23 +81,13 @@ def fullest_link(topology: Topology, program: Program, use: LinkUse) -> Fullest 
     return Fullest(program.links.name(int(link[first])), float(amount[first]) / mean)
 
 
-def extended_use(long: Program, short: Program, times: float, seconds: float) -> LinkUse:
-    """Amount and utilisation where `times` what `long` has beyond `short` goes on in `seconds`."""
-    amounts = link_amounts(long)
-    return use_of(long, amounts + times * (amounts - link_amounts(short)), seconds)
-
-
-def same_links(one: LinkTable, other: LinkTable) -> bool:
-    """Whether links of two programs have the same numbers."""
-    return (
-        len(one) == len(other)
-        and np.array_equal(one.capacity, other.capacity)
-        and np.array_equal(_counts(one), _counts(other))
-    )
-
-
-def _counts(table: LinkTable) -> Ints:
-    return np.ones(len(table), np.int32) if table.count is None else table.count
+def amounts_extended(long: Program, short: Program, times: float) -> Floats:
+    """What all rows draw on every link where `times` what `long` has beyond `short` goes on."""
+    amounts, before = link_amounts(long), np.zeros(len(long.links))
+    wires = len(before) - len(long.links.own)
+    known = dict(zip(long.links.own, range(wires, len(before)), strict=True))
+    before[[*range(wires), *(known[key] for key in short.links.own)]] = link_amounts(short)
+    return amounts + times * (amounts - before)
 
 
 def utilisation_of(amount: Floats, room: Floats) -> Floats:

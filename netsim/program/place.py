@@ -160,4 +160,4 @@ def _link_table(
     keys = enumerate(resources.keys, wires)
     senders = {number: at for number, (name, _, at) in keys if name == routes.SENDER}
     incast = getattr(topology.router, "incast", 0.0)
-    return LinkTable(name, kind, capacity, latency, changes, count, incast, senders)
+    return LinkTable(name, kind, capacity, latency, changes, count, incast, senders, resources.keys)

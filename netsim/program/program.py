@@ -69,7 +69,8 @@ class LinkTable:
     the name of a resource. `changes` are (time, link, capacity), in order of time. `count` is how
     many like it each stands for; None: for itself. With `incast` a link at which k senders are at
     work has capacity ÷ (1 + incast · (k − 1)): `senders` are resources that stand for one each, by
-    number, with the link; `met`, of a run, the times from which such links had which capacity."""
+    number, with the link; `met`, of a run, the times from which such links had which capacity.
+    `own` is what is no wire, behind those, in order of first use: of which kind, whose, which."""
 
     name: Callable[[int], str]
     kind: Callable[[int], str]
@@ -79,6 +80,7 @@ class LinkTable:
     count: NDArray[np.int32] | None = None
     incast: float = 0.0
     senders: Mapping[int, int] = field(default_factory=dict)
+    own: Sequence[tuple[str, int, int]] = ()
     met: Mapping[int, Steps] = field(default_factory=dict)
 
     def __len__(self) -> int:

@@ -313,11 +313,10 @@ class Runs:
         alone, short = self[loops], self.bench.placed(self.work.shortest)
         if short.paths.choices is not None:
             short = self.bench.alone(self.work.shortest).program
-        if not links.same_links(alone.program.links, short.links):
-            return links.link_use(alone.program, alone.timeline)
         times = (self.work.loops - loops) / (loops - self.work.least)
         whole = alone.timeline.makespan + seconds - float(alone.ends.max())
-        return links.extended_use(alone.program, short, times, whole)
+        amounts = links.amounts_extended(alone.program, short, times)
+        return links.use_of(alone.program, amounts, whole)
 
     def _found(self, loops: int, alone: Alone) -> Recurrence | None:
         work = self.work

@@ -19,7 +19,7 @@ from netsim.base.values import dataclass
 from netsim.collectives.reduced import STEPS as STEPS_OF_RINGS
 from netsim.engines.engine import choose, simulator
 from netsim.metrics.bound import Causes
-from netsim.metrics.links import LinkUse, link_amounts, link_use, needed, use_of
+from netsim.metrics.links import LinkUse, amounts_extended, link_amounts, link_use, needed, use_of
 from netsim.nccl.schedules.smaller import ends_by_rank, written_share
 from netsim.program.program import Program, Timeline
 from netsim.schedule.repeat import Launch
@@ -299,7 +299,7 @@ def _wide(bench: Bench, work: Looped, limits: Limits) -> One | Refusal:
         return Refusal("messages choose their paths")
     amounts = every = link_amounts(program)
     if left := work.loops - loops:
-        every = amounts + left * (amounts - link_amounts(bench.placed(work.write(loops - 1))))
+        every = amounts_extended(program, bench.placed(work.write(loops - 1)), left)
     need, whole = (use_of(program, each, 1.0).utilisation.max() for each in (amounts, every))
     instant = limits.instant * len(program) * need
     alone = bench.alone(program.schedule, replace(program, instant=instant))
@@ -357,7 +357,10 @@ def _by_loops(runs: Runs, limits: Limits) -> One | Refusal:
         if one is not None:
             return one
         size *= 2
-    return Refusal(f"no steady state in {size // 2} of {work.loops} loops")
+    one, last = None, size // 2
+    if work.rows() > limits.repeated and last >= 4 * work.first:
+        one = _with_all_loops(runs, last, steady.paced(runs.ends, work.loops, last, limits.doubt))
+    return one or Refusal(f"no steady state in {last} of {work.loops} loops")
 
 
 def _recurring(runs: Runs, size: int) -> One | None:
@@ -397,7 +400,7 @@ def _with_all_loops(runs: Runs, last: int, found: steady.Extended | None) -> One
     use = runs.use_of_all(last, found.seconds)
     if use is not None and found.seconds < needed(use, alone.program.links)[0] * (1 - steady.AGREE):
         return None  # FIFOs are not full yet: from then on the links decide
-    words = f"steady state of {last} of {work.loops} loops"
+    words = f"{found.how} of {last} of {work.loops} loops"
     words += f", {EQUAL}" if work.doubt else ""
     return One(alone, by_rank, use, words, found.off + work.rounding + work.doubt, fewer=runs)
 

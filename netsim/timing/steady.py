@@ -22,16 +22,19 @@ from netsim.timing.fits import TIMED
 
 AGREE = 1e-6  # increments that differ by less, relatively, are those of the steady state
 LONGEST_PERIOD = 4  # loops after which the pattern may repeat
+PACED = "no steady state: pace"
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Extended:
-    """When ranks or channels end; `off` is by which part of the last end that may be wrong."""
+    """When ranks or channels end; `off` is by which part of the last end that may be wrong, `how`
+    it was found."""
 
     ends: Floats
     off: float
+    how: str = "steady state"
 
     @property
     def seconds(self) -> float:
@@ -57,6 +60,19 @@ def extend(
     if spread > tolerated:
         return None
     return onward(ends[last], (n - last) * np.average(added, axis=0, weights=length), spread)
+
+
+def paced(ends_of: Callable[[int], Floats], n: int, last: int, tolerated: float) -> Extended | None:
+    """The same by the part that ends last, if it adds as much from half of `last` on as before, and
+    no other adds more."""
+    ends, half, quarter = (ends_of(last >> k) for k in range(3))
+    each, before = (float(a.max() - b.max()) for a, b in ((ends, half), (half, quarter)))
+    spread = max(abs(1 - 2 * before / each), float((ends - half).max()) / each - 1)
+    if spread > tolerated:
+        return None
+    more = (n - last) / (last - last // 2)
+    later = ends + more * np.minimum(ends - half, each)
+    return Extended(later, LATE + spread * more * each / float(later.max()), PACED)
 
 
 def onward(ends: Floats, added: Floats, spread: float) -> Extended | None:

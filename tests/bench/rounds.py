@@ -1,25 +1,30 @@
-"""python -m tests.bench.rounds [SEEDS] [trees | operations | heads]: what drawn calls take from
-less, and in full.
+"""python -m tests.bench.rounds [SEEDS] [trees | operations | heads | loops]: what drawn calls take
+from less, and in full.
 
 alltoall from its first rounds, trees from one more operation, any call from three operations
-instead of 20, or NVLSTree with equal heads, if that tells them. A line a seed: what the run in full
-takes, by which part the other is off, what it states, and how many are off by more.
+instead of 20, NVLSTree with equal heads, or loops that do not recur from fewer, if that tells them.
+A line a seed: what the run in full takes, by which part the other is off, what it states, and how
+many are off by more.
 """
 
 import sys
 
 from netsim.timing.ladder import AS_TIMED, EQUAL, ONE_MORE
+from netsim.timing.steady import PACED as BY_PACE
 from tests.timing.cells import timed
 from tests.timing.test_rungs_keep_their_word import (
     EQUAL_HEADS,
+    IN_FULL,
     LARGE,
     LIMITS,
+    PACED,
     ROUNDS,
     THREE,
     TWENTY,
     WRITTEN_OUT,
     any_tree,
     in_a_row,
+    many_loops,
     sent_to_all,
     size_of,
     uneven_heads,
@@ -30,6 +35,7 @@ WAYS = {
     "rounds": (sent_to_all, ROUNDS, LIMITS, "rounds of sends"),
     "trees": (any_tree, LARGE, WRITTEN_OUT, ONE_MORE),
     "operations": (in_a_row, THREE, TWENTY, AS_TIMED),
+    "loops": (many_loops, PACED, IN_FULL, BY_PACE),
     "heads": (uneven_heads, EQUAL_HEADS, WRITTEN_OUT, EQUAL),
 }
 

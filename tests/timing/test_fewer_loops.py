@@ -12,12 +12,12 @@ from netsim.cell.answer import checked_cells
 from netsim.cell.prepare import Prepared, prepare
 from netsim.cli.questions import Given, asked
 from netsim.collectives.collective import Collective
-from netsim.metrics.links import needed
+from netsim.metrics.links import link_amounts, needed
 from netsim.nccl.schedules.plan import Plan, Work
 from netsim.nccl.schedules.smaller import loops_of, shorter
 from netsim.schedule.repeat import Launch
 from netsim.timing import ladder
-from netsim.timing.bench import Bench
+from netsim.timing.bench import Bench, Runs
 from netsim.timing.call import Call
 from netsim.timing.fits import LIMITS, Limits
 from netsim.timing.ladder import Asked, Refusal, Timing
@@ -348,3 +348,14 @@ def test_loops_that_go_on_faster_than_their_links_are_in_no_steady_state() -> No
     least, _ = needed(timing.use, timing.program.links)
     assert least <= timing.seconds < 1.001 * least
     assert "of 512 loops" in timing.approximation
+
+
+def test_links_carry_what_is_theirs_though_few_loops_come_to_them_in_another_order() -> None:
+    buffer = ("NCCL_BUFFSIZE=262144",)
+    one, size = prepared_of("a100-x4", "all_reduce", 5, "Tree", 4, "100000000", buffer)
+    bench, work = bench_of(one, size), one.call(size).looped
+    runs = Runs(bench, work)
+    use, some = runs.use_of_all(work.first, 0.0), runs[work.first].program.links
+    every = bench.placed(work.schedule())
+    assert some.own == every.links.own != bench.placed(work.shortest).links.own
+    assert use.amount == pytest.approx(link_amounts(every)[use.link], rel=1e-6)

@@ -13,7 +13,7 @@ from netsim.metrics.links import link_amounts
 from netsim.results.nccl_tests import microseconds
 from netsim.scenario.cells import expand
 from netsim.sweep.summary import best_row
-from netsim.timing import ladder
+from netsim.timing import ladder, steady
 from netsim.timing.bench import Bench
 from netsim.timing.call import Call
 from netsim.timing.fits import LIMITS, TIMED, Limits, limits_of
@@ -380,6 +380,36 @@ def test_heads_are_made_equal_in_large_calls_only_and_nothing_exact() -> None:
     even = cell("machine: dgx-h100, nodes: 4, fabric: {kind: rail-optimized}",
                 SIMPLE % ("all_reduce", "NVLSTree", 16 * MIB, "single"))  # fmt: skip
     assert timed(even, 16 * MIB, EQUAL_HEADS).uncertainty == 0.0
+
+
+PACED = replace(LIMITS, repeated=20_000, most=1e7)
+TOLD_BY_PACE = 58, 78, 122
+
+
+def many_loops(seed: int) -> Prepared:
+    """Some call over hundreds of loops of FIFOs that are small, perhaps with something odd."""
+    some = random.Random(seed)
+    algorithm = some.choice(("Tree", "NVLSTree", "Ring"))
+    machines = ("dgx-h100", "dgx-b200", "gh200-x4", "dgx-a100", "a100-x4", "h100-x4")
+    machine = some.choice(machines[: 2 if algorithm == "NVLSTree" else None])
+    name = some.choice(("broadcast", "reduce")) if algorithm == "Ring" else "all_reduce"
+    fabric = some.choice(("rail-optimized", "leaf-spine", "dragonfly"))
+    nodes, odd, memory = some.choice((2, 3, 5, 8, 12)), some.choice(ODD), some.choice((16, 17, 18))
+    work = SIMPLE % (name, algorithm, int(2 ** some.uniform(25, 28)) // 4 * 4, "single")
+    cluster = f"machine: {machine}, nodes: {nodes}, fabric: {{kind: {fabric}}}, faults: [{odd}]"
+    return cell(cluster, work, f"nccl: {{env: {{NCCL_BUFFSIZE: '{1 << memory}'}}}}")
+
+
+@pytest.mark.parametrize("seed", TOLD_BY_PACE)
+def test_loops_that_do_not_recur_are_told_by_their_pace_within_what_is_stated(seed: int) -> None:
+    one = many_loops(seed)
+    told, full = (timed(one, size_of(one), limits) for limits in (PACED, IN_FULL))
+    assert steady.PACED in told.approximation
+    assert told.uncertainty <= 0.011
+    assert len(told.program) < 0.26 * len(full.program)
+    assert_within(told, full)
+    few = replace(PACED, repeated=1e12)
+    assert steady.PACED not in timed(one, size_of(one), few).approximation
 
 
 THREE = replace(IN_FULL, in_a_row=(3,), most=1e12, uneven=0.0, without=frozenset({"one_more"}))

@@ -12,6 +12,7 @@ from netsim.program.place import place
 from netsim.program.program import Program, Timeline
 from netsim.schedule.builder import Builder
 from netsim.schedule.schedule import ARRIVED, IN_ORDER, Schedule, Style
+from netsim.timing import steady
 from netsim.timing.steady import AGREE, Lane, Recurrence, extend, recurrence
 from netsim.topology.routing import switch
 
@@ -119,6 +120,23 @@ def test_what_differs_a_little_says_how_far_that_may_lead() -> None:
     assert found is not None
     assert found.seconds == pytest.approx(6.02 + 100 * 1.005)
     assert found.off == pytest.approx(100 * 1.005 * (0.01 / 1.01) / found.seconds)
+
+
+def test_what_is_added_by_the_last_part_alone_goes_on() -> None:
+    runs = {4: [5.0, 9.0, 0.0], 8: [8.0, 17.0, 0.0], 16: [15.5, 33.08, 0.0]}
+    ends_of = lambda loops: np.array(runs[loops])  # noqa: E731
+    found = steady.paced(ends_of, 40, 16, 0.01)
+    assert found is not None
+    assert found.ends == pytest.approx([15.5 + 3 * 7.5, 33.08 + 3 * 16.08, 0.0])
+    assert found.off == pytest.approx(steady.LATE + (1 - 16 / 16.08) * 3 * 16.08 / found.seconds)
+    assert found.how == steady.PACED
+    assert steady.paced(ends_of, 40, 16, 0.004) is None
+    runs[16][0] = 8.0 + 16.1  # another adds a little more: it ends no later for that
+    found = steady.paced(ends_of, 40, 16, 0.01)
+    assert found is not None
+    assert found.ends[0] == pytest.approx(24.1 + 3 * 16.08)
+    runs[16][0] = 8.0 + 17.0
+    assert steady.paced(ends_of, 40, 16, 0.01) is None
 
 
 def test_a_part_that_would_overtake_the_last_is_not_followed() -> None:
