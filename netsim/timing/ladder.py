@@ -327,6 +327,8 @@ def fewer_loops(asked: Asked) -> Offer | Refusal:
         return Refusal("a loop has too many rows")
     if not _may_be_cut(work, limits):
         return Refusal(f"{work.loops} loops are too few to leave some out")
+    if call.rows_of_rings or any(plan.transfers for plan in call.plans):
+        limits = replace(limits, repeated=np.inf)  # others are told from these: errors would add up
 
     def run(bench: Bench) -> One | Refusal:
         fewer = None if work.rows() < limits.meeting else asked.call.by_channel
