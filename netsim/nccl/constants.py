@@ -81,12 +81,10 @@ PLAIN = MessagePath()
 CXI = MessagePath(
     eager_bytes=value("cxi.eager_bytes"),
     handling=Handling(
-        lines=value("cxi.handling.lines"),
-        small=value("cxi.handling.small"),
-        large=value("cxi.handling.large"),
-        small_bytes=int(value("cxi.small_bytes")),
+        lines=value("cxi.handling.lines"), small=value("cxi.handling.small"),
+        large=value("cxi.handling.large"), small_bytes=int(value("cxi.small_bytes")),
     ),
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +323,7 @@ def _generation(sm: int) -> Mechanism:
         nvls_efficiency=value(f"{switched}.nvls_efficiency"),
         nvls_tree=value("nvls_tree"),
         nvls_sync=value("nvls_sync"),
-        nvls_part=value(f"{switched}.nvls_part"),
+        nvls_part=value("sm_100.nvls_part") if sm >= 100 else 0.0,
         nvls_copy_rate=value(f"{switched}.nvls_copy_rate"),
         pcie_lines=1.0 if sm < 80 else value("pcie_lines"),
     )

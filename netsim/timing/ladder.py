@@ -36,7 +36,8 @@ WIDTHS = 4  # by so many instants a time may be off at least, where they are wid
 APART = 0.5  # what rounds of sends add may differ by so much: distances do
 UNSURE, NARROW = 0.2, 64  # where times may be off by more, instants are up to so many times shorter
 SHAKEN = 1e-12  # seconds
-FURTHER = 0.04  # by which one more operation of a tree may differ from all (`tests.bench.rounds`)
+FURTHER = 0.055, 0.08  # by which two operations of a tree may differ from all: over few loops, many
+AT_ONCE = 0.15  # by which its ranks may end apart where none can be run in a row
 SAME_INSTANT = 1e-12  # ends so close, relatively, are one
 BY_CHANNEL = "one channel for all that meet in nothing that can be full"
 AS_TIMED = "no steady state: from the first launch to the last end of 20 operations"
@@ -571,25 +572,25 @@ def one_operation(asked: Asked) -> Offer | Refusal:
 
 
 def one_more(asked: Asked) -> Offer | Refusal:
-    """A tree of few loops whose ranks end at about the same time, and whose operations are too many
-    rows: what a further one takes that begins on each rank as the first ends there."""
+    """A tree whose ranks end at about the same time, and whose operations are too many rows: the
+    mean of the first and of a further one that begins on each rank as the first ends there."""
     call, one, limits = asked.call, _known(asked), asked.limits
     if limits.exact or not _is_tree(call):
         return Refusal("one more operation tells about all of trees only")
     if one.fewer is not None or _can_be_timed(max(one.rows, _form(asked).looped.rows()), limits):
         return Refusal("operations in a row can be run")
-    if not _is_short(call, one, limits):
+    if not (_is_short(call, one, limits) or (one.follow is None and _early(one) <= AT_ONCE)):
         return NOT_SHORT
-    return Offer(lambda bench: _one_more(bench, one, _launch(asked)))
+    off = FURTHER[call.looped.loops > limits.soon]  # as `tests.bench.rounds 400 trees` finds
+    return Offer(lambda bench: _one_more(bench, one, _launch(asked), off))
 
 
-def _one_more(bench: Bench, one: One, launch: Launch) -> Timing:
-    alone, last = one.alone, float(one.ends.max())
-    begins = np.zeros(alone.schedule.ranks)
+def _one_more(bench: Bench, one: One, launch: Launch, off: float) -> Timing:
+    alone, begins = one.alone, np.zeros(one.alone.schedule.ranks)
     begins[alone.busy] = one.ends + launch.kernel
-    seconds = alone.simulator.timeline(begins).makespan - last
     least = max(launch.period, _needed(bench, one))  # what the first still moves is not seen
-    return _timing(bench, one, max(seconds, least), ONE_MORE, FURTHER)
+    seconds = max(alone.simulator.timeline(begins).makespan / 2, least)
+    return _timing(bench, one, seconds, ONE_MORE, off)
 
 
 def _needed(bench: Bench, one: One) -> float:

@@ -304,11 +304,20 @@ def test_engines_agree_on_one_channel_for_all() -> None:
     assert fast.seconds == pytest.approx(other.seconds, rel=1e-9)
 
 
-def test_one_channel_for_all_tells_neither_exactly_nor_operations_in_a_row() -> None:
+def test_one_channel_for_all_tells_neither_exactly_nor_operations_in_a_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     one = trees(2, "throughput")
+    two, full = (timed(one, size_of(one), limits) for limits in (BY_CHANNEL, WRITTEN_OUT))
+    assert two.approximation == f"{ladder.BY_CHANNEL}, {ladder.ONE_MORE}"
+    assert two.uncertainty == ladder.FURTHER[0]
+    assert_within(two, full)
+    assert timed(one, size_of(one), replace(BY_CHANNEL, soon=0)).uncertainty == ladder.FURTHER[1]
+    monkeypatch.setattr(ladder, "AT_ONCE", 0.0)
     told = timed(one, size_of(one), BY_CHANNEL)
     assert told.approximation == f"{ladder.BY_CHANNEL}, {ladder.ALONE}"
     assert 0.0 < told.uncertainty < 1.0
+    assert_within(told, full)
     asked = Asked(one.call(size_of(one)), replace(BY_CHANNEL, exact=True))
     assert isinstance(ladder.by_channel(asked), ladder.Refusal)
 
@@ -339,7 +348,7 @@ def test_one_more_operation_of_a_tree_tells_all_within_what_is_stated(seed: int)
     told, full = (timed(one, size_of(one), limits) for limits in (LARGE, WRITTEN_OUT))
     words = f"{ladder.BY_CHANNEL}, {ladder.ONE_MORE}" if seed in ONE_CHANNEL else ladder.ONE_MORE
     assert told.approximation == words
-    assert told.uncertainty == ladder.FURTHER
+    assert told.uncertainty in ladder.FURTHER
     assert_within(told, full)
 
 
@@ -383,7 +392,7 @@ def test_heads_are_made_equal_in_large_calls_only_and_nothing_exact() -> None:
 
 
 PACED = replace(LIMITS, repeated=20_000, most=1e7)
-TOLD_BY_PACE = 58, 78, 122
+TOLD_BY_PACE = 6, 58, 122
 
 
 def many_loops(seed: int) -> Prepared:
