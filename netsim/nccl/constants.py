@@ -323,7 +323,7 @@ def _generation(sm: int) -> Mechanism:
         nvls_efficiency=value(f"{switched}.nvls_efficiency"),
         nvls_tree=value("nvls_tree"),
         nvls_sync=value("nvls_sync"),
-        nvls_part=value("sm_100.nvls_part") if sm >= 100 else 0.0,
+        nvls_part=value(f"{switched}.nvls_part"),
         nvls_copy_rate=value(f"{switched}.nvls_copy_rate"),
         pcie_lines=1.0 if sm < 80 else value("pcie_lines"),
     )
