@@ -67,12 +67,12 @@ def paced(ends_of: Callable[[int], Floats], n: int, last: int, tolerated: float)
     no other adds more."""
     ends, half, quarter = (ends_of(last >> k) for k in range(3))
     each, before = (float(a.max() - b.max()) for a, b in ((ends, half), (half, quarter)))
-    spread = max(abs(1 - 2 * before / each), float((ends - half).max()) / each - 1)
-    if spread > tolerated:
+    spread = max(abs(each - 2 * before), float((ends - half).max()) - each)
+    if spread > tolerated * each:
         return None
     more = (n - last) / (last - last // 2)
     later = ends + more * np.minimum(ends - half, each)
-    return Extended(later, LATE + spread * more * each / float(later.max()), PACED)
+    return Extended(later, LATE + spread * more / float(later.max()), PACED)
 
 
 def onward(ends: Floats, added: Floats, spread: float) -> Extended | None:
