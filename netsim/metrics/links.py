@@ -47,6 +47,14 @@ def link_amounts(program: Program, times: Floats | None = None) -> Floats:
     return amounts
 
 
+def amounts_by(table: LinkTable, program: Program) -> Floats:
+    """The same by the numbers of a table that has all links of the program, and perhaps others."""
+    amounts, wires = np.zeros(len(table)), len(table) - len(table.own)
+    known = dict(zip(table.own, range(wires, len(table)), strict=True))
+    amounts[[*range(wires), *(known[key] for key in program.links.own)]] = link_amounts(program)
+    return amounts
+
+
 def link_use(program: Program, timeline: Timeline) -> LinkUse:
     """Amount and utilisation, averaged over the makespan, of every link in use."""
     return use_of(program, link_amounts(program), timeline.makespan)
@@ -79,15 +87,6 @@ def fullest_link(topology: Topology, program: Program, use: LinkUse) -> Fullest 
     mean = float((amount * alike).sum()) / int(between.sum())
     first = int(amount.argmax())
     return Fullest(program.links.name(int(link[first])), float(amount[first]) / mean)
-
-
-def amounts_extended(long: Program, short: Program, times: float) -> Floats:
-    """What all rows draw on every link where `times` what `long` has beyond `short` goes on."""
-    amounts, before = link_amounts(long), np.zeros(len(long.links))
-    wires = len(before) - len(long.links.own)
-    known = dict(zip(long.links.own, range(wires, len(before)), strict=True))
-    before[[*range(wires), *(known[key] for key in short.links.own)]] = link_amounts(short)
-    return amounts + times * (amounts - before)
 
 
 def utilisation_of(amount: Floats, room: Floats) -> Floats:

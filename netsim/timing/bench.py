@@ -315,7 +315,8 @@ class Runs:
             short = self.bench.alone(self.work.shortest).program
         times = (self.work.loops - loops) / (loops - self.work.least)
         whole = alone.timeline.makespan + seconds - float(alone.ends.max())
-        amounts = links.amounts_extended(alone.program, short, times)
+        amounts = links.link_amounts(alone.program)
+        amounts += times * (amounts - links.amounts_by(alone.program.links, short))
         return links.use_of(alone.program, amounts, whole)
 
     def _found(self, loops: int, alone: Alone) -> Recurrence | None:

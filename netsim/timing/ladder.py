@@ -19,7 +19,7 @@ from netsim.base.values import dataclass
 from netsim.collectives.reduced import STEPS as STEPS_OF_RINGS
 from netsim.engines.engine import choose, simulator
 from netsim.metrics.bound import Causes
-from netsim.metrics.links import LinkUse, amounts_extended, link_amounts, link_use, needed, use_of
+from netsim.metrics.links import LinkUse, amounts_by, link_amounts, link_use, needed, use_of
 from netsim.nccl.schedules.smaller import ends_by_rank, written_share
 from netsim.program.program import Program, Timeline
 from netsim.schedule.repeat import Launch
@@ -300,7 +300,8 @@ def _wide(bench: Bench, work: Looped, limits: Limits) -> One | Refusal:
         return Refusal("messages choose their paths")
     amounts = every = link_amounts(program)
     if left := work.loops - loops:
-        every = amounts_extended(program, bench.placed(work.write(loops - 1)), left)
+        less = amounts_by(program.links, bench.placed(work.write(loops - 1)))
+        every = amounts + left * (amounts - less)
     need, whole = (use_of(program, each, 1.0).utilisation.max() for each in (amounts, every))
     instant = limits.instant * len(program) * need
     alone = bench.alone(program.schedule, replace(program, instant=instant))

@@ -228,4 +228,4 @@ def test_many_take_hardly_longer_than_one_alone_and_no_less_than_the_wire(
     least, _ = needed(found.use, found.program.links)
     assert found.seconds * (1 - found.uncertainty) == pytest.approx(least, rel=0.01)
     told = timed(one, size_of(one)).seconds / found.seconds
-    assert 1 - found.uncertainty <= told <= 1 + 2e-3
+    assert 1 - found.uncertainty <= told <= 1 + (1.1e-3 if size == "1M" else 1e-3)
