@@ -209,7 +209,7 @@ def report(found: accuracy.Accuracy) -> Iterator[str]:
         if not points:
             continue
         yield f"# {title}: median error in %, [90th percentile], bias"
-        yield _header()
+        yield f"# {'run':<{NAME}}{''.join(f'{band:>21}' for band in (*BANDS, ALL))}  points"
         for name, some in grouped(points, lambda point: point.run).items():
             yield _line(name, some)
         yield "#"
@@ -227,10 +227,6 @@ def report(found: accuracy.Accuracy) -> Iterator[str]:
                     yield _line(f"{key} {name}", some)
             yield _line("all " + title, left)
         yield "#"
-
-
-def _header() -> str:
-    return f"# {'run':<{NAME}}" + "".join(f"{band:>21}" for band in (*BANDS, ALL)) + "  points"
 
 
 def _line(name: str, points: Sequence[Point]) -> str:

@@ -246,8 +246,8 @@ class Tuner:
             self._fewer_channels(candidate, size, times)
         winner = min(times, key=lambda one: _time(times[one]))
         if _time(times[winner]) > _time(usual) * (1 - WORTH):
-            own = [one for one in times if one.n_channels is None and _alike(times[one], usual)]
-            winner = own[0] if own else winner
+            own = usual.algorithm, usual.protocol
+            winner = next((c for c in candidates if (c.algorithm, c.protocol) == own), winner)
         return Tuned(usual, times[winner], winner, len(times))
 
     def _fewer_channels(self, start: Candidate, size: int, times: dict[Candidate, Row]) -> None:
@@ -305,7 +305,3 @@ def _time(row: Row) -> float:
     if row.time_us is None:
         raise NetsimError("a row without a time")
     return row.time_us
-
-
-def _alike(one: Row, other: Row) -> bool:
-    return (one.algorithm, one.protocol) == (other.algorithm, other.protocol)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import isclose
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -103,7 +104,7 @@ def _answers(found: Mapping[str, Any]) -> Iterator[str]:
         slope = one["per_percent_us"] if simulated is None else simulated
         if abs(slope) < 1e-6 * found["time_us"] and _same(one, found["time_us"]):
             continue
-        near = simulated is None or _near(simulated, one["per_percent_us"])
+        near = simulated is None or isclose(simulated, one["per_percent_us"], rel_tol=_DIFFERS)
         marks.add(mark := "!" if one["anomalous"] else "" if near else "*")
         yield _answer(one, slope, f"  {mark}".rstrip())
     yield "  (ideal: infinitely fast, or without any latency; the rest as it is)"
@@ -116,10 +117,6 @@ def _answers(found: Mapping[str, Any]) -> Iterator[str]:
 def _same(one: Mapping[str, Any], now: float) -> bool:
     """Whether no change of a parameter that was tried changed the time."""
     return all(one[key] is None or abs(one[key] - now) <= 1e-4 * now for key in _TRIED)
-
-
-def _near(one: float, other: float) -> bool:
-    return abs(one - other) <= _DIFFERS * max(abs(one), abs(other))
 
 
 def _answer(one: Mapping[str, Any], slope: float, mark: str) -> str:

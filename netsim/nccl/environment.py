@@ -287,10 +287,6 @@ def _whole(least: int, most: int, multiple: int = 1) -> Callable[[str, Facts], i
     return read
 
 
-def _flag(text: str, facts: Facts) -> bool:
-    return bool(_whole(0, 1)(text, facts))
-
-
 def _flag_or_auto(text: str, facts: Facts) -> bool | None:
     number = _whole(-2, 1)(text, facts)
     return None if number < 0 else bool(number)
@@ -329,7 +325,7 @@ def _one_of(*words: str) -> Reader:
 
 KINDS: dict[str, Reader] = {
     "algorithms": lambda text, facts: choice_lists(text, ALGORITHMS, facts.algorithms, facts),
-    "flag": _flag,
+    "flag": lambda text, facts: bool(_whole(0, 1)(text, facts)),
     "flag_or_auto": _flag_or_auto,
     "level": _level,
     "microseconds": lambda text, facts: _whole(0, 10**9)(text, facts) / 1000,

@@ -296,7 +296,8 @@ def rows_of(lines: Sequence[Line]) -> int:
 def draw_strip(axes: Axes, lines: Sequence[Line], colours: Sequence[Colour]) -> None:
     """A row for every line, of boxes from size to size; a single one where all have the same."""
     runs = [_runs(line) for line in lines]
-    labels = [_short(line.label) for line in lines]
+    names = [line.label for line in lines]
+    labels = [name if len(name) <= 20 else f"{name[:9]}…{name[-10:]}" for name in names]
     if rows_of(lines) < len(lines):
         runs, labels, colours = runs[:1], ["every line"], [style.BLACK]
     names = list(dict.fromkeys(name for row in runs for name, _, _ in row))
@@ -346,10 +347,6 @@ def _write(axes: Axes, name: str, x: float, y: float, room: float) -> bool:
             axes.text(x, y, text, ha="center", va="center", fontsize=6.5, linespacing=0.95)
             return True
     return False
-
-
-def _short(label: str) -> str:
-    return label if len(label) <= 20 else f"{label[:9]}…{label[-10:]}"
 
 
 # Bus bandwidth and time against message size, as people read nccl-tests: the plateau against the

@@ -35,7 +35,7 @@ def framed(schedule: Schedule, kernel: float) -> Schedule:
     np.cumsum(np.concatenate(counts), out=ptr[1:])
     inner = np.ones(int(ptr[ranks + rows]), bool)
     first = ptr[ranks + gates.row] + waits[gates.row]
-    inner[first + _number(gates.row)] = False
+    inner[first + np.arange(len(gates.row)) - np.searchsorted(gates.row, gates.row)] = False
     dep_row, dep_lag = np.empty(len(inner), np.int32), np.empty(len(inner), np.int16)
     dep_row[inner], dep_lag[inner] = schedule.dep_row + ranks, schedule.dep_lag
     dep_row[~inner], dep_lag[~inner] = gates.rank, in_order
@@ -163,10 +163,6 @@ def _together(parts: list[_Touch], by: str) -> _Touch:
     columns = [np.concatenate([getattr(part, name) for part in parts]) for name in _Touch.__slots__]
     order = np.argsort(columns[_Touch.__slots__.index(by)], kind="stable")
     return _Touch(*(column[order] for column in columns))
-
-
-def _number(sorted_keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.arange(len(sorted_keys)) - np.searchsorted(sorted_keys, sorted_keys)
 
 
 def _lags(known: tuple[Lag, ...]) -> tuple[tuple[Lag, ...], int, int]:

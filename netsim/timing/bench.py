@@ -265,7 +265,7 @@ def _owner(name: str) -> str:
 # **** Runs ****
 # Runs of one call with some of its loops. Calls of other sizes may have told of them.
 
-LAST, ENDS, RECURS = "last run", "ends", "recurs"
+LAST, ENDS, RECURS, NEED = "last run", "ends", "recurs", "need"
 
 
 @dataclass(frozen=True)
@@ -310,14 +310,29 @@ class Runs:
 
     def use_of_all(self, loops: int, seconds: float) -> links.LinkUse:
         """What passes over the links in all loops: each adds what those of a run do."""
-        alone, short = self[loops], self.bench.placed(self.work.shortest)
-        if short.paths.choices is not None:
-            short = self.bench.alone(self.work.shortest).program
-        times = (self.work.loops - loops) / (loops - self.work.least)
+        alone = self[loops]
         whole = alone.timeline.makespan + seconds - float(alone.ends.max())
         amounts = links.link_amounts(alone.program)
-        amounts += times * (amounts - links.amounts_by(alone.program.links, short))
+        amounts += (self.work.loops - loops) * self._a_loop(loops, alone, amounts)
         return links.use_of(alone.program, amounts, whole)
+
+    def need(self, loops: int) -> float:
+        """How long the busiest link takes for one loop more than a run has."""
+
+        def found(alone: Alone) -> float:
+            more = self._a_loop(loops, alone, links.link_amounts(alone.program))
+            return float(links.use_of(alone.program, more, 1.0).utilisation.max(initial=0.0))
+
+        return self.known(loops, NEED, found)
+
+    def _a_loop(self, loops: int, alone: Alone, amounts: Floats) -> Floats:
+        """What one of a run's loops adds."""
+        short = self.bench.placed(self.work.shortest)
+        if short.paths.choices is not None:
+            short = self.bench.alone(self.work.shortest).program
+        less = links.amounts_by(alone.program.links, short)
+        found: Floats = (amounts - less) / (loops - self.work.least)
+        return found
 
     def _found(self, loops: int, alone: Alone) -> Recurrence | None:
         work = self.work

@@ -43,10 +43,11 @@ class Limits:
     Of operations back to back the numbers `in_a_row` are tried, the first one with up to `most`
     rows, the others with up to `repeated`; where those not run may move the mean by more than
     `alike`, all with up to `uneven` or twice as many with half of that (by what nobody has seen:
-    with up to twice `repeated`). Of trees of which all would
-    be more, of up to `soon` loops, whose ranks end within the part `tolerated` of their time, one
-    more is run. By so much what fewer loops tell of how they overlap may differ, unless all are up
-    to `restless` rows; rings of more tell it by fewer hops. Launches of the host leave no trace in
+    with up to twice `repeated`); none, where more than `repeated` rows leave the busiest link idle
+    for up to the part `idle`. Of trees of which all would be more than `uneven`, of up to `soon`
+    loops, whose ranks end within the part `tolerated` of their time, one more is run. By `alike`
+    what fewer loops tell of how they overlap may differ, unless all are up to `restless` rows;
+    rings of more tell it by fewer hops. Launches of the host leave no trace in
     what is longer by `short`. From `meeting` rows on, too many for operations in a row, it is asked
     where channels meet, of trees from where one more is run, and sends to all are told from their
     first rounds, unless these are more than `solved` rows. From `crowded` rows times GPUs of sends
@@ -75,6 +76,7 @@ class Limits:
     restless: float = 8_000_000
     uneven: float = 44_000_000
     soon: int = 32
+    idle: float = 0.025
     alike: float = 7.5e-3
     doubt: float = 1e-2
     short: float = 0.1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from itertools import islice, pairwise, takewhile
+from itertools import islice, takewhile
 
 import numpy as np
 
@@ -45,6 +45,7 @@ SETTLING = "pace of the last of many operations, of which none is quite like ano
 EQUAL = "heads with as much as each other"
 ONE_MORE = "one operation, and one more that begins as it ends"
 ALONE = "one operation alone: operations in a row are too many rows to be run"
+KEPT_BUSY = "one operation alone, which keeps a link busy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,6 +359,9 @@ def _by_loops(runs: Runs, limits: Limits) -> One | Refusal:
     work, size = runs.work, runs.work.first
     while size <= limits.part * work.loops and work.rows(size) <= limits.most:
         one = _recurring(runs, size) if runs.has_lanes(size) else _repeating(runs, size)
+        if one is None and work.rows() > limits.repeated and size > work.first:
+            found = steady.paced(runs.ends, work.loops, size, steady.LATE, runs.need(size))
+            one = _with_all_loops(runs, size, found)
         if one is not None:
             return one
         size *= 2
@@ -496,7 +500,7 @@ def _by_hops(bench: Bench, given: Call, call: Call, limits: Limits) -> Timing | 
     much as another."""
     few, (given, doubt) = call.rows_of_rings <= limits.rings, given.evened
     call = _form(Asked(given, limits))
-    plan, shorter = call.plans[0], replace(limits, rings=np.inf, uneven=limits.repeated)
+    plan, shorter = call.plans[0], replace(limits, rings=np.inf, uneven=limits.repeated, idle=0.0)
     times, known = dict[int, float](), dict[int, Asked]()
     written = _one_channel(bench, given, call, limits)
 
@@ -589,15 +593,28 @@ def one_more(asked: Asked) -> Offer | Refusal:
 def _one_more(bench: Bench, one: One, launch: Launch, off: float) -> Timing:
     alone, begins = one.alone, np.zeros(one.alone.schedule.ranks)
     begins[alone.busy] = one.ends + launch.kernel
-    least = max(launch.period, _needed(bench, one))  # what the first still moves is not seen
+    needed = (1.0 - _idle(one, launch)) * float(one.ends.max())
+    least = max(launch.period, needed)  # what the first still moves is not seen
     seconds = max(alone.simulator.timeline(begins).makespan / 2, least)
     return _timing(bench, one, seconds, ONE_MORE, off)
 
 
-def _needed(bench: Bench, one: One) -> float:
-    """What the busiest link needs for one operation."""
-    moving = float(one.ends.max()) - bench.launch.kernel
-    return float(one.use.utilisation.max(initial=0.0)) * moving
+def kept_busy(asked: Asked) -> Offer | Refusal:
+    """One alone tells about all where a link has work throughout: in a row, operations gain no more
+    than it idles, which is as they begin and end, and lose no more where they meet."""
+    call, one, limits = asked.call, _known(asked), asked.limits
+    if limits.exact or not call.plans or _idle(one, call.launch) > limits.idle:
+        return Refusal("no link is busy throughout")
+    rows = one.rows if one.fewer is None else one.fewer.work.rows()
+    if limits.in_a_row[0] * rows <= limits.repeated:
+        return Refusal("operations in a row can be run")
+    return Offer(lambda bench: _alone(bench, one, KEPT_BUSY))
+
+
+def _idle(one: One, launch: Launch) -> float:
+    """For which part of one operation the busiest link has nothing to do."""
+    last = float(one.ends.max())
+    return 1.0 - float(one.use.utilisation.max(initial=0.0)) * (1.0 - launch.kernel / last)
 
 
 def _is_tree(call: Call) -> bool:
@@ -648,7 +665,7 @@ def _as_timed(bench: Bench, asked: Asked) -> Timing:
         told = lambda follow, rows: steady.mean_timed(follow(launch, TIMED)[0])  # noqa: E731
         return _overlapping(bench, asked, "timed", told) or _in_a_row_in_full(bench, asked)
     if one.follow is None or not _numbers(one.rows, limits):
-        return _alone(bench, one)
+        return _alone(bench, one, ALONE)
     times = _numbers(one.rows, limits)[-1]
     ends = one.follow(launch, times)[0]
     seen, late = steady.unseen(ends, early := _early(one))
@@ -669,10 +686,9 @@ def _early(one: One) -> float:
     return float(np.ptp(one.ends) / one.ends.max())
 
 
-def _alone(bench: Bench, one: One) -> Timing:
+def _alone(bench: Bench, one: One, words: str) -> Timing:
     """One alone: in a row they take hardly longer, and no less than the busiest link needs."""
-    seconds = float(one.ends.max())
-    return _timing(bench, one, seconds, ALONE, 1.0 - _needed(bench, one) / seconds)
+    return _timing(bench, one, float(one.ends.max()), words, _idle(one, bench.launch))
 
 
 def _in_a_row_in_full(bench: Bench, asked: Asked) -> Timing:
@@ -737,7 +753,7 @@ def _overlapping(bench: Bench, asked: Asked, what: str, told: Told) -> Timing | 
         loops *= 2
     if len(gains) < 2:
         return None
-    more, off = _more(gains, work.loops)
+    more, off = steady.more_gained(gains, work.loops)
     seconds = max(whole - gains[loops // 2] - more, _launch(asked).period)
     if off > limits.alike * seconds and TIMED * work.rows() <= limits.restless:
         return None
@@ -750,17 +766,8 @@ def _tells(gains: dict[int, float], work: Looped, limits: Limits, loops: int, wh
     """Whether what is known of how operations overlap is enough, or more would be too many rows."""
     if len(gains) < 2:
         return False
-    off, rows = _more(gains, work.loops)[1], TIMED * work.rows(loops)
+    off, rows = steady.more_gained(gains, work.loops)[1], TIMED * work.rows(loops)
     return (len(gains) > 2 and off <= limits.alike * whole) or rows > limits.restless
-
-
-def _more(gains: dict[int, float], loops: int) -> tuple[float, float]:
-    """How much more operations overlap with all loops, as between the last runs; and by how much
-    that may be off, as between the last three."""
-    known = sorted(gains)
-    slopes = [(gains[b] - gains[a]) / (b - a) for a, b in pairwise(known)]
-    left = loops - known[-1]
-    return left * slopes[-1], left * max(abs(slope) for slope in slopes[-2:])
 
 
 def _launch(asked: Asked) -> Launch:
@@ -784,7 +791,7 @@ def _timing(bench: Bench, one: One, seconds: float, words: str = "", off: float 
 # **** The ladder ****
 
 EXACT: tuple[Rung, ...] = (in_step, max_plus, folded, whole)
-OPERATIONS: tuple[Rung, ...] = (one_operation, one_more, fewer_operations, as_timed)
+OPERATIONS: tuple[Rung, ...] = (one_operation, one_more, kept_busy, fewer_operations, as_timed)
 SINGLE: tuple[Rung, ...] = (
     by_channel, fewer_rounds, wide_instants, *EXACT, fewer_loops, fewer_hops,
 )  # fmt: skip

@@ -62,12 +62,15 @@ def extend(
     return onward(ends[last], (n - last) * np.average(added, axis=0, weights=length), spread)
 
 
-def paced(ends_of: Callable[[int], Floats], n: int, last: int, tolerated: float) -> Extended | None:
-    """The same by the part that ends last, if it adds as much from half of `last` on as before, and
-    no other adds more."""
-    ends, half, quarter = (ends_of(last >> k) for k in range(3))
-    each, before = (float(a.max() - b.max()) for a, b in ((ends, half), (half, quarter)))
-    spread = max(abs(each - 2 * before), float((ends - half).max()) - each)
+def paced(
+    ends_of: Callable[[int], Floats], n: int, last: int, tolerated: float, need: float = 0.0
+) -> Extended | None:
+    """The same by the part that ends last, if each one from half of `last` on adds what the busiest
+    link has to do for it (`need`), else as much as those before did, and to no part more."""
+    ends, half = ends_of(last), ends_of(last // 2)
+    each = float(ends.max() - half.max())
+    usual = need * (last - last // 2) or 2 * float(half.max() - ends_of(last // 4).max())
+    spread = max(abs(each - usual), float((ends - half).max()) - each)
     if spread > tolerated * each:
         return None
     more = (n - last) / (last - last // 2)
@@ -287,6 +290,15 @@ def swing(ends: Floats) -> float:
     that differ as these do, the mean is within half of their range."""
     took = np.diff(ends.max(axis=1))
     return float(np.ptp(took) / took.mean()) / 2
+
+
+def more_gained(gains: dict[int, float], loops: int) -> tuple[float, float]:
+    """How much more operations overlap with all loops, as between the last runs; and by how much
+    that may be off, as between the last three."""
+    known = sorted(gains)
+    slopes = [(gains[b] - gains[a]) / (b - a) for a, b in pairwise(known)]
+    left = loops - known[-1]
+    return left * slopes[-1], left * max(abs(slope) for slope in slopes[-2:])
 
 
 # **** Rings ****

@@ -22,7 +22,7 @@ from netsim.nccl.facts import parse_version
 from netsim.nccl.job import Wishes
 from netsim.program.symmetry import Where, odd_one
 from netsim.scenario.cells import Cell
-from netsim.scenario.training import LayerConfig, Parallelism, Recorded, Training, TransformerConfig
+from netsim.scenario.training import LayerConfig, Recorded, Training, TransformerConfig
 from netsim.timing.fits import BYTES_A_ROW, BYTES_A_TASK, limits_of, needed
 from netsim.topology.cluster import Cluster, build_at, build_cluster
 from netsim.topology.graph import Topology, TopologyError
@@ -232,9 +232,8 @@ def degrees_of(cell: Cell, work: Training, gpus: int) -> dict[str, int]:
     others = given.tp * given.pp * given.cp
     place = ("workload", "parallelism")
     found = {axis: getattr(given, axis) for axis in settings.AXES}
-    written = " x ".join(
-        f"{axis} {getattr(given, axis)}" for axis in settings.AXES if _told(given, axis)
-    )
+    told = [x for x in found if x in given.model_fields_set or found[x] not in (None, 1)]
+    written = " x ".join(f"{axis} {found[axis]}" for axis in told)
     if given.dp is None:
         if gpus % (others * given.ep):
             message = f"{written or 'tp 1'} do not divide the {gpus} GPUs of the cluster"
@@ -251,10 +250,6 @@ def degrees_of(cell: Cell, work: Training, gpus: int) -> dict[str, int]:
     message = f"{written} make {product} ranks, but the cluster has {gpus} GPUs"
     hint = "leave dp out to have it follow from the others"
     raise cell.source.error(place, message, key=True, hint=hint)
-
-
-def _told(given: Parallelism, axis: str) -> bool:
-    return axis in given.model_fields_set or getattr(given, axis) not in (None, 1)
 
 
 def model_flops(model: models.Model, batch: int, sequence: int) -> float:

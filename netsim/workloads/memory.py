@@ -120,7 +120,7 @@ def full_activation_bytes(s: Setting, layer: Layer) -> float:
         latent = m.latent
         attention = latent.q_rank + latent.kv_rank + latent.rope + m.heads * latent.value / tp
     cast = NARROW[s.dtype] / s.element if s.narrow else 1.0
-    between = _width(m) - 1  # inputs of the function, whose output the second product reads
+    between = 2 if m.gated else 1  # inputs of the function, whose output the second product reads
     if layer.moe:
         used, split = m.top_k * s.imbalance, tp if s.expert_tensor else 1
         ffn = m.expert_ffn * (between + cast * ("moe_act" not in again)) / split
@@ -142,10 +142,6 @@ def _unfused(s: Setting, m: Transformer) -> float:
     if {"selective", "core_attn"} & {*s.recompute}:
         return masks
     return masks + (2 * s.element + 1) * s.tokens * s.sequence * m.heads / s.degree("tp")
-
-
-def _width(m: Transformer) -> int:
-    return 3 if m.gated else 2
 
 
 def _inputs(s: Setting, m: Transformer) -> float:

@@ -1,18 +1,21 @@
-"""python -m tests.bench.rounds [SEEDS] [trees | operations | heads | loops]: what drawn calls take
-from less, and in full.
+"""python -m tests.bench.rounds [SEEDS] [trees | operations | heads | loops | busy]: what drawn
+calls take from less, and in full.
 
 alltoall from its first rounds, trees from one more operation, any call from three operations
-instead of 20, NVLSTree with equal heads, or loops that do not recur from fewer, if that tells them.
+instead of 20, NVLSTree with equal heads, loops that do not recur from fewer, or operations from one
+that keeps a link busy, if that tells them.
 A line a seed: what the run in full takes, by which part the other is off, what it states, and how
 many are off by more.
 """
 
 import sys
 
-from netsim.timing.ladder import AS_TIMED, EQUAL, ONE_MORE
+from netsim.timing.ladder import AS_TIMED, EQUAL, KEPT_BUSY, ONE_MORE
 from netsim.timing.steady import PACED as BY_PACE
 from tests.timing.cells import timed
 from tests.timing.test_rungs_keep_their_word import (
+    BUSY,
+    EACH_TIMED,
     EQUAL_HEADS,
     IN_FULL,
     LARGE,
@@ -23,6 +26,7 @@ from tests.timing.test_rungs_keep_their_word import (
     TWENTY,
     WRITTEN_OUT,
     any_tree,
+    busy_links,
     in_a_row,
     many_loops,
     sent_to_all,
@@ -36,6 +40,7 @@ WAYS = {
     "trees": (any_tree, LARGE, WRITTEN_OUT, ONE_MORE),
     "operations": (in_a_row, THREE, TWENTY, AS_TIMED),
     "loops": (many_loops, PACED, IN_FULL, BY_PACE),
+    "busy": (busy_links, BUSY, EACH_TIMED, KEPT_BUSY),
     "heads": (uneven_heads, EQUAL_HEADS, WRITTEN_OUT, EQUAL),
 }
 
@@ -47,8 +52,8 @@ def main() -> None:
     draw, less, whole, words = WAYS[way]
     for seed in range(seeds):
         one = draw(seed)
-        if way == "operations":
-            rows = one.call(size_of(one)).looped.rows()
+        if way in ("operations", "busy"):
+            rows = one.call(size_of(one)).looped.rows() * (1 if way == "operations" else 4)
             if not ROWS[0] < rows < ROWS[1]:
                 continue
         told = timed(one, size_of(one), less)

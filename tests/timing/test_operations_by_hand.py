@@ -6,8 +6,17 @@ import numpy as np
 import pytest
 
 from netsim.timing.fits import LIMITS, TIMED, limits_of
-from netsim.timing.ladder import _more, _numbers
-from netsim.timing.steady import AGREE, extend, mean_timed, onward, period_of, swing, unseen
+from netsim.timing.ladder import _numbers
+from netsim.timing.steady import (
+    AGREE,
+    extend,
+    mean_timed,
+    more_gained,
+    onward,
+    period_of,
+    swing,
+    unseen,
+)
 
 
 def ends_of(took: list[float], ranks: int = 3) -> np.ndarray:
@@ -59,12 +68,12 @@ def test_more_operations_are_run_while_their_rows_are_few() -> None:
 
 def test_what_operations_overlap_grows_with_loops_as_it_did() -> None:
     straight = {loops: 2.0 + 0.5 * loops for loops in (4, 8, 16)}
-    more, off = _more(straight, 50)
+    more, off = more_gained(straight, 50)
     assert more == pytest.approx(0.5 * (50 - 16))
     assert off == pytest.approx(abs(more))
     # Of slopes 1 and -3 the last one goes on, and the steepest says how far it may be off.
-    assert _more({1: 0.0, 2: 1.0, 4: -5.0}, 10) == (-18.0, 18.0)
-    assert _more({1: 0.0, 2: 4.0, 4: 5.0}, 10) == (3.0, 24.0)
+    assert more_gained({1: 0.0, 2: 1.0, 4: -5.0}, 10) == (-18.0, 18.0)
+    assert more_gained({1: 0.0, 2: 4.0, 4: 5.0}, 10) == (3.0, 24.0)
 
 
 @pytest.mark.parametrize("period", [1, 2, 3])

@@ -14,7 +14,7 @@ from netsim.results.nccl_tests import microseconds
 from netsim.scenario.cells import expand
 from netsim.sweep.summary import best_row
 from netsim.timing import ladder, steady
-from netsim.timing.bench import Bench
+from netsim.timing.bench import Bench, Runs
 from netsim.timing.call import Call
 from netsim.timing.fits import LIMITS, TIMED, Limits, limits_of
 from netsim.timing.ladder import Asked, Offer, Timing
@@ -393,6 +393,7 @@ def test_heads_are_made_equal_in_large_calls_only_and_nothing_exact() -> None:
 
 PACED = replace(LIMITS, repeated=20_000, most=1e7)
 TOLD_BY_PACE = 6, 58, 122
+BUSY_LOOPS = 3, 5, 37, 48
 
 
 def many_loops(seed: int) -> Prepared:
@@ -410,7 +411,10 @@ def many_loops(seed: int) -> Prepared:
 
 
 @pytest.mark.parametrize("seed", TOLD_BY_PACE)
-def test_loops_that_do_not_recur_are_told_by_their_pace_within_what_is_stated(seed: int) -> None:
+def test_loops_that_do_not_recur_are_told_by_their_pace_within_what_is_stated(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Runs, "need", lambda *_: np.inf)  # as if no link were busy
     one = many_loops(seed)
     told, full = (timed(one, size_of(one), limits) for limits in (PACED, IN_FULL))
     assert steady.PACED in told.approximation
@@ -421,8 +425,19 @@ def test_loops_that_do_not_recur_are_told_by_their_pace_within_what_is_stated(se
     assert steady.PACED not in timed(one, size_of(one), few).approximation
 
 
-THREE = replace(IN_FULL, in_a_row=(3,), most=1e12, uneven=0.0, without=frozenset({"one_more"}))
-TWENTY = replace(THREE, in_a_row=(TIMED,), without=frozenset({"one_more", "fewer_operations"}))
+@pytest.mark.parametrize("seed", BUSY_LOOPS)
+def test_loops_that_take_what_a_link_has_to_do_are_told_by_two_runs(seed: int) -> None:
+    one = many_loops(seed)
+    told, full = (timed(one, size_of(one), limits) for limits in (PACED, IN_FULL))
+    first = one.call(size_of(one)).looped.first
+    assert f"{steady.PACED} of {2 * first} of" in told.approximation
+    assert told.uncertainty <= 0.002
+    assert_within(told, full)
+
+
+NO_ONE = frozenset({"one_more", "kept_busy"})  # of which fewer operations would be run
+THREE = replace(IN_FULL, in_a_row=(3,), most=1e12, uneven=0.0, without=NO_ONE)
+TWENTY = replace(THREE, in_a_row=(TIMED,), without=NO_ONE | {"fewer_operations"})
 
 
 def in_a_row(seed: int) -> Prepared:
@@ -448,6 +463,50 @@ def test_three_operations_tell_twenty_within_what_is_stated(seed: int) -> None:
     if ladder.AS_TIMED in told.approximation:
         assert told.uncertainty > 0.015
         assert_within(told, full)
+
+
+BUSY = replace(IN_FULL, repeated=0.0, idle=2 * LIMITS.idle, level=np.inf,
+               without=frozenset({"one_more"}))  # fmt: skip
+EACH_TIMED = replace(WRITTEN_OUT, in_a_row=(TIMED,), uneven=1e12, level=np.inf,
+                     without=TWENTY.without)  # fmt: skip
+KEPT_BUSY = 17, 37, 48, 74, 86, 91, 94, 102, 111, 123, 133
+
+
+def busy_links(seed: int) -> Prepared:
+    """Some call of some loops, perhaps with something odd, of which ranks end at some times."""
+    some = random.Random(seed)
+    algorithm = some.choice(("Tree", "NVLSTree", "Ring"))
+    machines = ("dgx-h100", "dgx-b200", "gh200-x4", "dgx-a100", "a100-x4", "h100-x4")
+    machine = some.choice(machines[: 2 if algorithm == "NVLSTree" else None])
+    rings = ("all_reduce", "all_gather", "reduce_scatter")
+    name = some.choice(rings) if algorithm == "Ring" else "all_reduce"
+    fabric = some.choice(("rail-optimized", "leaf-spine", "dragonfly", "fat-tree", HASHED[0]))
+    nodes, odd = some.choice((2, 3, 5, 8, 12)), some.choice(ODD)
+    work = SIMPLE % (name, algorithm, int(2 ** some.uniform(23, 28)) // 4 * 4, "throughput")
+    if some.random() < 0.4 and algorithm != "NVLSTree":
+        work = work.replace("Simple", "LL128")
+    cluster = f"machine: {machine}, nodes: {nodes}, fabric: {{kind: {fabric}}}, faults: [{odd}]"
+    memory = some.choice((17, 18, 19, 22))
+    return cell(cluster, work, f"nccl: {{env: {{NCCL_BUFFSIZE: '{1 << memory}'}}}}")
+
+
+@pytest.mark.parametrize("seed", KEPT_BUSY)
+def test_one_that_keeps_a_link_busy_tells_those_in_a_row_within_what_is_stated(seed: int) -> None:
+    one = busy_links(seed)
+    told, full = (timed(one, size_of(one), limits) for limits in (BUSY, EACH_TIMED))
+    assert ladder.KEPT_BUSY in told.approximation
+    assert 0.0 < told.uncertainty <= BUSY.idle
+    assert ladder.AS_TIMED in full.approximation
+    assert_within(told, full)
+
+
+def test_one_alone_is_taken_for_those_in_a_row_where_they_are_many_rows_and_a_link_is_busy() -> (
+    None
+):
+    one = busy_links(91)
+    for some in ({"idle": 0.01}, {"repeated": 1e9}, {"exact": True}):
+        told = timed(one, size_of(one), replace(BUSY, **some))
+        assert ladder.KEPT_BUSY not in told.approximation
 
 
 @pytest.mark.parametrize("timing", ["single", "throughput"])

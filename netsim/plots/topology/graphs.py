@@ -66,7 +66,8 @@ def grid_picture(
     """Cells in the order of a torus, the last dimension to the right, the one before downwards."""
     sheet = shapes.Sheet()
     deep = len(dims) > 2
-    shown = [_shown(extent, _DEEP if deep else _FLAT) for extent in dims]
+    most = _DEEP if deep else _FLAT
+    shown = [shapes.slots_of(range(n), most if n <= most else most - 1) for n in dims]
     slots: dict[int, tuple[int, ...]] = {}
     for place in product(*(range(len(kept)) for kept in shown)):
         at = [some[slot] for some, slot in zip(shown, place, strict=True)]
@@ -87,11 +88,6 @@ def grid_picture(
     if len(kept) < len(lines):
         subtitle += "; links around the ends are not drawn"
     return sheet.picture(title, subtitle, kept)
-
-
-def _shown(extent: int, most: int) -> list[int | None]:
-    """The places of a dimension that are drawn; None where some are left out."""
-    return shapes.slots_of(range(extent), most if extent <= most else most - 1)
 
 
 def _position(place: Sequence[int], shown: Sequence[Sequence[int | None]]) -> tuple[float, float]:
