@@ -251,13 +251,16 @@ def by_channel(asked: Asked) -> Offer | Refusal:
         return Refusal("fewer loops are tried first")
     if _can_be_timed(_form(asked).looped.rows(), limits):
         return Refusal("it has few rows")
+    many = call.single or call.looped.rows() >= limits.meeting
+    if not many and call.looped.loops > limits.soon:
+        return NOT_SHORT
     one = call.by_channel
     if one is None:
         return Refusal("its channels meet in what can be full")
 
     def run(bench: Bench) -> One | Refusal:
-        found, many = _by_channel(bench, one, limits), call.looped.rows() >= limits.meeting
-        return found if call.single or many or _is_short(call, found, limits) else NOT_SHORT
+        found = _by_channel(bench, one, limits)
+        return found if many or _is_short(call, found, limits) else NOT_SHORT
 
     return Offer(run)
 
@@ -495,9 +498,8 @@ def _by_rounds(bench: Bench, call: Call, limits: Limits) -> One | Refusal:
 
 def _by_hops(bench: Bench, given: Call, call: Call, limits: Limits) -> Timing | Refusal:
     """One operation, less what operations in a row overlap with the least hops that are held
-    against others and with the most, or the run before where those are many rows: each further hop
-    adds to it as much as those between. Rows are those of that run; on links, each hop leaves as
-    much as another."""
+    against others and with the most, or the run before where those are many rows, whose rows are
+    shown: each further hop adds to it, and leaves on links, as much as those between."""
     few, (given, doubt) = call.rows_of_rings <= limits.rings, given.evened
     call = _form(Asked(given, limits))
     plan, shorter = call.plans[0], replace(limits, rings=np.inf, uneven=limits.repeated, idle=0.0)
@@ -835,8 +837,8 @@ def _asked(rungs: tuple[Rung, ...], limits: Limits) -> list[Rung]:
 
 
 def alike(one: Call, other: Call, limits: Limits = LIMITS) -> bool:
-    """Whether two calls are the same rows; of very many loops, a few tell. Of rings that a few hops
-    tell, whether those end as soon: what differs are copies of own data, as long for any hops."""
+    """Whether two calls are the same rows; of many loops, a few tell. Of rings that hops tell,
+    whether those end as soon: what differs are copies of own data, as long for any hops."""
     if told_by_hops(one, limits) and told_by_hops(other, limits):
         fewest = next(steady.runs_of(one.collective, one.plans[0], limits.hops))
         mine, theirs = (_ends_of_hops(call, fewest, limits) for call in (one, other))

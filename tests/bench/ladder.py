@@ -31,6 +31,7 @@ INDEX = Path("scenarios/measured/index.yaml")
 SIZES = "{from: 8B, to: 8GiB, factor: 2}"
 DRAGONFLY = "cluster: {machine: a100-x4, nodes: %d, fabric: {kind: dragonfly}}\n"
 ALL_REDUCE = "workload: {collective: all_reduce, sizes: %s}\n"
+LEAVES = "leaf-spine, oversubscription: 2, transport: roce"
 RAILS = "cluster: {machine: dgx-h100, nodes: %d, fabric: {kind: rail-optimized}}\n"
 CELLS = {
     "dragonfly-128": DRAGONFLY % 128 + ALL_REDUCE % SIZES,
@@ -43,6 +44,8 @@ CELLS = {
     "broadcast-16": RAILS % 16 + "workload: {collective: broadcast, sizes: [64KiB, 1MiB, 2GiB]}",
     "sendrecv-16": RAILS % 16 + "workload: {collective: sendrecv, sizes: [512MiB, 8GiB]}",
     "nvlstree-128": RAILS % 128 + ALL_REDUCE % "[1GiB, 8GiB]",
+    "nvlstree-leaves-128": (RAILS % 128).replace("rail-optimized", LEAVES)
+    + ALL_REDUCE % "[1GiB, 2GiB]",
     "ring-rails-8192": RAILS % 1024
     + "workload: {collective: all_reduce, algorithm: ring, sizes: [1GiB]}",
     "alltoall-131072": RAILS % 16384
