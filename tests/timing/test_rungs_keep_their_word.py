@@ -465,7 +465,7 @@ def test_three_operations_tell_twenty_within_what_is_stated(seed: int) -> None:
         assert_within(told, full)
 
 
-BUSY = replace(IN_FULL, repeated=0.0, idle=2 * LIMITS.idle, level=np.inf,
+BUSY = replace(IN_FULL, repeated=0.0, level=np.inf,
                without=frozenset({"one_more"}))  # fmt: skip
 EACH_TIMED = replace(WRITTEN_OUT, in_a_row=(TIMED,), uneven=1e12, level=np.inf,
                      without=TWENTY.without)  # fmt: skip
