@@ -330,9 +330,8 @@ class Runs:
         short = self.bench.placed(self.work.shortest)
         if short.paths.choices is not None:
             short = self.bench.alone(self.work.shortest).program
-        less = links.amounts_by(alone.program.links, short)
-        found: Floats = (amounts - less) / (loops - self.work.least)
-        return found
+        more: Floats = amounts - links.amounts_by(alone.program.links, short)
+        return more / (loops - self.work.least)
 
     def _found(self, loops: int, alone: Alone) -> Recurrence | None:
         work = self.work

@@ -292,10 +292,14 @@ def _messages(c: Collective, ranks: Ints, *, to: bool) -> tuple[Ints, ...]:
     return tuple(column[some] for column in columns)
 
 
+def _pairs(c: Collective) -> tuple[ArrayLike, ...]:
+    return *np.array(c.pairs, np.int64).reshape(-1, 2).T, *c.pair_offsets()
+
+
 # Sources, destinations and both offsets of what is sent where not everyone sends to everyone.
 ENDS: dict[str, Callable[[Collective], tuple[ArrayLike, ...]]] = {
     "gather": lambda c: (np.arange(c.ranks), c.root, 0, np.arange(c.ranks) * c.count),
     "scatter": lambda c: (c.root, np.arange(c.ranks), np.arange(c.ranks) * c.count, 0),
     "sendrecv": lambda c: (np.arange(c.ranks), (np.arange(c.ranks) + 1) % c.ranks, 0, 0),
-    "p2p": lambda c: (*np.array(c.pairs, np.int64).reshape(-1, 2).T, *c.pair_offsets()),
+    "p2p": _pairs,
 }
