@@ -312,26 +312,29 @@ class Runs:
         """What passes over the links in all loops: each adds what those of a run do."""
         alone = self[loops]
         whole = alone.timeline.makespan + seconds - float(alone.ends.max())
-        amounts = links.link_amounts(alone.program)
-        amounts += (self.work.loops - loops) * self._a_loop(loops, alone, amounts)
-        return links.use_of(alone.program, amounts, whole)
+        amounts, each = self._amounts(loops, alone.program)
+        return links.use_of(alone.program, amounts + (self.work.loops - loops) * each, whole)
 
     def need(self, loops: int) -> float:
         """How long the busiest link takes for one loop more than a run has."""
 
         def found(alone: Alone) -> float:
-            more = self._a_loop(loops, alone, links.link_amounts(alone.program))
-            return float(links.use_of(alone.program, more, 1.0).utilisation.max(initial=0.0))
+            _, each = self._amounts(loops, alone.program)
+            return float(links.use_of(alone.program, each, 1.0).utilisation.max(initial=0.0))
 
         return self.known(loops, NEED, found)
 
-    def _a_loop(self, loops: int, alone: Alone, amounts: Floats) -> Floats:
-        """What one of a run's loops adds."""
-        short = self.bench.placed(self.work.shortest)
-        if short.paths.choices is not None:
-            short = self.bench.alone(self.work.shortest).program
-        more: Floats = amounts - links.amounts_by(alone.program.links, short)
-        return more / (loops - self.work.least)
+    def _amounts(self, loops: int, program: Program) -> tuple[Floats, Floats]:
+        """What passes over the links in a run, and what each of its loops adds."""
+        amounts = links.link_amounts(program)
+        less = links.amounts_by(program.links, self._shortest)
+        return amounts, (amounts - less) / (loops - self.work.least)
+
+    @cached_property
+    def _shortest(self) -> Program:
+        """The run with the fewest loops, on the paths that it takes."""
+        placed = self.bench.placed(self.work.shortest)
+        return placed if placed.paths.choices is None else self.bench.alone(placed.schedule).program
 
     def _found(self, loops: int, alone: Alone) -> Recurrence | None:
         work = self.work

@@ -549,8 +549,7 @@ def _by_hops(bench: Bench, given: Call, call: Call, limits: Limits) -> Timing | 
 def _far(call: Call, limits: Limits) -> float:
     """How many hops are so far, or so many rows, that what they add may differ by more."""
     whole = len(call.plans[0].node) - 1
-    most = whole * limits.meeting / call.rows_of_rings
-    return min(limits.around * whole, limits.far, most)
+    return min(limits.around * whole, limits.far, whole * limits.meeting / call.rows_of_rings)
 
 
 def _one_channel(bench: Bench, given: Call, call: Call, limits: Limits) -> Call:

@@ -34,7 +34,8 @@ from tests.timing.test_rungs_keep_their_word import (
     uneven_heads,
 )
 
-ROWS = 40_000, 300_000  # of calls in a row: fewer are run in full anyway, more take long here
+# Of calls in a row: fewer are run in full anyway, more take long here.
+ROWS = {"operations": (40_000, 300_000), "busy": (10_000, 75_000)}
 WAYS = {
     "rounds": (sent_to_all, ROUNDS, LIMITS, "rounds of sends"),
     "trees": (any_tree, LARGE, WRITTEN_OUT, ONE_MORE),
@@ -52,10 +53,9 @@ def main() -> None:
     draw, less, whole, words = WAYS[way]
     for seed in range(seeds):
         one = draw(seed)
-        if way in ("operations", "busy"):
-            rows = one.call(size_of(one)).looped.rows() * (1 if way == "operations" else 4)
-            if not ROWS[0] < rows < ROWS[1]:
-                continue
+        least, most = ROWS.get(way, (0, sys.maxsize))
+        if not least < one.call(size_of(one)).looped.rows() < most:
+            continue
         told = timed(one, size_of(one), less)
         if words not in told.approximation:
             continue

@@ -326,7 +326,9 @@ def events_of(found: Sequence[object]) -> Events:
     """The events of a trace, sorted out in one pass."""
     events = Events()
     for event in found:
-        if isinstance(event, dict) and event.get("ph") == "X" and _timed(event):
+        if not isinstance(event, dict) or event.get("ph") != "X":
+            continue
+        if all(isinstance(event.get(key), int | float) for key in ("ts", "dur")):
             _add(events, event)
     return events
 
@@ -349,10 +351,6 @@ def _add(events: Events, event: Event) -> None:
             kept = events.steps_on_gpu if kind.startswith("gpu") else events.steps
             begin = float(event["ts"])
             kept[int(step.group(1))] = (begin, begin + float(event["dur"]))
-
-
-def _timed(event: Event) -> bool:
-    return isinstance(event.get("ts"), int | float) and isinstance(event.get("dur"), int | float)
 
 
 def _within(steps: Mapping[int, tuple[float, float]], when: float) -> int:
