@@ -102,7 +102,8 @@ def _answers(found: Mapping[str, Any]) -> Iterator[str]:
     for one in found["parameters"]:
         simulated = one["per_percent_simulated_us"]
         slope = one["per_percent_us"] if simulated is None else simulated
-        if abs(slope) < 1e-6 * found["time_us"] and _same(one, found["time_us"]):
+        now, tried = found["time_us"], [one[key] for key in _TRIED if one[key] is not None]
+        if abs(slope) < 1e-6 * now and all(abs(each - now) <= 1e-4 * now for each in tried):
             continue
         near = simulated is None or isclose(simulated, one["per_percent_us"], rel_tol=_DIFFERS)
         marks.add(mark := "!" if one["anomalous"] else "" if near else "*")
@@ -112,11 +113,6 @@ def _answers(found: Mapping[str, Any]) -> Iterator[str]:
     left = len(found["parameters"]) - found["confirmed"]
     if left:
         yield f"  (by the critical path alone, not simulated again: {left} parameters)"
-
-
-def _same(one: Mapping[str, Any], now: float) -> bool:
-    """Whether no change of a parameter that was tried changed the time."""
-    return all(one[key] is None or abs(one[key] - now) <= 1e-4 * now for key in _TRIED)
 
 
 def _answer(one: Mapping[str, Any], slope: float, mark: str) -> str:

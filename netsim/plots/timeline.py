@@ -478,7 +478,9 @@ def step_figure(ranks: Sequence[_Rank], title: str) -> Figure:
     for rank in ranks:
         axes.text(0, top - 0.08, rank.name, fontsize=8.5, va="bottom", color="#333333")
         for name in rank.lanes:
-            ticks.append((top + 0.5, _short(name)))
+            short = name.removeprefix("NCCL ")  # there is little room at the side
+            short = short.replace("from stage ", "from ").replace("to stage ", "to ")
+            ticks.append((top + 0.5, short))
             # Many bars show how full a lane is.
             least = _STEP_THIN * last if len(rank.lanes[name]) < _FEW else 0.0
             for begin, end, what in rank.lanes[name]:
@@ -505,11 +507,6 @@ def step_figure(ranks: Sequence[_Rank], title: str) -> Figure:
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=min(6, len(handles)))
     return figure
-
-
-def _short(lane: str) -> str:
-    """`NCCL pp recv from stage 0` has little room at the side."""
-    return lane.removeprefix("NCCL ").replace("from stage ", "from ").replace("to stage ", "to ")
 
 
 def _label(axes: Axes, rank: _Rank, top: float, factor: float, last: float) -> None:

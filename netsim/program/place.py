@@ -19,7 +19,7 @@ from netsim.topology.graph import LINK_KINDS, Topology
 _CHUNK = 1 << 18  # rows treated at a time, to bound temporary memory
 # What may be full, besides wires, where lanes are alike.
 TIGHT = ("sm", "proxy", "nic_msg", routes.WINDOW)
-KEPT, MOST_WAYS = 8, 1 << 12  # schedules whose ways a topology keeps, and ways of each
+KEPT, MOST_WAYS = 8, 1 << 16  # schedules whose ways a topology keeps, and ways of each
 
 
 def place(

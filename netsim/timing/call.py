@@ -201,7 +201,7 @@ class Looped:
     @cached_property
     def shortest(self) -> Schedule:
         """The schedule with the fewest loops."""
-        return self.write(self.least)
+        return self.schedule() if self.least == self.loops else self.write(self.least)
 
     @property
     def first(self) -> int:

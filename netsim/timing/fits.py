@@ -42,9 +42,9 @@ class Limits:
 
     Of operations back to back the numbers `in_a_row` are tried, the first one with up to `most`
     rows, the others with up to `repeated`; where those not run may move the mean by more than
-    `alike`, all with up to `uneven` or twice as many with half of that (by what nobody has seen:
-    with up to twice `repeated`); none, where more than `repeated` rows leave the busiest link idle
-    for so little that one alone is off by up to the part `idle`. Of trees of which all would be
+    `alike`, or the part `idle` if more are more rows than that, all with up to `uneven` or twice as
+    many with half of that; none, where more than `repeated` rows leave the busiest link idle for so
+    little that one alone is off by up to the part `idle`. Of trees of which all would be
     more than `uneven`, of up to `soon` loops, whose ranks end within the part `tolerated` of their
     time, one more is run. By `alike` what fewer loops tell of how they overlap may differ, unless
     all are up to `restless` rows; rings of more tell it by fewer hops. Launches of the host leave

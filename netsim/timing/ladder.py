@@ -673,11 +673,11 @@ def _as_timed(bench: Bench, asked: Asked) -> Timing:
     times = _numbers(one.rows, limits)[-1]
     ends = one.follow(launch, times)[0]
     seen, late = steady.unseen(ends, early := _early(one))
-    while seen + late > limits.alike:
-        doubled = 4 * times <= TIMED or not _can_be_timed(one.rows, limits)
-        times = 2 * times if doubled else TIMED
+    while times < TIMED:
+        times = 2 * times if 2.5 * times <= TIMED or not _can_be_timed(one.rows, limits) else TIMED
+        few = times * one.rows <= limits.repeated
         most = limits.uneven * (1.0 if times == TIMED else 0.5)
-        if times * one.rows > (most if seen > limits.alike else min(most, 2 * limits.repeated)):
+        if seen + late <= (limits.alike if few else limits.idle) or times * one.rows > most:
             break
         ends = one.follow(launch, times)[0]
         seen, late = steady.unseen(ends, early)

@@ -226,8 +226,9 @@ class _Run:
 LATE = 1e-3  # by which part a little may change what operations in a row take
 # By which part those that are not run may differ from three that are, less from more; and of the
 # square of the part by which ranks end apart: they get ahead by that much, in as many of them. So
-# it is in 98 of 100 drawn calls (`tests.bench.rounds 500 operations`).
+# it is in 99 of 100 drawn calls (`tests.bench.rounds 500 operations`).
 DRIFT, AHEAD = 0.02, 0.5
+SURE = 2.33, 4.0  # deviations, and how many more by the number that they are known from
 
 
 def period_of(ends: Floats, apart: bool = False) -> float | None:
@@ -277,12 +278,13 @@ def mean_timed(ends: Floats) -> float:
 
 
 def unseen(ends: Floats, early: float = 0.0) -> tuple[float, float]:
-    """By which part that may be off: as those that were run differ, of which a few do not show all
-    (so many more as of values that are spread evenly); and besides, for operations that run into
-    the next get out of step late, or ahead where ranks end `early` by some part."""
+    """By which part that may be off: as the mean of those that were run may differ from that of the
+    others (about as Student has it); and besides, for operations that run into the next get out of
+    step late, or ahead where ranks end `early` by some part."""
     took, left = np.diff(ends.max(axis=1)), (TIMED - len(ends)) / TIMED
-    span = np.ptp(took) * (len(took) + 1) / (len(took) - 1) / took.mean()
-    return float(left * span), left * max(3 * DRIFT / len(ends), AHEAD * early**2)
+    apart = np.sqrt(1 / max(2, len(ends) // 2) + 1 / max(1, TIMED - len(ends)))
+    off = (SURE[0] + SURE[1] / (len(took) - 1)) * np.std(took, ddof=1) / took.mean() * apart
+    return float(left * off), left * max(3 * DRIFT / len(ends), AHEAD * early**2)
 
 
 def swing(ends: Floats) -> float:

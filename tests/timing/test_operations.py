@@ -92,15 +92,20 @@ def test_operations_that_overlap_are_simulated_in_a_row(simulated: list[int], no
         assert np.diff(ends, axis=0)[-1] == pytest.approx(found.seconds, rel=1e-6)
 
 
+NO_OTHER = frozenset({"kept_busy", "fewer_operations"})
+
+
 def test_more_are_run_only_while_those_leave_a_doubt(simulated: list[int]) -> None:
-    """Twice as many, then all."""
-    one = cell(3, "64M", algo="NVLSTree")
-    found = timed(one, size_of(one), replace(LIMITS, repeated=1, alike=0.0))
-    assert (simulated, found.uncertainty) == ([3, 6, TIMED], 0.0)
-    simulated.clear()
-    sure = timed(one, size_of(one), replace(LIMITS, repeated=1, alike=1.0))
-    assert simulated == [3]
-    assert sure.seconds == pytest.approx(found.seconds, rel=sure.uncertainty)
+    """Twice as many, and twice as many again, then all."""
+    one, many = cell(3, "64M", algo="NVLSTree"), replace(LIMITS, repeated=1, without=NO_OTHER)
+    found = timed(one, size_of(one), replace(many, idle=0.0))
+    assert (simulated, found.uncertainty) == ([3, 6, 12, TIMED], 0.0)
+    few = replace(many, in_a_row=(3,), repeated=1e6, idle=0.0, alike=1.0)
+    for less in (replace(many, idle=1.0), few):
+        simulated.clear()
+        sure = timed(one, size_of(one), less)
+        assert simulated == [3]
+        assert sure.seconds == pytest.approx(found.seconds, rel=sure.uncertainty)
 
 
 def test_each_that_does_not_overlap_is_simulated_alone() -> None:
