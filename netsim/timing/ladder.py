@@ -670,18 +670,16 @@ def _as_timed(bench: Bench, asked: Asked) -> Timing:
     if one.follow is None or not _numbers(one.rows, limits):
         # One alone: in a row they take hardly longer, and no less than the busiest link needs.
         return _timing(bench, one, float(one.ends.max()), ALONE, _idle(one, launch))
-    times = _numbers(one.rows, limits)[-1]
-    ends = one.follow(launch, times)[0]
-    seen, late = steady.unseen(ends, early := _early(one))
+    times, early = _numbers(one.rows, limits)[-1], _early(one)
+    off = steady.unseen(ends := one.follow(launch, times)[0], early)
     while times < TIMED:
         times = 2 * times if 2.5 * times <= TIMED or not _can_be_timed(one.rows, limits) else TIMED
         few = times * one.rows <= limits.repeated
         most = limits.uneven * (1.0 if times == TIMED else 0.5)
-        if seen + late <= (limits.alike if few else limits.idle) or times * one.rows > most:
+        if off <= (limits.alike if few else limits.idle) or times * one.rows > most:
             break
-        ends = one.follow(launch, times)[0]
-        seen, late = steady.unseen(ends, early)
-    off = seen + late + (steady.swing(ends) if one.off else 0.0)
+        off = steady.unseen(ends := one.follow(launch, times)[0], early)
+    off += steady.swing(ends) if one.off else 0.0
     return _timing(bench, one, steady.mean_timed(ends), AS_TIMED, off)
 
 

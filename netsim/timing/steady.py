@@ -277,14 +277,14 @@ def mean_timed(ends: Floats) -> float:
     return float(last[-1] + (TIMED - len(last)) * each) / TIMED
 
 
-def unseen(ends: Floats, early: float = 0.0) -> tuple[float, float]:
+def unseen(ends: Floats, early: float = 0.0) -> float:
     """By which part that may be off: as the mean of those that were run may differ from that of the
     others (about as Student has it); and besides, for operations that run into the next get out of
     step late, or ahead where ranks end `early` by some part."""
     took, left = np.diff(ends.max(axis=1)), (TIMED - len(ends)) / TIMED
     apart = np.sqrt(1 / max(2, len(ends) // 2) + 1 / max(1, TIMED - len(ends)))
     off = (SURE[0] + SURE[1] / (len(took) - 1)) * np.std(took, ddof=1) / took.mean() * apart
-    return float(left * off), left * max(3 * DRIFT / len(ends), AHEAD * early**2)
+    return left * (float(off) + max(3 * DRIFT / len(ends), AHEAD * early**2))
 
 
 def swing(ends: Floats) -> float:

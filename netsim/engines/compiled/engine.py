@@ -382,8 +382,7 @@ class _Run:
         self.many, self.laid, found = many, laid, laid.grouping
         self.rows = _rows(many, laid, begins)
         ready, free = _list_free_rows(self.rows)
-        # For so many seats: as many as an agenda of them has, which `looks` knows, too.
-        places = structures.places_for(max(min(free, len(found.groups) - 1), _PLACES))
+        places = _places(min(free, len(found.groups) - 1))
         self.net, self.future = _net(many.once, found, places), _future(many, found, places)
         self.options, core = _options(many), self.net.core[0]
         core["ready"], core["span"], core["marks"] = ready, len(many.once), many.launched.shape[1]
@@ -444,6 +443,11 @@ class _Run:
         run.options = run.options._replace(slots=options.slots)
         run.net.core["pause"] = len(many)
         return run
+
+
+def _places(seats: int) -> int:
+    """Places for so many seats: as many as an agenda of them has, which `looks` knows, too."""
+    return structures.places_for(max(seats, _PLACES))
 
 
 def _rows(many: Operations, laid: _Laid, begins: Floats | None) -> structures.Rows:
