@@ -672,7 +672,7 @@ def _as_timed(bench: Bench, asked: Asked) -> Timing:
         return _timing(bench, one, float(one.ends.max()), ALONE, _idle(one, launch))
     times, early = _numbers(one.rows, limits)[-1], _early(one)
     off = steady.unseen(ends := one.follow(launch, times)[0], early)
-    while times < TIMED:
+    while times < TIMED:  # 12 and 16 are the last stops before all
         times = 2 * times if 2.5 * times <= TIMED or not _can_be_timed(one.rows, limits) else TIMED
         few = times * one.rows <= limits.repeated
         most = limits.uneven * (1.0 if times == TIMED else 0.5)

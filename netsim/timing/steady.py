@@ -228,7 +228,7 @@ LATE = 1e-3  # by which part a little may change what operations in a row take
 # square of the part by which ranks end apart: they get ahead by that much, in as many of them. So
 # it is in 99 of 100 drawn calls (`tests.bench.rounds 500 operations`).
 DRIFT, AHEAD = 0.02, 0.5
-SURE = 2.33, 4.0  # deviations, and how many more by the number that they are known from
+SURE = 2.33, 4.0  # deviations that 98 of 100 are within, and how many more if two tell what one is
 
 
 def period_of(ends: Floats, apart: bool = False) -> float | None:

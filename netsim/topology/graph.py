@@ -5,7 +5,7 @@ same form. Knows nothing of routes."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from importlib import import_module
 from math import isnan
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -194,7 +194,7 @@ class Router(Protocol):
         ...
 
 
-FEW_ROUTES, KEPT_ROUTES = 1024, 1024
+FEW_ROUTES, KEPT_ROUTES = 1024, 1024  # in an answer that is kept, and how many such answers are
 
 
 @dataclass(frozen=True)
@@ -279,10 +279,11 @@ class Topology:
 
     def routes(self, src: Ints, dst: Ints, channel: Ints, way: str = "") -> Routes:
         """Routes between devices, see Router; of few, the last ones are kept for other sizes."""
-        find = partial(self.router.routes, self, src, dst, channel, way)
+        if len(src) > FEW_ROUTES:
+            return self.router.routes(self, src, dst, channel, way)
         asked = len(src), src.tobytes(), dst.tobytes(), channel.tobytes(), way
         known = self.memo.of("routes", lambda: Memo(KEPT_ROUTES))
-        return known.of(asked, find) if len(src) <= FEW_ROUTES else find()
+        return known.of(asked, lambda: self.router.routes(self, src, dst, channel, way))
 
     def laid(self, asked: Sequence[Asked]) -> Routes:
         """The routes of all that a schedule sends; where messages choose by load, as if all began
