@@ -201,7 +201,8 @@ def written_by_nccl() -> Found:
                     some.append(rows(schedule_of(asked, plan)))
                 except (InputError, ValueError):
                     continue
-                some.append([loops_of(asked, plan), foldable(asked, plan)])
+                loops = loops_of(asked, plan)
+                some.append([(max(loops), min(loops)), foldable(asked, plan)])
             if some:
                 yield f"{name} {algorithm} {protocol}", some
 

@@ -279,11 +279,6 @@ class Stands(Writer):
         """Listen to an algorithm from its start."""
         builder.fold = self.fold
 
-    @property
-    def leading(self) -> Rows:
-        """The lanes that stand for others or themselves."""
-        return np.flatnonzero(self.first == np.arange(len(self.first))).astype(np.int32)
-
     def written(self, lanes: Some) -> NDArray[np.int64]:
         """Which of some lanes are written down."""
         return np.flatnonzero(self.first[lanes] == lanes)

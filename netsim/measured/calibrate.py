@@ -41,11 +41,6 @@ class Parameter:
     high: float
     only: str = ""  # the protocol or algorithm of the points that it can change; empty: all
 
-    @property
-    def is_rate(self) -> bool:
-        """Whether it is one of rates or a part of one; else of latencies."""
-        return all(kind_of(name) != "time" for name in self.usual)
-
     def figures(self, x: float) -> dict[str, float]:
         """The constants at a factor of exp(x)."""
         return {name: value * exp(x) for name, value in self.usual.items()}
@@ -450,7 +445,7 @@ def fit(parameters: Sequence[Parameter], residuals: Residuals, narrow: Narrow) -
     slopes = _differences(residuals, x, high)
     narrow(np.abs(slopes) > DEPENDS)
     seen = np.abs(slopes).max(axis=0, initial=0.0) > SHOWS
-    rates = np.array([one.is_rate for one in parameters], dtype=bool)
+    rates = np.array([all(kind_of(n) != "time" for n in p.usual) for p in parameters], dtype=bool)
     usual = here
     least, best = _cost(x, here), (x, np.zeros(count, dtype=bool), SPREADS[0], usual)
     for last in range(ROUNDS):

@@ -79,16 +79,6 @@ class Alone:
         ends: Floats = self.ends.max(axis=0)
         return ends
 
-    @property
-    def unjoined(self) -> Floats:
-        """When each channel of each rank that is written down is done with its own rows."""
-        return ends_of(self.program, self.timeline, apart=True)
-
-    @property
-    def by_rank(self) -> Floats:
-        """When the ranks that take part are done: others would only dilute a mean."""
-        return self.first[self.busy]
-
 
 def busy_ranks(schedule: Schedule) -> NDArray[np.int64]:
     """The ranks that do anything at all; everyone, where nobody does."""

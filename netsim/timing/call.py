@@ -102,9 +102,9 @@ class Call:
         may settle otherwise for it (`tests.bench.rounds`)."""
         if [plan.algorithm for plan in self.plans] != ["NVLSTree"] or not self.may_fold:
             return self
-        collective, plan, more = smaller.evened(self.collective, self.plans[0])
-        doubt = AS_LEVEL * more + (LEVEL if self.single else LATE)
-        return replace(self, collective=collective, plans=(plan,), doubt=doubt) if more else self
+        collective, plan, line, more = smaller.evened(self.collective, self.plans[0])
+        doubt = AS_LEVEL * line + more + (LEVEL if self.single else LATE)
+        return replace(self, collective=collective, plans=(plan,), doubt=doubt) if line else self
 
     @cached_property
     def by_channel(self) -> Call | None:
@@ -168,9 +168,9 @@ class Looped:
     """A call of `loops` loops over its buffers, not fewer than `least`. `write(loops)` writes it
     down with that many loops. With fewer loops all data is smaller by whole loops: what is left
     over for a last, partial one is the same. `rounding` is by which part its loops differ at most,
-    `doubt` by which it may from what it stands for, `memory` the loops that its FIFOs hold.
-    `like(loops)` is equal for what is the same in calls of other sizes, of which `memo` keeps what
-    was found."""
+    `doubt` by which it may from what it stands for, `memory` the loops that its FIFOs hold, `kept`
+    those of each channel in the shortest run. `like(loops)` is equal for what is the same in calls
+    of other sizes, of which `memo` keeps what was found."""
 
     loops: int
     write: Callable[[int], Schedule]
@@ -178,6 +178,7 @@ class Looped:
     rounding: float = 0.0
     doubt: float = 0.0
     memory: int = 0
+    kept: Mapping[int, int] = field(default_factory=dict)
     like: Callable[[int], object] | None = None
     memo: Memo = field(default_factory=Memo, repr=False, compare=False)
     _last: Memo = field(default_factory=partial(Memo, 1), repr=False, compare=False)
@@ -193,10 +194,11 @@ class Looped:
 
     @cached_property
     def _a_loop(self) -> float:
-        """Rows of a loop: of all channels where the shortest run has them all, else of one more."""
-        if self.least <= LEAST or self.like is None or self.least == self.loops:
+        """Rows of a loop of all channels, as in the shortest run."""
+        if not self.kept:
             return len(self.shortest) / self.least
-        return len(self.write(self.least + 1)) - len(self.shortest)
+        rows = np.bincount(self.shortest.style_column("channel"), minlength=max(self.kept) + 1)
+        return float(sum(rows[channel] / loops for channel, loops in self.kept.items()))
 
     @cached_property
     def shortest(self) -> Schedule:
@@ -216,8 +218,8 @@ Join = Callable[[Sequence[Schedule]], Schedule]
 
 def looped_nccl(collective: Collective, plans: Sequence[Plan], join: Join, together: int) -> Looped:
     """What NCCL runs for one collective on several communicators, joined."""
-    ends = [smaller.loops_of(collective, plan) for plan in plans]
-    loops, fewest = max(most for most, _ in ends), min(fewest for _, fewest in ends)
+    each = [smaller.loops_of(collective, plan) for plan in plans]
+    loops, fewest = max(map(max, each)), min(map(min, each))
 
     def write(kept: int) -> Schedule:
         return join(
@@ -237,7 +239,9 @@ def looped_nccl(collective: Collective, plans: Sequence[Plan], join: Join, toget
     whole = Looped(loops, write, least, memory=memory)
     if len(plans) > 1 or plans[0].places or plans[0].transfers is not None:
         return whole
-    return replace(whole, like=like, memo=plans[0].memo.of("loops", Memo))
+    left = (max(1, count - loops + least) for count in each[0])
+    kept = dict(zip((work.channel for work in plans[0].work), left, strict=False))
+    return replace(whole, like=like, kept=kept, memo=plans[0].memo.of("loops", Memo))
 
 
 def looped_fold(call: Call, fold: Stands | Schedule) -> Looped:

@@ -44,16 +44,17 @@ class Limits:
     rows, the others with up to `repeated`; where those not run may move the mean by more than
     `alike`, or the part `idle` if more are more rows than that, all with up to `uneven` or twice as
     many with half of that; none, where more than `repeated` rows leave the busiest link idle for so
-    little that one alone is off by up to the part `idle`. Of trees of which all would be
-    more than `uneven`, of up to `soon` loops, whose ranks end within the part `tolerated` of their
-    time, one more is run. By `alike` what fewer loops tell of how they overlap may differ, unless
-    all are up to `restless` rows; rings of more tell it by fewer hops. Launches of the host leave
-    no trace in what is longer by `short`. From `meeting` rows on, too many for operations in a row,
-    it is asked where channels meet, of trees from where one more is run, and sends to all are told
-    from their first rounds, unless these are more than `solved` rows. From `crowded` rows times
-    GPUs of sends on, of which no less than the part `little` is written, `crowd` rows are run, in
-    instants of the part `instant` for each of what the busiest link needs. Up to `shown` rows are
-    shown in full. `exact`: nothing is left out. `without` are rungs that are not asked."""
+    little that one alone is off by up to the part `idle`. Of trees of which all would be more than
+    `uneven`, one tells all if it has up to `soon` loops and ranks that end within the part
+    `tolerated` of their time, or if the fewest are more than `restless`. By `alike` what fewer
+    loops tell of how they overlap may differ, unless all are up to `restless` rows; rings of more
+    tell it by fewer hops. Launches of the host leave no trace in what is longer by `short`. From
+    `meeting` rows on it is asked where channels meet, of trees from where one tells all, and sends
+    to all are told from their first rounds, unless these are more than `solved`. From `crowded`
+    rows times GPUs of sends on, of which no less than the part `little` is written, `crowd` rows
+    are run, in instants of the part `instant` for each of what the busiest link needs. Up to
+    `shown` rows are shown in full. `exact`: nothing is left out. `without` are rungs that are not
+    asked."""
 
     steps: int = 1 << 26
     early: float = 1e-3

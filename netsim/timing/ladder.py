@@ -36,14 +36,15 @@ WIDTHS = 4  # by so many instants a time may be off at least, where they are wid
 APART = 0.5  # what rounds of sends add may differ by so much: distances do
 UNSURE, NARROW = 0.2, 64  # where times may be off by more, instants are up to so many times shorter
 SHAKEN = 1e-12  # seconds
-FURTHER = 0.055, 0.1  # by which two operations of a tree may differ from all: over few loops, many
-AT_ONCE = 0.15  # by which its ranks may end apart where none can be run in a row
+# By which one operation of a tree may differ from all: over few loops and with ranks that end at
+# about the same time, and else; and by which these may end apart then.
+FURTHER, AT_ONCE = (0.055, 0.1), 0.15
 SAME_INSTANT = 1e-12  # ends so close, relatively, are one
 BY_CHANNEL = "one channel for all that meet in nothing that can be full"
 AS_TIMED = "no steady state: from the first launch to the last end of 20 operations"
 SETTLING = "pace of the last of many operations, of which none is quite like another"
 EQUAL = "heads with as much as each other"
-ONE_MORE = "one operation, and one more that begins as it ends"
+TOGETHER = "one operation alone, whose ranks end at about the same time"
 ALONE = "one operation alone: operations in a row are too many rows to be run"
 KEPT_BUSY = "one operation alone, which keeps a link busy"
 
@@ -231,7 +232,7 @@ def _all_of(bench: Bench, work: Looped, limits: Limits) -> One:
     fewer = runs if _may_be_cut(work, limits) else None
     follow = _following(alone, bench.engine)
     how = EQUAL if work.doubt else "", work.doubt
-    return One(alone, alone.by_rank, use, *how, rows=rows, follow=follow, fewer=fewer)
+    return One(alone, alone.first[alone.busy], use, *how, rows=rows, follow=follow, fewer=fewer)
 
 
 def _following(alone: Alone, engine: str) -> Follow:
@@ -251,7 +252,7 @@ def by_channel(asked: Asked) -> Offer | Refusal:
         return Refusal("fewer loops are tried first")
     if _can_be_timed(_form(asked).looped.rows(), limits):
         return Refusal("it has few rows")
-    many = call.single or call.looped.rows() >= limits.meeting
+    many = call.single or limits.in_a_row[0] * call.looped.rows() > limits.restless
     if not many and call.looped.loops > limits.soon:
         return NOT_SHORT
     one = call.by_channel
@@ -274,7 +275,8 @@ def _by_channel(bench: Bench, call: Call, limits: Limits) -> One:
     begins = np.random.default_rng(0).uniform(0, SHAKEN, (2 if call.single else 0, ranks))
     shaken = [alone.simulator.timeline(each).makespan for each in begins]
     off = 2 * max((abs(each / alone.timeline.makespan - 1) for each in shaken), default=0.0)
-    ends = ends_by_rank(call.plans[0], alone.unjoined) + bench.launch.kernel
+    own = ends_of(alone.program, alone.timeline, apart=True)
+    ends = ends_by_rank(call.plans[0], own) + bench.launch.kernel
     return replace(one, ends=ends, words=BY_CHANNEL, off=off, follow=None, fewer=None)
 
 
@@ -322,7 +324,8 @@ def _wide(bench: Bench, work: Looped, limits: Limits) -> One | Refusal:
     off += max(0.0, seconds - need) * (whole / need - 1)
     use = use_of(alone.program, every, total := seconds + whole - need)
     words = f"{loops} of {work.loops} loops, rates solved anew every {format_time(instant)}"
-    return One(alone, alone.by_rank + (whole - need), use, words, off / total, rows=len(program))
+    ends = alone.first[alone.busy] + (whole - need)
+    return One(alone, ends, use, words, off / total, rows=len(program))
 
 
 def fewer_loops(asked: Asked) -> Offer | Refusal:
@@ -370,7 +373,9 @@ def _by_loops(runs: Runs, limits: Limits) -> One | Refusal:
         size *= 2
     one, last = None, size // 2
     if work.rows() > limits.repeated and last >= 4 * work.first:
-        one = _with_all_loops(runs, last, steady.paced(runs.ends, work.loops, last, limits.doubt))
+        how = runs.ends, work.loops, last, limits.doubt
+        found = steady.paced(*how, runs.need(last)) or steady.paced(*how)
+        one = _with_all_loops(runs, last, found)
     return one or Refusal(f"no steady state in {last} of {work.loops} loops")
 
 
@@ -577,27 +582,21 @@ def one_operation(asked: Asked) -> Offer | Refusal:
     return Refusal("ranks end at different times")
 
 
-def one_more(asked: Asked) -> Offer | Refusal:
-    """A tree whose ranks end at about the same time, and whose operations are too many rows: the
-    mean of the first and of a further one that begins on each rank as the first ends there."""
+def nearly_together(asked: Asked) -> Offer | Refusal:
+    """One alone tells about all of a tree whose ranks end at about the same time, and of which
+    operations in a row are too many rows."""
     call, one, limits = asked.call, _known(asked), asked.limits
     if limits.exact or not _is_tree(call):
-        return Refusal("one more operation tells about all of trees only")
+        return Refusal("one operation tells about all of trees only")
     if one.fewer is not None or _can_be_timed(max(one.rows, _form(asked).looped.rows()), limits):
         return Refusal("operations in a row can be run")
-    if not (_is_short(call, one, limits) or (one.follow is None and _early(one) <= AT_ONCE)):
+    many = one.follow is None or limits.in_a_row[0] * one.rows > limits.restless
+    short = _is_short(call, one, limits)
+    if not short and not (many and _early(one) <= AT_ONCE):
         return NOT_SHORT
-    off = FURTHER[call.looped.loops > limits.soon]  # as `tests.bench.rounds 400 trees` finds
-    return Offer(lambda bench: _one_more(bench, one, _launch(asked), off))
-
-
-def _one_more(bench: Bench, one: One, launch: Launch, off: float) -> Timing:
-    alone, begins = one.alone, np.zeros(one.alone.schedule.ranks)
-    begins[alone.busy] = one.ends + launch.kernel
-    needed = (1.0 - _idle(one, launch)) * float(one.ends.max())
-    least = max(launch.period, needed)  # what the first still moves is not seen
-    seconds = max(alone.simulator.timeline(begins).makespan / 2, least)
-    return _timing(bench, one, seconds, ONE_MORE, off)
+    off = FURTHER[not short]  # as `tests.bench.rounds 400 trees` finds
+    seconds = max(_launch(asked).period, float(one.ends.max()))
+    return Offer(lambda bench: _timing(bench, one, seconds, TOGETHER, off))
 
 
 def kept_busy(asked: Asked) -> Offer | Refusal:
@@ -672,8 +671,12 @@ def _as_timed(bench: Bench, asked: Asked) -> Timing:
         return _timing(bench, one, float(one.ends.max()), ALONE, _idle(one, launch))
     times, early = _numbers(one.rows, limits)[-1], _early(one)
     off = steady.unseen(ends := one.follow(launch, times)[0], early)
-    while times < TIMED:  # 12 and 16 are the last stops before all
-        times = 2 * times if 2.5 * times <= TIMED or not _can_be_timed(one.rows, limits) else TIMED
+    while times < TIMED:  # 12 and 16 are the last stops before all, 4 is one of many rows
+        if times in (3, 4):
+            times = 4 if limits.repeated < 4 * one.rows <= limits.restless and times == 3 else 6
+        else:
+            all_next = 2.5 * times > TIMED and _can_be_timed(one.rows, limits)
+            times = TIMED if all_next else 2 * times
         few = times * one.rows <= limits.repeated
         most = limits.uneven * (1.0 if times == TIMED else 0.5)
         if off <= (limits.alike if few else limits.idle) or times * one.rows > most:
@@ -788,7 +791,9 @@ def _timing(bench: Bench, one: One, seconds: float, words: str = "", off: float 
 # **** The ladder ****
 
 EXACT: tuple[Rung, ...] = (in_step, max_plus, folded, whole)
-OPERATIONS: tuple[Rung, ...] = (one_operation, one_more, kept_busy, fewer_operations, as_timed)
+OPERATIONS: tuple[Rung, ...] = (
+    one_operation, nearly_together, kept_busy, fewer_operations, as_timed,
+)  # fmt: skip
 SINGLE: tuple[Rung, ...] = (
     by_channel, fewer_rounds, wide_instants, *EXACT, fewer_loops, fewer_hops,
 )  # fmt: skip

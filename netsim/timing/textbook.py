@@ -75,7 +75,8 @@ class Sketched:
 
     def rows(self, stands: Stands) -> int:
         """Rows that are written down so."""
-        return int(self.sketch.rows[stands.leading].sum()) + self.call.collective.ranks
+        leads = stands.first == np.arange(len(stands.first))
+        return int(self.sketch.rows[leads].sum()) + self.call.collective.ranks
 
     def ways(self, stands: Stands | None) -> int:
         """Ends between which they go."""

@@ -156,11 +156,6 @@ class Shapes:
             return self.message
         return int(self.tokens * self.model.hidden * NARROW[self.setting.dtype])
 
-    @property
-    def handed_on(self) -> int:
-        """Bytes that a pipeline stage hands to the next, on one rank."""
-        return self.local * self.model.hidden * self.setting.element
-
     def width(self, passes: float, features: int, tokens: int) -> float:
         """Bytes that elementwise kernels move: `passes` over so many features of tokens."""
         return passes * features * tokens * self.setting.element

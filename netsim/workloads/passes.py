@@ -112,9 +112,10 @@ def _input_cast(shapes: Shapes, *, fused: bool = True) -> float:
 
 def _turned(shapes: Shapes) -> float:
     """Turning what is gathered narrow for gradients of weights, once as input and once as gradient
-    of an output."""
+    of an output. Before Blackwell, products in FP8 read rows only."""
     s = shapes.setting
-    moved = 2.0 * shapes.cast_message if s.sequence_parallel and s.cast_turned else 0.0
+    turned = s.sequence_parallel and s.cast != s.stored and "fp4" not in s.roofline.flops
+    moved = 2.0 * shapes.cast_message if turned else 0.0
     return 2 * s.roofline.stream_seconds(moved)
 
 

@@ -315,12 +315,6 @@ class Setting:
         return CAST[self.dtype] if self.narrow and self.scaling != "row" else self.stored
 
     @property
-    def cast_turned(self) -> bool:
-        """Whether gradients of weights need narrow inputs column by column: before Blackwell,
-        products in FP8 read rows only."""
-        return self.cast != self.stored and "fp4" not in self.roofline.flops
-
-    @property
     def gathered(self) -> str:
         """The type in which weights are gathered from replicas."""
         return self.gather_dtype or self.stored

@@ -366,7 +366,7 @@ class _Step:
     def _handed_on(self, stage: _Stage, action: Action) -> int:
         model = self.setting.model
         if isinstance(model, Transformer):
-            return Shapes(model, self.setting).handed_on
+            return Shapes(model, self.setting).local * model.hidden * self.setting.element
         layers = stage.chunks[action.chunk]
         edge = layers[-1] if action.kind == "F" else self._before(stage, action)
         return max(1, int(edge.plain.output * self.setting.micro))

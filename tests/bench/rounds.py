@@ -1,7 +1,7 @@
 """python -m tests.bench.rounds [SEEDS] [trees | operations | heads | loops | busy]: what drawn
 calls take from less, and in full.
 
-alltoall from its first rounds, trees from one more operation, any call from three operations
+alltoall from its first rounds, trees from one operation, any call from three operations
 instead of 20, NVLSTree with equal heads, loops that do not recur from fewer, or operations from one
 that keeps a link busy, if that tells them.
 A line a seed: what the run in full takes, by which part the other is off, what it states, and how
@@ -10,7 +10,7 @@ many are off by more.
 
 import sys
 
-from netsim.timing.ladder import AS_TIMED, EQUAL, KEPT_BUSY, ONE_MORE
+from netsim.timing.ladder import AS_TIMED, EQUAL, KEPT_BUSY, TOGETHER
 from netsim.timing.steady import PACED as BY_PACE
 from tests.timing.cells import timed
 from tests.timing.test_rungs_keep_their_word import (
@@ -35,10 +35,10 @@ from tests.timing.test_rungs_keep_their_word import (
 )
 
 # Of calls in a row: fewer are run in full anyway, more take long here.
-ROWS = {"operations": (40_000, 300_000), "busy": (10_000, 75_000)}
+ROWS = {"operations": (40_000, 300_000), "busy": (10_000, 75_000), "trees": (0, 800_000)}
 WAYS = {
     "rounds": (sent_to_all, ROUNDS, LIMITS, "rounds of sends"),
-    "trees": (any_tree, LARGE, WRITTEN_OUT, ONE_MORE),
+    "trees": (any_tree, LARGE, WRITTEN_OUT, TOGETHER),
     "operations": (in_a_row, THREE, TWENTY, AS_TIMED),
     "loops": (many_loops, PACED, IN_FULL, BY_PACE),
     "busy": (busy_links, BUSY, EACH_TIMED, KEPT_BUSY),

@@ -86,11 +86,11 @@ def test_parts_lose_loops():
     nodes, c = nodes_of((4, 4)), Collective("alltoall", 8, 90_001, 4)
     plan = Plan("SendRecv", "Simple", (0,) * 4 + (1,) * 4,
                 transfers=transfers(c, nodes, VERSIONS["grouped"]))  # fmt: skip
-    most, fewest = loops_of(c, plan)
+    found = loops_of(c, plan)
     loops = [
         -(-part // one.chunk) for one in one_by_one(plan.transfers.columns) for part in one.parts
     ]
-    assert (most, fewest) == (max(loops), min(loops))
+    assert (max(found), min(found)) == (max(loops), min(loops))
     same, short = shorter(c, plan, 3)
     assert same == c
     some = (one_by_one(one.transfers.columns) for one in (plan, short))
@@ -115,7 +115,7 @@ def test_nothing_is_written_out_that_nobody_looks_at():
     nodes = [range(first, first + 8) for first in range(0, 65_536, 8)]
     c = Collective("alltoall", 65_536, 4096, 4)
     plan = Plan("SendRecv", "Simple", (0,), transfers=transfers(c, nodes, VERSIONS["grouped"]))
-    assert loops_of(c, plan) == (2, 1)
+    assert (max(loops_of(c, plan)), min(loops_of(c, plan))) == (2, 1)
     one = plan.transfers.of(np.array([77]))
     assert len(one.src) == 65_536
     assert np.array_equal(np.sort(one.dst), np.arange(65_536))

@@ -19,7 +19,7 @@ from netsim.nccl.schedules.primitives import link_kinds, routes
 from netsim.nccl.schedules.ring import WALKS, ring_keys
 from netsim.nccl.schedules.tree import Branches, tree_keys
 from netsim.nccl.schedules.writing import chunk_table
-from netsim.nccl.split import ALIGNMENT, loops_of_part
+from netsim.nccl.split import ALIGNMENT, Loops, loops_of_part
 from netsim.program import symmetry as symmetries
 from netsim.program.symmetry import Where
 from netsim.schedule.schedule import Alike, Fold, Hops, Skeleton, Symmetry
@@ -27,14 +27,13 @@ from netsim.schedule.schedule import Alike, Fold, Hops, Skeleton, Symmetry
 SHARED_BY_HEADS = ("NVLS", "NVLSTree", "CollNetDirect")  # a loop has a chunk for each head
 
 
-def loops_of(collective: Collective, plan: Plan) -> tuple[int, int]:
-    """The loops of the channel that has most, and of the one that has fewest."""
+def loops_of(collective: Collective, plan: Plan) -> list[int]:
+    """The loops of every channel, and of sends."""
     chunks = _chunks_a_loop(collective, plan)
     sizes = [(one.count * collective.element_bytes, one.chunk * chunks) for one in plan.work]
     if plan.transfers is not None:
         sizes += [(part, one.chunk) for one in plan.transfers.works() for part in one.parts if part]
-    counts = [-(-size // loop) for size, loop in sizes]
-    return (max(counts), min(counts)) if counts else (1, 1)
+    return [-(-size // loop) for size, loop in sizes] or [1]
 
 
 def shorter(collective: Collective, plan: Plan, loops: int) -> tuple[Collective, Plan]:
@@ -149,19 +148,25 @@ def _is_even(collective: Collective, plan: Plan, work: Work) -> bool:
     return bool((count == count[:, :1]).all())
 
 
-def evened(collective: Collective, plan: Plan) -> tuple[Collective, Plan, float]:
+MANY_LOOPS = 256  # that one more is hardly longer than
+
+
+def evened(collective: Collective, plan: Plan) -> tuple[Collective, Plan, float, float]:
     """A call of NVLSTree whose heads have as much as each other in the last loop, too, where the
-    last one would have up to a line less for each; and by which part it moves more."""
+    last one would have up to a line less for each; by which part it moves more for that, and in
+    all: the last of many loops becomes as full as others, and so the same in calls of any size."""
     heads, element = len(plan.heads[0]), collective.element_bytes
 
-    def even(work: Work) -> Work:
-        loops = loops_of_part(work.count * element, work.chunk, spread=heads)
-        return replace(work, count=heads * sum(loops.chunks) // element)
+    def counts(loops: Sequence[Loops]) -> list[int]:
+        return [heads * sum(one.chunks) // element for one in loops]
 
-    work = tuple(map(even, plan.work))
-    more = sum(one.count - given.count for one, given in zip(work, plan.work, strict=True))
+    even = [loops_of_part(w.count * element, w.chunk, spread=heads) for w in plan.work]
+    full = [replace(x, last=x.chunk) if x.last and x.whole >= MANY_LOOPS else x for x in even]
+    count, before = max(1, collective.count), sum(work.count for work in plan.work)
+    line, more = (sum(counts(loops)) - before for loops in (even, full))
+    work = tuple(replace(w, count=n) for w, n in zip(plan.work, counts(full), strict=True))
     larger = replace(collective, count=collective.count + more)
-    return larger, replace(plan, work=work), more / max(1, collective.count)
+    return larger, replace(plan, work=work), line / count, more / count
 
 
 def _ring(plan: Plan, lane: Lane) -> Ends:
