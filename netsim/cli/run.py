@@ -1,6 +1,7 @@
 """`netsim run`: simulate all cells of a scenario and write what was asked for."""
 
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ from netsim.sweep import summary
 from netsim.sweep.run import Task, finished_row, run_tasks, tasks_of
 from netsim.sweep.summary import CLEARLY, base_rows, best_row, time_of, without_seed
 
+UNASKED = 4  # processes at most where nobody said how many
 _COLUMNS = (
     ("step (ms)", "step_time_us", 1e3, 12, 3),
     ("MFU %", "mfu_pct", 1, 7, 1),
@@ -443,12 +445,15 @@ def _simulate(job: _Run) -> tuple[list[Row], Path, NetsimError | None]:
     if not tasks:
         raise InputError("this part has no cells", hint="there are fewer cells than parts")
     axes, rows, failures = list(job.cells[0].axes), list[Row](), list[NetsimError]()
+    mine = getattr(os, "sched_getaffinity", lambda _: {0})(0)  # not on every system
+    helpers_of, count = shown_progress.helpers_of, min(UNASKED, len(mine))
+    later = partial(helpers_of, count, None, given.memory, job.cells)
     lines = printer(job.cells, given.form)
     with (
         open_folder(
             job.folder, job.name, resume=given.resume, about=job.manifest, tell=say
         ) as results,
-        shown_progress.helpers_of(given.jobs, given.dask, given.memory, job.cells) as helpers,
+        helpers_of(given.jobs, given.dask, given.memory, job.cells) as helpers,
         shown_progress.cache(given.use_cache) as known,
         shown_progress.bar_over(len(tasks), given.quiet) as bar,
     ):
@@ -459,8 +464,9 @@ def _simulate(job: _Run) -> tuple[list[Row], Path, NetsimError | None]:
         if results.failed:
             say(f"{results.failed} rows that failed are tried again")
         stream = run_tasks(
-            tasks, results, engine=job.engine, workers=helpers, cache=known, progress=progress
-        )
+            tasks, results, engine=job.engine, workers=helpers, cache=known, progress=progress,
+            later=None if given.jobs or given.dask or count == 1 else later,
+        )  # fmt: skip
         with (
             results.ended_by(lambda: results.write_results(_in_order(job, results), axes)),
             contextlib_closing(stream) as found,

@@ -12,7 +12,7 @@ from typing import Any
 
 from netsim.base.errors import InputError, LostError, NetsimError
 from netsim.base.files import handlers_kept, held
-from netsim.sweep.run import VERSION, Answer, Fulfilled, Order, fulfilled, lost, titled
+from netsim.sweep.run import VERSION, Answer, Fulfilled, Order, fulfilled, misfit, titled
 
 PATIENCE = 15.0  # seconds for a scheduler to answer
 LISTEN = 0.005  # between two looks at whether an order is done, or somebody interrupts
@@ -120,7 +120,8 @@ class DaskWorkers:
             return answers
         except self.distributed.scheduler.KilledWorker:
             why = "its worker died, also when others tried it (out of memory?)"
-            return lost(order, LostError(f"{titled(order)}: {why}"))
+            gone = LostError(f"{titled(order)}: {why}")
+            return [misfit(size, gone) for size in order.sizes]
         except (OSError, self.distributed.CancelledError, TimeoutError):  # the scheduler is gone
             raise
         except NetsimError as error:

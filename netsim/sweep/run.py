@@ -6,10 +6,11 @@ import os
 import socket
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import lru_cache
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -276,8 +277,10 @@ def _prepared(order: Order) -> AnyPrepared:
 
 
 CHUNK = 31  # sizes that one order has at most: enough to make what a cell needs only once
+LONG = 5.0  # seconds after which what is left is shared out
 Shown = Callable[[Task], Progress | None]
 Found = Generator[tuple[Task, Answer], None, None]
+Later = Callable[[], AbstractContextManager["Workers | None"]]
 
 
 class CellError(NetsimError):
@@ -317,7 +320,8 @@ class Local:
             STAGE.others, whole = self.processes.memory, sum(len(one.sizes) for one in orders)
             for done, (order, answer) in enumerate(found, 1):
                 at(", ".join(self.processes.names()), done, whole)
-                yield order, lost(order, answer) if isinstance(answer, LostError) else [answer]
+                ended = isinstance(answer, LostError)
+                yield order, [misfit(n, answer) for n in order.sizes] if ended else [answer]
 
 
 def left_of(order: Order, answered: int) -> Order:
@@ -345,17 +349,18 @@ def _shared_out(orders: Sequence[Order], count: int) -> list[Order]:
 
 def run_tasks(
     tasks: Sequence[Task], folder: Folder, *, engine: str, workers: Workers | None,
-    cache: Cache | None = None, progress: Shown = lambda task: None,
+    cache: Cache | None = None, progress: Shown = lambda task: None, later: Later | None = None,
 ) -> Generator[tuple[Task, Row, NetsimError | None], None, None]:  # fmt: skip
     """Get the rows that the folder does not have yet; yield every row, in order, once it is there.
-    `engine` is what `engine_for` all tasks of the sweep says, also where these are some of them."""
+    `engine` is what `engine_for` all tasks of the sweep says, also where these are some of them.
+    Without workers, those of `later` do what is left once it takes long."""
     engine = engine_for(tasks, engine)
     if cache is not None:
         _from_cache(tasks, folder, cache, engine)
     missing = [task for task in tasks if task.key not in folder.finished]
     errors: dict[tuple[str, int], NetsimError] = {}
     if workers is None:
-        source = _here(missing, engine, progress)
+        source = _here(missing, engine, progress, later)
     else:
         source = _elsewhere(missing, engine, workers)
     waiting = iter(tasks)
@@ -402,24 +407,31 @@ def _cells(tasks: Sequence[Task]) -> list[list[Task]]:
     return [list(group.values()) for group in groups.values()]
 
 
-def _here(tasks: Sequence[Task], engine: str, progress: Shown) -> Found:
-    done = 0
-    for group in _cells(tasks):
+def _here(tasks: Sequence[Task], engine: str, progress: Shown, later: Later | None) -> Found:
+    groups, done, until = _cells(tasks), 0, time.monotonic() + LONG
+    every = list(chain(*groups))
+    for group in groups:
         by_size = {task.size: task for task in group}
         try:
             prepared = prepare_any(group[0].cell)
         except NetsimError as error:  # sweeps refuse such cells before, a search does not
             for task in group:
                 yield task, misfit(task.size, error)
+            done += len(group)
             continue
 
         def shown(size: int, known: Mapping[int, Task] = by_size) -> Progress | None:
             return progress(known[size])
 
         at(titled(group[0].cell), done, len(tasks))
-        done += len(group)
         for one in answers(prepared, list(by_size), engine, shown):
             yield by_size[one.size], one
+            done += 1
+            if later is not None and len(every) > done + 1 and time.monotonic() > until:
+                with later() as workers:
+                    assert workers is not None
+                    yield from _elsewhere(every[done:], engine, workers)
+                return
 
 
 def _elsewhere(tasks: Sequence[Task], engine: str, workers: Workers) -> Found:
@@ -436,8 +448,3 @@ def _elsewhere(tasks: Sequence[Task], engine: str, workers: Workers) -> Found:
         for order, found in fulfilled:
             for one in found:
                 yield known[order.cell, one.size], one
-
-
-def lost(order: Order, error: NetsimError) -> list[Answer]:
-    """The answers to an order that took its workers' lives every time."""
-    return [misfit(size, error) for size in order.sizes]
