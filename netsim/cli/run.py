@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing as contextlib_closing
@@ -34,7 +35,7 @@ from netsim.sweep import summary
 from netsim.sweep.run import Task, finished_row, run_tasks, tasks_of
 from netsim.sweep.summary import CLEARLY, base_rows, best_row, time_of, without_seed
 
-UNASKED = 4  # processes at most where nobody said how many
+MOST_AT_ONCE = 4  # processes at most where nobody said how many
 _COLUMNS = (
     ("step (ms)", "step_time_us", 1e3, 12, 3),
     ("MFU %", "mfu_pct", 1, 7, 1),
@@ -445,9 +446,10 @@ def _simulate(job: _Run) -> tuple[list[Row], Path, NetsimError | None]:
     if not tasks:
         raise InputError("this part has no cells", hint="there are fewer cells than parts")
     axes, rows, failures = list(job.cells[0].axes), list[Row](), list[NetsimError]()
-    mine = getattr(os, "sched_getaffinity", lambda _: {0})(0)  # not on every system
-    helpers_of, count = shown_progress.helpers_of, min(UNASKED, len(mine))
-    later = partial(helpers_of, count, None, given.memory, job.cells)
+    helpers_of, mine = shown_progress.helpers_of, {0}
+    if "netsim.__main__" in sys.modules and hasattr(os, "sched_getaffinity"):  # no one's script
+        mine = os.sched_getaffinity(0)
+    later = partial(helpers_of, min(MOST_AT_ONCE, len(mine)), None, given.memory, job.cells)
     lines = printer(job.cells, given.form)
     with (
         open_folder(
@@ -465,7 +467,7 @@ def _simulate(job: _Run) -> tuple[list[Row], Path, NetsimError | None]:
             say(f"{results.failed} rows that failed are tried again")
         stream = run_tasks(
             tasks, results, engine=job.engine, workers=helpers, cache=known, progress=progress,
-            later=None if given.jobs or given.dask or count == 1 else later,
+            later=None if given.jobs or given.dask or len(mine) == 1 else later,
         )  # fmt: skip
         with (
             results.ended_by(lambda: results.write_results(_in_order(job, results), axes)),

@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import lru_cache
 from importlib import import_module
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -409,7 +408,7 @@ def _cells(tasks: Sequence[Task]) -> list[list[Task]]:
 
 def _here(tasks: Sequence[Task], engine: str, progress: Shown, later: Later | None) -> Found:
     groups, done, until = _cells(tasks), 0, time.monotonic() + LONG
-    every = list(chain(*groups))
+    every = [task for group in groups for task in group]
     for group in groups:
         by_size = {task.size: task for task in group}
         try:

@@ -75,8 +75,7 @@ class Sketched:
 
     def rows(self, stands: Stands) -> int:
         """Rows that are written down so."""
-        leads = stands.first == np.arange(len(stands.first))
-        return int(self.sketch.rows[leads].sum()) + self.call.collective.ranks
+        return int(self.sketch.rows[np.unique(stands.first)].sum()) + self.call.collective.ranks
 
     def ways(self, stands: Stands | None) -> int:
         """Ends between which they go."""

@@ -115,8 +115,7 @@ def _turned(shapes: Shapes) -> float:
     of an output. Before Blackwell, products in FP8 read rows only."""
     s = shapes.setting
     turned = s.sequence_parallel and s.cast != s.stored and "fp4" not in s.roofline.flops
-    moved = 2.0 * shapes.cast_message if turned else 0.0
-    return 2 * s.roofline.stream_seconds(moved)
+    return 2 * s.roofline.stream_seconds(2.0 * shapes.cast_message if turned else 0.0)
 
 
 def _scattered(shapes: Shapes, name: str, inside: Sequence[Part]) -> list[Part]:

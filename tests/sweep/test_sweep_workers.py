@@ -80,14 +80,17 @@ def test_what_takes_long_is_shared_out_where_nobody_said_how(
     capsys, whole: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("netsim.sweep.run.LONG", 0.0)
+    monkeypatch.setitem(sys.modules, "netsim.__main__", sys)  # as if this were the command
     workers = []
-    for processors, given in (({0, 1}, ()), ({0, 1}, ("--jobs", 1)), ({0}, ())):
+    for processors, given in (({0, 1}, ()), ({0, 1}, ("--jobs", 1)), ({0}, ()), ({0, 1}, ())):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, n=processors: n, raising=False)
         assert netsim(capsys, "run", "sweep.yaml", "-q", "-o", "out", *given).code == 0
         assert Path("out/results.csv").read_bytes() == whole
         with Path("out/timings.csv").open() as file:
             workers.append([int(row["worker"]) for row in csv.DictReader(file)])
-    assert [each.count(os.getpid()) for each in workers] == [1, len(workers[0]), len(workers[0])]
+        if len(workers) == 3:  # helpers of a script would run it anew
+            monkeypatch.delitem(sys.modules, "netsim.__main__")
+    assert [each.count(os.getpid()) for each in workers] == [1, *[len(workers[0])] * 3]
 
 
 def test_a_worker_that_is_killed_is_replaced(capsys) -> None:
