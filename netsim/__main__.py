@@ -72,4 +72,4 @@ def _leave(*_: object) -> None:
 
 
 if __name__ == "__main__":
-    import_module("netsim.__main__").main()
+    main()

@@ -36,6 +36,7 @@ from netsim.sweep.run import Task, finished_row, run_tasks, tasks_of
 from netsim.sweep.summary import CLEARLY, base_rows, best_row, time_of, without_seed
 
 MOST_AT_ONCE = 4  # processes at most where nobody said how many
+COMMAND = "/netsim", "/netsim/__main__.py"  # a script that calls this, helpers would run anew
 _COLUMNS = (
     ("step (ms)", "step_time_us", 1e3, 12, 3),
     ("MFU %", "mfu_pct", 1, 7, 1),
@@ -447,7 +448,7 @@ def _simulate(job: _Run) -> tuple[list[Row], Path, NetsimError | None]:
         raise InputError("this part has no cells", hint="there are fewer cells than parts")
     axes, rows, failures = list(job.cells[0].axes), list[Row](), list[NetsimError]()
     helpers_of, mine = shown_progress.helpers_of, {0}
-    if "netsim.__main__" in sys.modules and hasattr(os, "sched_getaffinity"):  # no one's script
+    if sys.argv[0].endswith(COMMAND) and hasattr(os, "sched_getaffinity"):
         mine = os.sched_getaffinity(0)
     later = partial(helpers_of, min(MOST_AT_ONCE, len(mine)), None, given.memory, job.cells)
     lines = printer(job.cells, given.form)

@@ -6,7 +6,7 @@ is sketched follows which lanes are written."""
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.memo import Memo, digest, kept
+from netsim.base.memo import Memo, different, digest, kept
 from netsim.base.values import dataclass
 from netsim.collectives.reduced import Sketch, Stands
 from netsim.collectives.table import build, folds, shown_name
@@ -75,7 +75,7 @@ class Sketched:
 
     def rows(self, stands: Stands) -> int:
         """Rows that are written down so."""
-        return int(self.sketch.rows[np.unique(stands.first)].sum()) + self.call.collective.ranks
+        return int(self.sketch.rows[different(stands.first)].sum()) + self.call.collective.ranks
 
     def ways(self, stands: Stands | None) -> int:
         """Ends between which they go."""
