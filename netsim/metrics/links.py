@@ -16,7 +16,8 @@ from netsim.schedule.schedule import COMPUTE, MARK, MULTICAST, SWITCH_REDUCE, TR
 from netsim.topology.graph import LINK_KINDS, Floats, Ints, Longs, Topology, least_and_most
 
 _ENDLESS = 1e100  # so much a second is no end
-IN_SECONDS = frozenset({"sms", "proxy", "nic_msg", "host"})  # kinds that give seconds, not bytes
+IN_SECONDS = frozenset({"sms", "clock", "proxy", "nic_msg", "host"})
+"""Kinds of resources that give seconds a second, not bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,11 +375,12 @@ def _covered(spans: Spans, ranks: int, makespan: float) -> Floats:
 
 
 def needed(use: LinkUse, links: LinkTable) -> tuple[float, int]:
-    """Seconds that the busiest link needs for its bytes at its best capacity, and which it is."""
+    """Seconds that the busiest link needs for its bytes at its best capacity, and which it is.
+
+    A link that carries bytes and never has any capacity needs forever: infinite seconds."""
     if not len(use):
         return 0.0, -1
     capacity = least_and_most(links.capacity, links.changes)[1][use.link]
-    moving = capacity > 0
-    seconds = np.divide(use.amount, capacity, out=np.zeros(len(use)), where=moving)
+    seconds = np.divide(use.amount, capacity, out=np.full(len(use), np.inf), where=capacity > 0)
     busiest = int(np.argmax(seconds))
     return float(seconds[busiest]), int(use.link[busiest])

@@ -22,6 +22,7 @@ from netsim.metrics.links import LinkUse, link_amounts, link_use, needed
 from netsim.program.program import Program, Timeline
 from netsim.schedule.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Schedule
 from netsim.timing.ladder import Timing
+from netsim.timing.steady import AGREE
 
 ALWAYS, IN_TESTS = "every answer", "tests"
 EQUAL = 1e-9  # relative: what rounding may do
@@ -67,6 +68,9 @@ def _wire(answer: Answer) -> str:
     if least <= answer.seconds * (1 + EQUAL):
         return ""
     name = answer.program.links.name(link)
+    if not isfinite(least):
+        carried = answer.use.amount[answer.use.link == link][0]
+        return f"{name} carries {carried:.6g} bytes, though it never has any capacity"
     return f"{name} needs at least {least * 1e6:.6g} us, the time is {answer.seconds * 1e6:.6g} us"
 
 
@@ -210,10 +214,16 @@ def ask(answer: Answer, about: str) -> None:
 
 
 def lifted(timing: Timing) -> Timing:
-    """A timing whose bounds reach up to what its links need, and no further down than that."""
+    """A timing whose bounds reach up to what its links need, and no further down than that.
+
+    An exact period is the mean of spacings that agree to `AGREE` (relative), so it may be that much
+    below what the busiest link needs; then the need of the link is the period."""
     least, _ = needed(timing.use, timing.program.links)
-    if not timing.approximation or timing.seconds >= least or timing.seconds <= 0.0:
+    if timing.seconds >= least or timing.seconds <= 0.0:
         return timing
+    if not timing.approximation:
+        is_rounding = least <= timing.seconds * (1 + AGREE)
+        return replace(timing, seconds=least) if is_rounding else timing
     high = timing.seconds * (1 + timing.uncertainty)
     if high < least:
         return timing

@@ -28,7 +28,7 @@ from netsim.schedule.schedule import (
 from netsim.topology.graph import Topology
 from netsim.topology.routing import StaticRouter
 
-BANDWIDTHS = st.sampled_from([1.0, 1.0, 2.0, 3.0, 7.5, 10.0, inf])
+BANDWIDTHS = st.sampled_from([1.0, 1.0, 2.0, 3.0, 7.5, 10.0, inf, 1.0, 2.0, 10.0, 0.0])
 SECONDS = st.sampled_from([0.0, 0.0, 0.0, 0.1, 0.25, 1.0, 1 / 3])
 AMOUNTS = st.sampled_from([0.0, 1.0, 1.0, 2.0, 5.0, 12.0, 1 / 7])
 WEIGHTS = st.sampled_from([0.5, 1.0, 16 / 15, 2.0, 0.3])

@@ -59,7 +59,9 @@ def find_behind(traffic: Traffic, doubtful: NDArray[np.int64], owner: NDArray[np
             load += _unbounded(traffic, doubtful[i], owner[i])
         for i in range(first, last):
             load += _bounded(traffic, owner[i])
-        if load <= traffic.least[number] * (1 - ROOM):
+        # A link that is dead at some time is never left out, whatever little draws on it: its rows
+        # have to wait.
+        if traffic.least[number] > 0.0 and load <= traffic.least[number] * (1 - ROOM):
             for i in range(first, last):
                 traffic.active[doubtful[i]] = False
         first = last
