@@ -85,9 +85,14 @@ class NoRoomError(ScenarioError):
 
 
 class StalledError(NetsimError):
-    """A simulation that cannot finish; the message names the ranks, rows and links that wait."""
+    """A simulation that cannot finish; the message names the ranks, rows and links that wait.
+    `dead_links` are the names of all links without capacity that rows wait for."""
 
     exit_code = 3
+
+    def __init__(self, message: str, *, dead_links: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.dead_links = tuple(dead_links)
 
 
 class LostError(NetsimError):

@@ -19,6 +19,8 @@ from netsim.results.row import Row
 from netsim.scenario.cells import Cell, Expansion, Invalid, expand_all, slow_slots, with_settings
 from netsim.scenario.models import Workload
 from netsim.timing.bench import Progress
+from netsim.topology.cluster import build_topology
+from netsim.topology.fault_times import first_fatal_loss
 from netsim.yamlio.read import Source, read_source
 
 if TYPE_CHECKING:
@@ -57,13 +59,13 @@ def answer(
             return of_job(prepared, size, engine=engine)  # type: ignore[no-any-return]
         of_step = late("netsim.training.run.row_of_step")
         row: Row = of_step(prepared, engine=engine, progress=progress)
-    except StalledError:
+    except StalledError as error:
         scenario = prepared.cell.scenario
-        retries = scenario.retries
-        lost = None if retries is None else retries.fatal(scenario.cluster.faults)
-        if lost is None:
+        topology = build_topology(scenario.cluster)
+        ends_at = first_fatal_loss(topology, scenario.retries, error.dead_links)
+        if ends_at is None:
             raise
-        return _given_up(prepared, size, lost)
+        return _given_up(prepared, size, ends_at)
     return row
 
 

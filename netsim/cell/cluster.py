@@ -109,14 +109,22 @@ def groups_of(cell: Cell, found: Built) -> tuple[tuple[int, ...], ...]:
 def refuse_unjoined(
     cell: Cell, found: Built, gpus: NDArray[np.int32], groups: Sequence[Sequence[int]]
 ) -> None:
-    """Refuse communicators over hosts that nothing joins: none of them has a NIC."""
+    """Refuse communicators over hosts that nothing joins: some of them have no NIC (left)."""
     cluster = found.cluster
-    if cluster is None or cluster.fabric is not None:
+    if cluster is None:
         return
-    domain = cluster.domain[cluster.gpu_host[gpus]]
-    if any(len(different(domain[list(group)])) > 1 for group in groups):
-        message = "nothing joins these hosts: they have no NIC"
-        raise cell.source.error(("cluster",), message, key=True)
+    hosts_with_nics = set() if cluster.fabric is None else set(cluster.ports.owner.tolist())
+    host_of_rank = cluster.gpu_host[gpus]
+    for group in groups:
+        hosts = host_of_rank[list(group)]
+        if len(different(cluster.domain[hosts])) == 1:
+            continue
+        unjoined = [host for host in different(hosts).tolist() if host not in hosts_with_nics]
+        if unjoined:
+            are_all = len(unjoined) == len(different(hosts))
+            who = "they have" if are_all else f"node{unjoined[0]} has"
+            message = f"nothing joins these hosts: {who} no NIC"
+            raise cell.source.error(("cluster",), message, key=True)
 
 
 def wishes_of(scenario: Scenario) -> Wishes:

@@ -32,7 +32,7 @@ from netsim.schedule.repeat import Launch, repeat
 from netsim.schedule.schedule import TRANSFER, Schedule, Style, combine
 from netsim.timing.bench import Noise, sampled
 from netsim.topology.cluster import Cluster, build_at, build_cluster
-from netsim.topology.faults import in_time
+from netsim.topology.fault_times import in_time
 from netsim.topology.graph import LINK_KINDS, Topology
 from netsim.training.prepare import PreparedStep, prepare_step
 from netsim.workloads.lower import lower
@@ -269,7 +269,7 @@ def prepare_jobs(cell: Cell) -> PreparedJobs:
     alone = tuple(_prepared(cell, *one) for one in zip(jobs, map(len, hosts), gpus, strict=True))
     joined = next((one.topology for one in alone if isinstance(one, Prepared)), None)
     if joined is None:
-        joined = in_time(topology, config.faults, scenario.retries) if scenario.timed else topology
+        joined = in_time(topology, scenario.retries) if scenario.timed else topology
     unused = sorted(set(range(len(every))).difference(*(mine.tolist() for mine in hosts)))
     numbers = range(len(scenario.background))
     messages = tuple(messages_of(cell, number, joined, every, unused) for number in numbers)

@@ -43,7 +43,7 @@ from netsim.timing.fits import (
     needed,
 )
 from netsim.timing.textbook import why_in_full
-from netsim.topology.faults import in_time
+from netsim.topology.fault_times import in_time
 from netsim.topology.graph import Topology
 
 
@@ -225,7 +225,7 @@ def _in_time(cell: Cell, topology: Topology) -> Topology:
     scenario = cell.scenario
     if not scenario.timed:
         return topology
-    return in_time(topology, scenario.cluster.faults, scenario.retries)
+    return in_time(topology, scenario.retries)
 
 
 def _with_nccl(prepared: Prepared, built: Built) -> Prepared:

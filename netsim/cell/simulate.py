@@ -229,6 +229,8 @@ def _limit_of_a_byte(prepared: Prepared, matrix: tuple[tuple[int, ...], ...] | N
 def limit_at(prepared: Prepared, size: int) -> Limit:
     """The time that no algorithm beats at a size on these links, whatever is simulated."""
     collective = prepared.collective(size)
+    if collective.count == 0 and collective.name not in ("alltoallv", "barrier"):
+        return Limit(0.0, 0.0, 0.0, "nothing has to move")
     matrix = collective.matrix if collective.name == "alltoallv" else None
     one = _limit_of_a_byte(prepared, matrix and tuple(map(tuple, matrix)))
     block = float(collective.element_bytes * (1 if matrix else collective.count))

@@ -88,6 +88,8 @@ def links_of(topology: Topology, gpus: NDArray[np.int32]) -> Links:
                 ends = int(src[pair]), int(dst[pair])
                 found.setdefault((*ends, draws), (channel, seconds))
     ways = [(*key, *value) for key, value in sorted(found.items())]
+    if not ways and n > 1:
+        raise CollectiveError("algorithm", "not all ranks are joined by links")
     columns: Any = zip(*ways, strict=True) if ways else ((),) * 5
     sources, targets, overs, channels, latency = columns
     number: dict[int, int] = {}  # alike where links are alike

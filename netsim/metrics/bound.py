@@ -153,6 +153,7 @@ _ALIKE = 0.02  # links within this of the busiest are as busy
 SPOKEN = {
     "nvlink": "NVLink", "xgmi": "xGMI", "c2c": "C2C", "pcie": "PCIe", "upi": "UPI",
     "hostmem": "host memory", "nic": "NIC", "fabric": "fabric", "sm": "SM", "sms": "compute",
+    "clock": "compute",
     "hbm": "memory", "proxy": "proxy", "nic_msg": "NIC messages", "nvls": "NVLS", "host": "launch",
     "bus": "PCIe both ways",
 }  # fmt: skip

@@ -311,7 +311,8 @@ def stalled(
     return StalledError(
         f"the simulation cannot finish: at {now:.9g} s, {len(stuck)} rows stand still and "
         f"{waiting} more wait for them; ranks {_some(list(map(str, ranks)))}; "
-        f"{_some(rows, len(stuck))}; links without capacity: {_some(links)}"
+        f"{_some(rows, len(stuck))}; links without capacity: {_some(links)}",
+        dead_links=links,
     )
 
 

@@ -15,7 +15,16 @@ from netsim.base.memo import different
 from netsim.base.values import dataclass, grouped
 from netsim.program.program import Choices
 from netsim.schedule import schedule as schedules
-from netsim.schedule.schedule import MARK, MULTICAST, SWITCH_REDUCE, TRANSFER, Fold, Schedule, Use
+from netsim.schedule.schedule import (
+    COMPUTING,
+    MARK,
+    MULTICAST,
+    SWITCH_REDUCE,
+    TRANSFER,
+    Fold,
+    Schedule,
+    Use,
+)
 from netsim.topology.graph import LINK_KINDS, NODE_KINDS, Floats, Topology, least_and_most
 from netsim.topology.reduction import SwitchReduction
 
@@ -321,7 +330,7 @@ ONE_WAY, BOTH_WAYS = "sharp", "sharp-all"
 
 WINDOW = "window"  # what a connection may have under way, over its round trip
 SENDER = "sender"  # a NIC at another that it sends to; nothing but there to be counted
-_UNIT = ("sms", "proxy", "nic_msg", "host")  # resources that give one second a second
+_UNIT = ("sms", "clock", "proxy", "nic_msg", "host")  # resources that give one second a second
 _PORTION = 1 << 15  # ways routed at a time, to bound temporary memory
 
 
@@ -370,12 +379,12 @@ class Resources:
 
     def changes(self) -> Iterator[tuple[float, int, float]]:
         """When which of them gives how much, where GPUs are slower for a time."""
-        own = {name for name, _, _ in self.keys} & {*self.topology.capacities, "sms"}
+        slowed = {*self.topology.capacities, *COMPUTING}
         whole = self.capacity().tolist() if self.topology.slower else []
-        for time, gpu, left in self.topology.slower:
+        for time, gpu, fraction in self.topology.slower:
             for number, (name, owner, _) in enumerate(self.keys):
-                if owner == gpu and name in own:
-                    yield time, self.first + number, whole[number] * left
+                if owner == gpu and name in slowed:
+                    yield time, self.first + number, whole[number] * fraction
 
     def counts(self, fold: Fold, device: NDArray[np.int32]) -> NDArray[np.int32]:
         """How many like it each of them stands for."""

@@ -22,7 +22,7 @@ from netsim.nccl.facts import NEWEST, facts_of, parse_version, supported_version
 from netsim.nccl.graph_xml import read_graph_file
 from netsim.scenario.names import DTYPES, CollectiveName, dtype_name
 from netsim.topology.config import ClusterConfig
-from netsim.topology.faults import Retries
+from netsim.topology.fault_times import Retries
 from netsim.yamlio import models
 from netsim.yamlio.models import Bytes, Elsewhere, FieldError, Index, ListOf, Model, Part, Seconds
 

@@ -113,7 +113,9 @@ OP_NAMES = ("copy", "reduce", "reduce_input")
 IN, OUT, SCRATCH = range(3)
 BUFFER_NAMES = ("in", "out", "scratch")
 
-RESOURCES = ("sm", "sms", "hbm", "proxy", "nic_msg", "nvls", "host", "bus")
+RESOURCES = ("sm", "sms", "clock", "hbm", "proxy", "nic_msg", "nvls", "host", "bus")
+COMPUTING = ("sms", "clock")
+"""Resources that compute rows draw on: the SMs of a GPU, which they share, and how fast it runs."""
 ENDS = ("src", "dst")
 
 

@@ -20,7 +20,7 @@ from netsim.metrics import links
 from netsim.program.place import place
 from netsim.program.program import Operations, Program, Timeline, operations
 from netsim.schedule.repeat import Launch
-from netsim.schedule.schedule import Schedule
+from netsim.schedule.schedule import COMPUTING, Schedule
 from netsim.timing.call import Looped
 from netsim.timing.steady import AGREE, Recurrence, lanes_of, recurrence
 from netsim.topology.graph import Topology
@@ -224,7 +224,7 @@ def sampled(program: Program, noise: Noise, engine: str) -> Iterator[Timeline]:
     program = replace(program, paths=replace(paths, active=active))
     kinds = {number: links.kind(number) for number in np.unique(paths.link[active]).tolist()}
     hit = {
-        "compute": [number for number, kind in kinds.items() if kind == "sms"],
+        "compute": [number for number, kind in kinds.items() if kind in COMPUTING],
         "link": [number for number, kind in kinds.items() if kind in NETWORK],
     }
     names = {what: [_owner(links.name(n)) for n in some] for what, some in hit.items()}

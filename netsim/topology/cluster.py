@@ -4,23 +4,23 @@ GPUs are `node0.gpu3` and so on; host by host, links and nodes are offsets of th
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.errors import InputError, ScenarioError, shown, suggest
+from netsim.base.errors import InputError, ScenarioError, shown
 from netsim.base.values import dataclass
 from netsim.topology import faults, graph
 from netsim.topology import machine as machines
 from netsim.topology.config import ClusterConfig, Group
 from netsim.topology.fabrics import config as configs
-from netsim.topology.faults import dead_inside, missing_nics, told_of, with_faults, with_overrides
+from netsim.topology.faults import NO_DAMAGE, Damage, find_damage, notes_on_names, with_overrides
 from netsim.topology.host import Host, make_host
 from netsim.topology.load import with_figures, with_nics
 from netsim.topology.machine import TRANSPORTS, Machine, Transport, both_ways, calibrated_machine
-from netsim.topology.network import Fabric, Policy, Ports, Selection
+from netsim.topology.network import Fabric, Policy, Ports, Selection, links_of_ports, without_ports
 from netsim.topology.router import ClusterRouter, Places, stack
 from netsim.yamlio.models import FieldError
 from netsim.yamlio.read import KeyPath, Source
@@ -211,33 +211,103 @@ def _with_shared_switches(plan: Plan, layout: graph.Layout, first_node: graph.In
 
 
 def assembled(config: ClusterConfig) -> Cluster:
-    """The cluster of a section that names machines."""
-    members = config.members
+    """The cluster of a section that names machines.
+
+    Faults are looked up in the healthy cluster. What they leave dead from the start is then taken
+    out (NICs) or planned around (links), however it was said."""
     transport = _transport(config)
-    hosts, host_class = _Classes(config, transport).of_all()
-    total = len(host_class)
-    plan = Plan(
-        " + ".join(f"{group.nodes} x {group.loaded.name}" for group in members), hosts, host_class,
-        _domains(hosts, host_class), tuple(f"node{number}" for number in range(total)),
-        placed(config, total),
-    )  # fmt: skip
-    fabric = config.network or usual_fabric(int(plan.ports.rail.max(initial=0)) + 1)
-    made = None
-    if (total > 1 or isinstance(config.network, configs.SingleSwitch)) and len(plan.ports):
-        key = "fabric" if fabric is config.fabric or config.fabric is None else "fabric.between"
-        made = _fabric(config, fabric, plan, transport, key)
-    policy = _policy(config, fabric, transport, plan, made)
-    if config.sites is not None and fabric.window is None:  # elsewhere nobody waits for it
-        policy = replace(policy, window=transport.window)
-    cluster = join(plan, made, policy, rail=fabric.routing == "rail")
-    topology, links = cluster.topology, [one.link for one in config.overrides if one.link]
-    if links:
-        topology = with_overrides(topology, config.overrides, transport.usable)
-    topology = with_faults(topology, config.faults) if config.faults else topology
-    links += [fault.link for fault in config.faults if fault.link]
-    told = [made.note if made else "", *(group.loaded.note for group in members)]
-    notes = tuple(dict.fromkeys(note for note in (*told, *told_of(topology, links)) if note))
-    return replace(cluster, topology=topology, notes=notes, transport=transport)
+    parts = _Parts(config, transport)
+    healthy = parts.cluster(NO_DAMAGE)
+    named = [override.link for override in config.overrides if override.link]
+    named += [fault.link for fault in config.faults if fault.link]
+    notes = [parts.fabric.note if parts.fabric else ""]
+    notes += [group.loaded.note for group in config.members]
+    cluster = _with_faults(parts, healthy) if config.faults else healthy
+    notes += notes_on_names(healthy.topology, named)
+    return replace(
+        cluster, notes=tuple(dict.fromkeys(note for note in notes if note)), transport=transport
+    )
+
+
+def _with_faults(parts: "_Parts", healthy: Cluster) -> Cluster:
+    """A cluster as its faults leave it."""
+    usable = parts.transport.usable
+    effects = faults.effects_of(healthy.topology, parts.config.faults, usable)
+    damage = find_damage(healthy.topology, effects)
+    if damage == NO_DAMAGE:
+        topology = faults.with_effects(healthy.topology, effects)
+        return replace(healthy, topology=topology)
+    damaged = parts.cluster(damage)
+    moved = faults.moved_effects(effects, healthy.topology, damaged.topology)
+    return replace(damaged, topology=faults.with_effects(damaged.topology, moved))
+
+
+class _Parts:
+    """The hosts and the fabric of a cluster section, and the cluster that they make."""
+
+    def __init__(self, config: ClusterConfig, transport: Transport) -> None:
+        self.config, self.transport = config, transport
+        self.plan = self._plan(NO_DAMAGE)
+        plan = self.plan
+        described = config.network or usual_fabric(int(plan.ports.rail.max(initial=0)) + 1)
+        self.described = described
+        self.fabric: Fabric | None = None
+        is_joined = len(plan.host_class) > 1 or isinstance(config.network, configs.SingleSwitch)
+        if is_joined and len(plan.ports):
+            is_outer = described is config.fabric or config.fabric is None
+            key = "fabric" if is_outer else "fabric.between"
+            self.fabric = _fabric(config, described, plan, transport, key)
+
+    def _plan(self, damage: Damage) -> Plan:
+        """The hosts, those that are damaged without what is dead in them."""
+        config = self.config
+        hosts, host_class = _Classes(config, self.transport, damage).of_all()
+        total = len(host_class)
+        return Plan(
+            " + ".join(f"{group.nodes} x {group.loaded.name}" for group in config.members),
+            hosts,
+            host_class,
+            _domains(hosts, host_class),
+            tuple(f"node{number}" for number in range(total)),
+            placed(config, total),
+        )
+
+    def cluster(self, damage: Damage) -> Cluster:
+        """The cluster without what is dead; rates and latencies are those of healthy parts."""
+        config, transport = self.config, self.transport
+        plan, fabric = self.plan, self.fabric
+        policy = configs.policy_of(self.described, transport)
+        if config.sites is not None and self.described.window is None:
+            policy = replace(policy, window=transport.window)  # elsewhere nobody waits for it
+        if damage != NO_DAMAGE:
+            plan = self._plan(damage)
+            if fabric is not None:
+                present = self._ports_present(plan)
+                dead = self._dead_cables(damage)
+                if dead.any():
+                    policy = replace(policy, dead=dead[links_of_ports(fabric, present)])
+                fabric = without_ports(fabric, present)
+        cluster = join(plan, fabric, policy, rail=self.described.routing == "rail")
+        if not any(override.link for override in config.overrides):
+            return cluster
+        overridden = with_overrides(cluster.topology, config.overrides, transport.usable)
+        return replace(cluster, topology=overridden)
+
+    def _ports_present(self, plan: Plan) -> NDArray[np.bool_]:
+        """Which ports of the healthy hosts those of a plan still have."""
+        left = set(zip(plan.ports.owner.tolist(), plan.ports.rail.tolist(), strict=True))
+        healthy = self.plan.ports
+        ports = zip(healthy.owner.tolist(), healthy.rail.tolist(), strict=True)
+        return np.array([port in left for port in ports], bool)
+
+    def _dead_cables(self, damage: Damage) -> NDArray[np.bool_]:
+        """Which links of the healthy fabric are dead; they are the last ones of its topology."""
+        assert self.fabric is not None
+        counts = [len(host.layout.links) for host in self.plan.hosts]
+        first = int(self.plan.per_host(counts).sum())
+        dead = np.zeros(len(self.fabric.tail), bool)
+        dead[[link - first for link in damage.links if link >= first]] = True
+        return dead
 
 
 def _fabric(
@@ -298,18 +368,6 @@ def placed(config: ClusterConfig, total: int) -> graph.Ints:
     return np.array(chosen, np.int32)
 
 
-def _policy(
-    config: ClusterConfig, fabric: Any, transport: Transport, plan: Plan, made: Fabric | None
-) -> Policy:
-    """The policy, with the links of the fabric that faults leave nothing of."""
-    policy = configs.policy_of(fabric, transport)
-    if made is None or not any(fault.dead for fault in config.faults):
-        return policy
-    healthy = join(plan, made, policy).topology
-    broken = with_faults(healthy, [fault for fault in config.faults if fault.dead])
-    return replace(policy, dead=(broken.links.bandwidth == 0)[-len(made.tail) :])
-
-
 def _domains(hosts: tuple[Host, ...], host_class: graph.Ints) -> graph.Ints:
     """A number for every NVLink domain: neighbouring hosts of equal machines fill one by one."""
     sizes = np.array([h.machine.scale_up.hosts if h.machine.scale_up else 1 for h in hosts])
@@ -329,8 +387,7 @@ class _Classes:
 
     config: ClusterConfig
     transport: Transport
-    had: list[tuple[int, ...]] = field(default_factory=list)  # NICs before faults, by class
-    nics: set[str] = field(default_factory=set)
+    damage: Damage = NO_DAMAGE
 
     def of_all(self) -> tuple[tuple[Host, ...], graph.Ints]:
         """All classes, and the class of every host."""
@@ -344,19 +401,16 @@ class _Classes:
                     known[key] = len(classes)
                     classes.append(self._host(group, *key[1:]))
                 result.append(known[key])
-                names = (f"node{len(result) - 1}.nic{nic}" for nic in self.had[known[key]])
-                self.nics.update(names if self.config.faults else ())
         self._check_hosts(len(result))
         return tuple(classes), np.array(result, np.int32)
 
     def _peculiar(self, host: int) -> tuple[Any, ...]:
-        """What sets a host apart from others of its group: overrides, dead links, missing NICs."""
-        if not self.config.overrides and not self.config.faults:
+        """What sets a host apart from others of its group: overrides, dead links, dead NICs."""
+        if not self.config.overrides and self.damage == NO_DAMAGE:
             return (), (), frozenset()
         numbers = [n for n, one in enumerate(self.config.overrides) if one.applies(host)]
         name = f"node{host}"
-        dead = dead_inside(self.config.faults, name)
-        return tuple(numbers), dead, frozenset(missing_nics(self.config.faults, name))
+        return tuple(numbers), self.damage.links_in(name), self.damage.nics_of(name)
 
     def _check_hosts(self, total: int) -> None:
         for number, one in enumerate(self.config.overrides):
@@ -364,10 +418,6 @@ class _Classes:
                 if host >= total:
                     message = f"the cluster has hosts 0 to {total - 1}, got {host}"
                     raise FieldError(message, "overrides", number, "node")
-        for number, fault in enumerate(self.config.faults):
-            if fault.nic is not None and fault.nic not in self.nics:
-                hint = suggest(fault.nic, sorted(self.nics)[:4096])
-                raise FieldError(f"there is no NIC '{fault.nic}'{hint}", "faults", number, "nic")
 
     def _host(
         self, group: Group, overrides: tuple[int, ...], dead: tuple[str, ...], gone: frozenset[int]
@@ -395,7 +445,6 @@ class _Classes:
         have = range(machine.nics.count if machine.nics else 0)
         for number in overrides:
             _check_nics(self.config.overrides[number].nics or (), len(have), number)
-        self.had.append(tuple(have if nics is None else nics))
         left = [nic for nic in (have if nics is None else nics) if nic not in gone]
         return make_host(machine, gpus, dead, left)
 

@@ -1,10 +1,16 @@
-"""What is wrong with a cluster: links with less bandwidth or none, slow GPUs, missing NICs."""
+"""Faults: parts of a cluster that are slower, dead, or so for a time; and what that leaves.
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+A fault names parts (links, NICs, switches, rails, hosts, GPUs) and what is left of them. An
+*effect* is a fault looked up in a topology: the links and GPUs that it strikes and the fraction of
+their rates that it leaves. At any instant the capacity of a link or GPU is the healthy one times
+the fractions of all effects that are active then (`remaining_fraction`), whatever their order.
+
+What changes while an operation runs is in `fault_times`."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, replace
 from fnmatch import fnmatchcase
-from itertools import product
-from math import inf
+from math import prod
 from typing import Annotated, Any
 
 import numpy as np
@@ -14,33 +20,44 @@ from pydantic import Field, model_validator
 from netsim.base.errors import shown, suggest
 from netsim.base.units import format_bandwidth, parse_bandwidth, parse_ratio
 from netsim.base.values import dataclass
-from netsim.topology.graph import LINK_KINDS, Floats, Topology, TopologyError
+from netsim.schedule.schedule import COMPUTING
+from netsim.topology.graph import LINK_KINDS, NODE_KINDS, Floats, Longs, Topology, TopologyError
 from netsim.yamlio.models import FieldError, Model, Quantity, Seconds
 
-LINE_RATE = 1.15  # of line over usable rate, the most of all transports (EFA: 0.876)
+NIC_LINK = LINK_KINDS.index("nic")
+FABRIC_LINK = LINK_KINDS.index("fabric")
+NIC_NODE = NODE_KINDS.index("nic")
+SWITCH_NODES = (NODE_KINDS.index("switch"), NODE_KINDS.index("nvswitch"))
 
 
-def _left(value: object) -> tuple[str, float]:
-    """What is left of a link: a part of its bandwidth, or so many bytes/s."""
+def _what_is_left(value: object) -> tuple[str, float]:
+    """Return what is left of a link: ("fraction", 0.5), or ("rate", bytes/s) of its line rate."""
+    if isinstance(value, tuple):  # read before
+        return value
     if isinstance(value, str) and value.strip().endswith(("/s", "ps")):
         return "rate", parse_bandwidth(value, allow_zero=True)
-    part = parse_ratio(value, allow_zero=True)
-    if part > 1:
+    fraction = parse_ratio(value, allow_zero=True)
+    if fraction > 1:
         raise ValueError(f"expected what is left of the link, at most 100%, got {shown(value)}")
-    return "part", part
+    return "fraction", fraction
 
 
-Left = Annotated[tuple[str, float], Quantity(_left, "0%", "50%", "100Gbps")]
+Left = Annotated[tuple[str, float], Quantity(_what_is_left, "0%", "50%", "100Gbps")]
 
 
 class Fault(Model):
-    """One of: a link (`leaf0-spine3` for both directions, `leaf0->spine3` for one; all cables
-    between them, or with `#1` one of them) with what is left of its bandwidth, or more latency; a
-    GPU that is slower; a NIC that is missing.
+    """One part of a cluster, and what is left of it.
 
-    `at`, `for` and `every` say when, from the beginning of an operation or step; a NIC is dead
-    then. What is down loses what is in flight, which is sent again when a timer runs out; with
-    `loss: false` it is a pause, with `fallback: true` the other ports of the NIC carry it."""
+    The part is one of: a `link` (`leaf0-spine3` for both directions, `leaf0->spine3` for one; all
+    cables between them, or with `#1` one of them), a `nic`, a `switch`, `leaf` or `spine`, a `rail`
+    (the NICs of that number in all hosts), a `host`, or a `gpu`. Names may be patterns
+    (`node*.nic3`). `bandwidth` is what is left of the links of the part: of a NIC, those are its
+    cables; of a switch, all its cables. A NIC, rail or switch without `bandwidth` is dead.
+    `slowdown` is by how much a GPU, or all GPUs of a host, are slower.
+
+    `at`, `for` and `every` say when, from the beginning of an operation or step. What is down loses
+    what is in flight, which is sent again when a timer runs out; with `loss: false` it is a pause,
+    with `fallback: true` the other ports of the NIC carry it."""
 
     link: str | None = None
     bandwidth: Left | None = None
@@ -53,30 +70,38 @@ class Fault(Model):
     every: Seconds | None = None
     loss: bool | None = None
     fallback: bool | None = None
+    switch: str | None = None
+    leaf: str | int | None = None
+    spine: str | int | None = None
+    rail: str | int | None = None
+    host: str | int | None = None
 
     @model_validator(mode="after")
-    def _one_thing(self) -> "Fault":
-        given = [name for name in ("link", "gpu", "nic") if getattr(self, name) is not None]
-        if len(given) != 1:
+    def _check_part(self) -> "Fault":
+        named = [name for name in PARTS if getattr(self, name) is not None]
+        if len(named) != 1:
             raise FieldError(
-                f"expected one of link, gpu or nic, got {' and '.join(given) or 'none'}"
+                f"expected one of {', '.join(PARTS)}, got {' and '.join(named) or 'none'}"
             )
-        if self.link is not None and self.bandwidth is None and self.latency is None:
-            raise FieldError("a link needs what is left of it: bandwidth (0%, 50%) or latency")
-        if self.gpu is not None and self.slowdown is None:
-            raise FieldError("a GPU needs a slowdown such as 1.3")
-        for name, owner in (("bandwidth", "link"), ("latency", "link"), ("slowdown", "gpu")):
-            if getattr(self, name) is not None and owner not in given:
-                raise FieldError(f"has no meaning for a {given[0]}", name)
+        part = named[0]
+        allowed = EFFECTS_OF_PARTS[part]
+        given = [name for name in ("bandwidth", "latency", "slowdown") if self._has(name)]
+        for name in given:
+            if name not in allowed:
+                raise FieldError(f"has no meaning for a {part}", name)
+        if not given and part not in DEAD_BY_DEFAULT:
+            raise FieldError(NEEDS[part])
+        if part == "host" and len(given) > 1:
+            raise FieldError("give bandwidth or slowdown; write a second fault for the other one")
         return self
 
     @model_validator(mode="after")
-    def _in_time(self) -> "Fault":
-        given = {"for": self.lasts, "every": self.every, "loss": self.loss}
-        given["fallback"] = self.fallback
-        extra = next((name for name, value in given.items() if value is not None), None)
+    def _check_times(self) -> "Fault":
+        only_in_time = ("lasts", "every", "loss", "fallback")
+        extra = next((name for name in only_in_time if self._has(name)), None)
         if self.at is None and extra:
-            raise FieldError("needs at: when it begins, such as 2ms", extra)
+            key = "for" if extra == "lasts" else extra
+            raise FieldError("needs at: when it begins, such as 2ms", key)
         if self.at is not None and self.latency is not None:
             raise FieldError("a latency does not change in time", "latency")
         if self.lasts == 0:
@@ -89,244 +114,485 @@ class Fault(Model):
             raise FieldError("goes with a port that is down (0%) and loses nothing", "fallback")
         return self
 
+    def _has(self, name: str) -> bool:
+        return getattr(self, name) is not None
+
+    @property
+    def part(self) -> str:
+        """The kind of part that it names: `link`, `nic`, `gpu` and so on."""
+        return next(name for name in PARTS if self._has(name))
+
     @property
     def down(self) -> bool:
-        """Whether nothing is left, at least for a time."""
-        return self.nic is not None or (self.bandwidth is not None and self.bandwidth[1] == 0)
+        """Whether no bandwidth is left of its links while it is active."""
+        if self.part in ("gpu", "host"):
+            return self.bandwidth is not None and self.bandwidth[1] == 0
+        if self.bandwidth is None:
+            return self.part in DEAD_BY_DEFAULT
+        return self.bandwidth[1] == 0
 
     @property
-    def dead(self) -> bool:
-        """Whether nothing is left of the link at any time."""
-        return self.link is not None and self.down and self.at is None
+    def permanent(self) -> bool:
+        """Whether it is there all the time, so that NCCL plans with it."""
+        return self.at is None
 
     @property
-    def ends(self) -> list[tuple[str, str]]:
-        """Every way in which the name of the link can be taken apart, as (tail, head)."""
-        return _taken_apart(self.link or "")[0]
+    def loses(self) -> bool:
+        """Whether what is in flight when it begins is lost, and sent again after a timeout."""
+        return self.at is not None and self.down and self.loss is not False and not self.fallback
 
 
-def _taken_apart(text: str) -> tuple[list[tuple[str, str]], int | None]:
-    """Every way to read the name of a link, as (tail, head), and the number of the cable."""
+PARTS = ("link", "nic", "switch", "leaf", "spine", "rail", "host", "gpu")
+DEAD_BY_DEFAULT = frozenset({"nic", "switch", "leaf", "spine", "rail"})
+EFFECTS_OF_PARTS: Mapping[str, tuple[str, ...]] = {
+    "link": ("bandwidth", "latency"),
+    "nic": ("bandwidth",),
+    "switch": ("bandwidth",),
+    "leaf": ("bandwidth",),
+    "spine": ("bandwidth",),
+    "rail": ("bandwidth",),
+    "host": ("bandwidth", "slowdown"),
+    "gpu": ("slowdown",),
+}
+NEEDS: Mapping[str, str] = {
+    "link": "a link needs what is left of it: bandwidth (0%, 50%) or latency",
+    "host": "a host needs bandwidth (what is left of the cables of its NICs) or slowdown (of its "
+    "GPUs); to leave it out, take fewer nodes",
+    "gpu": "a GPU needs a slowdown such as 1.3",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What one fault does to a topology. `links` are the links that it strikes, both directions of
+    half-duplex ones, and `fractions` what it leaves of the bandwidth of each; `delayed` are those
+    that get its latency. `gpus` are the GPUs that it slows."""
+
+    fault: Fault
+    links: Longs = field(default_factory=lambda: np.zeros(0, np.int64))
+    fractions: Floats = field(default_factory=lambda: np.zeros(0))
+    delayed: Longs = field(default_factory=lambda: np.zeros(0, np.int64))
+    gpus: Longs = field(default_factory=lambda: np.zeros(0, np.int64))
+    ports: int = 0
+    """With `fallback`: the ports of the NIC whose port is down, that one included."""
+    down_ports: frozenset[int] = frozenset()
+    """With `fallback`: the links of the ports that are down."""
+
+
+def remaining_fraction(fractions: Iterable[float]) -> float:
+    """Return what is left of a capacity when several faults are active at once.
+
+    Each fault leaves a fraction of what the others leave, so fractions multiply. They are sorted
+    first, so that the order of the faults cannot change the last digit.
+
+    >>> remaining_fraction([0.5, 1.0, 0.5])
+    0.25
+    """
+    return prod(sorted(fractions))
+
+
+def with_faults(topology: Topology, faults: Sequence[Fault], usable: float = 1.0) -> Topology:
+    """The topology with its links and GPUs as permanent faults leave them.
+
+    Its `effects` are those of all faults: `fault_times.in_time` applies the ones that begin later.
+    `usable` is the fraction of the line rate of cables that the transport carries."""
+    return with_effects(topology, effects_of(topology, faults, usable))
+
+
+def with_effects(topology: Topology, effects: Sequence[Effect]) -> Topology:
+    """The topology with all permanent effects; the others are kept for `fault_times.in_time`."""
+    layout = topology.layout
+    links = layout.links
+    latency = links.latency.copy()
+    link_fractions: dict[int, list[float]] = {}
+    slowdowns: dict[int, list[float]] = {}
+    for effect in effects:
+        if not effect.fault.permanent:
+            continue
+        if effect.fault.latency is not None:
+            latency[effect.delayed] = np.maximum(latency[effect.delayed], effect.fault.latency)
+        for link, fraction in zip(effect.links.tolist(), effect.fractions.tolist(), strict=True):
+            link_fractions.setdefault(link, []).append(fraction)
+        for gpu in effect.gpus.tolist():
+            slowdowns.setdefault(gpu, []).append(1 / (effect.fault.slowdown or 1.0))
+    bandwidth = links.bandwidth.copy()
+    for link, fractions in link_fractions.items():
+        bandwidth[link] = scaled(bandwidth[link], remaining_fraction(fractions))
+    capacities: dict[str, NDArray[Any]] = dict(topology.capacities)
+    if slowdowns:
+        left = np.ones(len(topology))
+        for gpu, fractions in slowdowns.items():
+            left[gpu] = remaining_fraction(fractions)
+        capacities = {name: healthy * left for name, healthy in capacities.items()}
+        for name in COMPUTING:
+            capacities.setdefault(name, left)
+    changed = replace(layout, links=replace(links, bandwidth=bandwidth, latency=latency))
+    return replace(topology, description=changed, capacities=capacities, effects=tuple(effects))
+
+
+def scaled(capacity: float, fraction: float) -> float:
+    """A fraction of a capacity; nothing of an infinite one is nothing."""
+    return capacity * fraction if fraction > 0 else 0.0
+
+
+def effects_of(topology: Topology, faults: Sequence[Fault], usable: float = 1.0) -> list[Effect]:
+    """Look up faults in a healthy topology; errors begin with the key that they are about."""
+    return [_effect(topology, fault, number, usable) for number, fault in enumerate(faults)]
+
+
+def _effect(topology: Topology, fault: Fault, number: int, usable: float) -> Effect:
+    if fault.slowdown is not None:
+        return Effect(fault, gpus=_gpus_named(topology, fault, number))
+    named = _links_of_part(topology, fault, number)
+    if fault.bandwidth is None and not fault.down:  # a link that is only farther away
+        return Effect(fault, delayed=named)
+    links = _with_other_directions(topology, named)
+    fractions = _fractions_left(topology, fault, number, links, usable)
+    delayed = named if fault.latency is not None else named[:0]
+    if fault.fallback:
+        return _fallback_effect(topology, fault, number, links)
+    return Effect(fault, links, fractions, delayed)
+
+
+def _with_other_directions(topology: Topology, named: Longs) -> Longs:
+    """The links, and with one direction of a half-duplex link the other one: they are one wire."""
+    resource = topology.links.resource
+    return np.flatnonzero(np.isin(resource, resource[named]))
+
+
+def _fractions_left(
+    topology: Topology, fault: Fault, number: int, links: Longs, usable: float
+) -> Floats:
+    """What a fault leaves of the bandwidth of links. A rate is one of the line, as it is quoted:
+    200Gbps is half of a 400Gbps port, though the transport carries less than 400 Gb/s over it."""
+    unit, left = fault.bandwidth or ("fraction", 0.0)
+    if unit == "fraction" or left == 0:
+        return np.full(len(links), left)
+    cables = np.isin(topology.links.kind[links], (NIC_LINK, FABRIC_LINK))
+    line_rates = topology.links.bandwidth[links] / np.where(cables, usable, 1.0)
+    fastest = float(line_rates.max())
+    if fastest == np.inf:
+        raise TopologyError(
+            f"faults.{number}.bandwidth: the link has infinite bandwidth; expected a fraction such "
+            "as 50%, or its rate in overrides"
+        )
+    if left > fastest * (1 + RATE_ROUNDING):
+        message = f"more than the link has ({format_bandwidth(fastest)})"
+        raise TopologyError(f"faults.{number}.bandwidth: {message}")
+    return np.minimum(1.0, left / line_rates)
+
+
+RATE_ROUNDING = 1e-6  # relative; so much more than the line rate is still the line rate
+
+
+def _fallback_effect(topology: Topology, fault: Fault, number: int, down: Longs) -> Effect:
+    """All ports of a NIC of which one is down, each with its share of what the others carry."""
+    links = topology.links
+    is_nic = topology.node_kinds == NIC_NODE
+    outward = is_nic[links.tail]
+    nic = np.where(outward, links.tail, links.head)
+    ports = (links.kind == NIC_LINK) & np.isin(nic, nic[down]) & np.isin(outward, outward[down])
+    if ports.sum() <= len(down) or not ports[down].all():
+        raise TopologyError(f"faults.{number}.fallback: expected a port of a NIC that has others")
+    count = int(ports.sum())
+    fractions = np.full(count, 1 - len(down) / count)
+    return Effect(
+        fault, np.flatnonzero(ports), fractions, ports=count, down_ports=frozenset(down.tolist())
+    )
+
+
+# Which links and GPUs a fault names.
+
+
+def _links_of_part(topology: Topology, fault: Fault, number: int) -> Longs:
+    """The links of the part that a fault names."""
+    if fault.link is not None:
+        return links_named(topology, fault.link, f"faults.{number}.link")
+    nodes = np.flatnonzero(_nodes_of_part(topology, fault, number))
+    links = topology.links
+    cables = np.isin(links.kind, (NIC_LINK, FABRIC_LINK))
+    if fault.part == "switch":
+        cables = np.ones(len(links), bool)
+    return np.flatnonzero(cables & (np.isin(links.tail, nodes) | np.isin(links.head, nodes)))
+
+
+def pattern_of_part(fault: Fault) -> str:
+    """The names of the nodes that a fault is about, as a pattern: `leaf: 3` means `leaf3`,
+    `rail: 3` means `node*.nic3`, and `host: 2` means `node2.nic*`.
+
+    >>> pattern_of_part(Fault(rail=3))
+    'node*.nic3'
+    """
+    name = str(getattr(fault, fault.part))
+    if fault.part == "rail":
+        return f"node*.nic{name.removeprefix('rail')}"
+    if fault.part == "host":
+        return f"{_host_name(name)}.nic*"
+    if fault.part in ("leaf", "spine"):
+        return name if name.startswith(fault.part) or _is_pattern(name) else fault.part + name
+    return name
+
+
+def _host_name(name: str) -> str:
+    return f"node{name}" if name.isdigit() else name
+
+
+def _nodes_of_part(topology: Topology, fault: Fault, number: int) -> NDArray[np.bool_]:
+    pattern = pattern_of_part(fault)
+    kinds = (NIC_NODE,) if fault.part in ("nic", "rail", "host") else SWITCH_NODES
+    found = nodes_named(topology, pattern) & np.isin(topology.node_kinds, kinds)
+    if found.any():
+        return found
+    names = [
+        str(name)
+        for name, kind in zip(topology.nodes, topology.node_kinds.tolist(), strict=True)
+        if kind in kinds
+    ]
+    hint = suggest(pattern, names[:4096])
+    what = {"nic": "NIC", "rail": "NIC", "host": "NIC"}.get(fault.part, "switch")
+    raise TopologyError(f"faults.{number}.{fault.part}: there is no {what} '{pattern}'{hint}")
+
+
+def _gpus_named(topology: Topology, fault: Fault, number: int) -> Longs:
+    """The GPUs that a fault slows, by number."""
+    pattern = str(fault.gpu) if fault.gpu is not None else f"{_host_name(str(fault.host))}.gpu*"
+    names = [str(gpu) for gpu in topology.gpus]
+    if pattern in names:
+        return np.array([names.index(pattern)])
+    found = [place for place, name in enumerate(names) if fnmatchcase(name, pattern)]
+    if found and _is_pattern(pattern):
+        return np.array(found)
+    hint = suggest(pattern, names[:1024])
+    raise TopologyError(f"faults.{number}.{fault.part}: there is no GPU '{pattern}'{hint}")
+
+
+def _ends_and_cable(text: str) -> tuple[list[tuple[str, str]], int | None]:
+    """Every way to read the name of a link, as (tail, head), and the number of the cable.
+
+    >>> _ends_and_cable("leaf0->spine3#1")
+    ([('leaf0', 'spine3')], 1)
+    """
     name, sign, number = text.rpartition("#")
     lane = int(number) if sign and number.isascii() and number.isdigit() else None
     name = text if lane is None else name
     if "->" in name:
-        return [(name.partition("->")[0], name.partition("->")[2])], lane
-    return [(name[:n], name[n + 1 :]) for n, sign in enumerate(name) if sign == "-"], lane
+        tail, _, head = name.partition("->")
+        return [(tail, head)], lane
+    dashes = [place for place, letter in enumerate(name) if letter == "-"]
+    return [(name[:place], name[place + 1 :]) for place in dashes], lane
 
 
-def dead_inside(faults: Sequence[Fault], host: str) -> tuple[str, ...]:
-    """Links without capacity inside a host, by local names as `gpu0->pcie0`."""
-    found = []
-    for fault in faults:
-        for tail, head in fault.ends if fault.dead else []:
-            if tail.startswith(f"{host}.") and head.startswith(f"{host}."):
-                a, b = tail.removeprefix(f"{host}."), head.removeprefix(f"{host}.")
-                found += [f"{a}->{b}"] if "->" in str(fault.link) else [f"{a}->{b}", f"{b}->{a}"]
-    return tuple(found)
-
-
-def missing_nics(faults: Sequence[Fault], host: str) -> set[int]:
-    """The numbers of the NICs of a host that are missing."""
-    names = [f.nic.removeprefix(f"{host}.nic") for f in faults if f.nic and f.at is None]
-    return {int(name) for name in names if name.isdigit()}
-
-
-def with_faults(topology: Topology, faults: Sequence[Fault]) -> Topology:
-    """The topology with its links and GPUs as the faults leave them."""
-    layout, links = topology.layout, topology.layout.links
-    bandwidth, latency = links.bandwidth.copy(), links.latency.copy()
-    slow = np.ones(len(topology))
-    hosts = {str(gpu).partition(".")[0] for gpu in topology.gpus}
-    for number, fault in enumerate(faults):
-        if fault.nic is not None and fault.nic.partition(".")[0] not in hosts:
-            raise TopologyError(f"faults.{number}.nic: there is no NIC '{fault.nic}'")
-        now = fault.at is None  # others are only looked up, and change later
-        if fault.gpu is not None:
-            slow[_gpu(topology, fault.gpu, number)] = fault.slowdown or 1.0 if now else 1.0
-        if fault.link is not None:
-            hit, left = _left_of(topology, fault, number, bandwidth)
-            bandwidth[hit] = left if now else bandwidth[hit]
-            latency[hit] = latency[hit] if fault.latency is None else fault.latency
-    changed = replace(layout, links=replace(links, bandwidth=bandwidth, latency=latency))
-    capacities: dict[str, NDArray[Any]] = dict(topology.capacities)
-    if (slow > 1).any():
-        capacities = {name: given / slow for name, given in capacities.items()}
-        capacities["sms"] = 1 / slow
-    return replace(topology, description=changed, capacities=capacities)
-
-
-def _left_of(
-    topology: Topology, fault: Fault, number: int, bandwidth: Floats
-) -> tuple[NDArray[np.int64], Floats]:
-    """The links that a fault strikes, and what is left of each."""
-    if fault.nic is not None:
-        node, links = topology.node_number.get(fault.nic, -1), topology.links
-        hit = np.flatnonzero((links.kind == NIC) & ((links.tail == node) | (links.head == node)))
-        return hit, np.zeros(len(hit))
-    hit = links_named(topology, fault.link or "", f"faults.{number}.link")
-    kind, left = fault.bandwidth or ("part", 1.0)
-    most = float(bandwidth[hit].max())
-    if kind == "rate" and left > most * LINE_RATE:
-        message = f"more than the link has ({format_bandwidth(most)})"
-        raise TopologyError(f"faults.{number}.bandwidth: {message}")
-    return hit, bandwidth[hit] * left if kind == "part" else np.minimum(bandwidth[hit], left)
-
-
-# Faults in time. What is lost is sent again when the timer of its connection runs out, and again
-# each time that it does, until the link answers or there were too many tries.
-
-REPEATS = 10_000  # of a fault, after which it stops
-NIC = LINK_KINDS.index("nic")
-
-
-@dataclass(frozen=True, slots=True)
-class Retries:
-    """A try every so many seconds, and how many there are."""
-
-    seconds: float
-    tries: int
-
-    def silence(self, fault: Fault) -> float:
-        """Seconds from a loss to the first try that is answered; infinite if none is."""
-        each, lasts = fault.every or inf, inf if fault.lasts is None else fault.lasts
-        times = (number * self.seconds for number in range(1, self.tries + 1))
-        return next((t for t in times if (t % each) >= lasts), inf)
-
-    def fatal(self, faults: Sequence[Fault]) -> float | None:
-        """When the last try fails; None if none is too many."""
-        lost = [f.at for f in faults if loses(f) and f.at is not None and self.silence(f) == inf]
-        return min(lost) + (self.tries + 1) * self.seconds if lost else None
-
-
-def loses(fault: Fault) -> bool:
-    """Whether what is in flight is lost."""
-    return fault.at is not None and fault.down and fault.loss is not False and not fault.fallback
-
-
-def in_time(topology: Topology, faults: Sequence[Fault], retries: Retries | None) -> Topology:
-    """The topology with what faults change while something runs. Without retries, nothing is lost
-    for longer than its link is down."""
-    changes, slower = list(topology.changes), list(topology.slower)
-    bandwidth = topology.links.bandwidth
-    for number, fault in enumerate(faults):
-        spans = list(_spans(fault, retries))
-        if not spans:
-            continue
-        if fault.gpu is not None:
-            gpu = _gpu(topology, fault.gpu, number)
-            for begin, end in spans:
-                slower += [(begin, gpu, 1 / (fault.slowdown or 1.0)), (end, gpu, 1.0)]
-            continue
-        hit, left = _left_of(topology, fault, number, bandwidth)
-        if fault.fallback:
-            hit, left = _carried(topology, hit, number)
-        drawn = topology.links.resource[hit].tolist()
-        rates = zip(drawn, left.tolist(), bandwidth[drawn].tolist(), strict=True)
-        for (begin, end), (link, less, whole) in product(spans, list(rates)):
-            changes += [(begin, link, less), (end, link, whole)]
-    times = [tuple(one for one in some if one[0] < inf) for some in (changes, slower)]
-    return replace(topology, changes=times[0], slower=times[1])
-
-
-def _carried(topology: Topology, down: NDArray[np.int64], fault: int) -> tuple[Any, Floats]:
-    """All ports of a NIC, each with its part of what those carry that are left."""
-    links, own = topology.links, np.array([".nic" in str(name) for name in topology.nodes])
-    out, nic = own[links.tail], np.where(own[links.tail], links.tail, links.head)
-    ports = (links.kind == NIC) & np.isin(nic, nic[down]) & np.isin(out, out[down])
-    if ports.sum() <= len(down) or not ports[down].all():
-        raise TopologyError(f"faults.{fault}.fallback: expected a port of a NIC that has others")
-    return np.flatnonzero(ports), links.bandwidth[ports] * (1 - len(down) / ports.sum())
-
-
-def _spans(fault: Fault, retries: Retries | None) -> Iterator[tuple[float, float]]:
-    """From when to when nothing passes, or what is slower is."""
-    lasts = inf if fault.lasts is None else fault.lasts
-    if retries is not None and loses(fault):
-        lasts = retries.silence(fault)
-    end = -1.0
-    for number in range(0 if fault.at is None else REPEATS if fault.every else 1):
-        begin = (fault.at or 0.0) + number * (fault.every or 0.0)
-        if begin >= end:
-            end = begin + lasts
-            yield begin, end
-
-
-def _gpu(topology: Topology, name: str, fault: int) -> int:
-    if name not in topology.gpus:
-        hint = suggest(name, [str(gpu) for gpu in topology.gpus[:1024]])
-        raise TopologyError(f"faults.{fault}.gpu: there is no GPU '{name}'{hint}")
-    return topology.gpus.index(name)
-
-
-def links_named(topology: Topology, text: str, field: str) -> NDArray[np.int64]:
+def links_named(topology: Topology, text: str, field_name: str) -> Longs:
     """The links of a name, whose ends may be patterns; both directions if it says none."""
-    ends, lane = _taken_apart(text)
+    ends, lane = _ends_and_cable(text)
     links = topology.links
     for tail, head in ends:
-        sides = _nodes(topology, tail), _nodes(topology, head)
-        hit = sides[0][links.tail] & sides[1][links.head]
+        near, far = nodes_named(topology, tail), nodes_named(topology, head)
+        hit = near[links.tail] & far[links.head]
         if "->" not in text:
-            hit |= sides[1][links.tail] & sides[0][links.head]
+            hit |= far[links.tail] & near[links.head]
         if hit.any() and lane is not None:
             count = int(topology.lanes[hit].max()) + 1
             hit &= topology.lanes == lane
             if not hit.any():
-                known = ", ".join(f"#{number}" for number in range(min(count, 8)))
-                message = f"no cable '{text}': there {'is' if count == 1 else 'are'} {known}"
-                raise TopologyError(f"{field}: {message}{' …' * (count > 8)}")
+                cables = ", ".join(f"#{number}" for number in range(min(count, 8)))
+                verb = "is" if count == 1 else "are"
+                more = " …" if count > 8 else ""
+                raise TopologyError(f"{field_name}: no cable '{text}': there {verb} {cables}{more}")
         if hit.any():
             return np.flatnonzero(hit)
-    raise TopologyError(f"{field}: no link '{text}': {_why_none(topology, text, ends)}")
+    raise TopologyError(f"{field_name}: no link '{text}': {_why_no_link(topology, text, ends)}")
 
 
-def _nodes(topology: Topology, name: str) -> NDArray[np.bool_]:
+def nodes_named(topology: Topology, name: str) -> NDArray[np.bool_]:
+    """Which nodes a name or pattern means."""
     found = np.zeros(len(topology.nodes), bool)
     if name in topology.node_number:
         found[topology.node_number[name]] = True
-    elif any(sign in name for sign in "*?["):
+    elif _is_pattern(name):
         found[:] = [fnmatchcase(str(node), name) for node in topology.nodes]
     return found
 
 
-def _why_none(topology: Topology, text: str, ends: list[tuple[str, str]]) -> str:
+def _is_pattern(name: str) -> bool:
+    return any(sign in name for sign in "*?[")
+
+
+def _why_no_link(topology: Topology, text: str, ends: list[tuple[str, str]]) -> str:
+    """Why no link has a name, with names that are near or the key that was meant."""
     nodes, links = topology.node_number, topology.links
-    known = [(a, b) for a, b in [*ends, (text, text)] if a in nodes and b in nodes]
+    if text in nodes:
+        kind = NODE_KINDS[int(topology.node_kinds[nodes[text]])]
+        key = {"nic": "nic", "switch": "switch", "nvswitch": "switch"}.get(kind)
+        if key is not None:
+            kind = kind.replace("nic", "NIC")
+            return f"'{text}' is a {kind}; write {{{key}: {text}}} for all its cables"
+    known = [(a, b) for a, b in ends if a in nodes and b in nodes]
     if known:
         joined = np.unique(links.head[links.tail == nodes[known[0][0]]])[:8]
         near = ", ".join(str(topology.nodes[int(n)]) for n in joined)
         return f"'{known[0][0]}' has links to {near}"
-    unknown = next((e for pair in ends[:1] for e in pair if not _nodes(topology, e).any()), text)
+    every_end = (end for pair in ends[:1] for end in pair)
+    unknown = next((end for end in every_end if not nodes_named(topology, end).any()), text)
     # To suggest: nodes of a host where one is named, else switches.
     names = [name for name in map(str, topology.nodes) if ("." in name) == ("." in unknown)]
     return f"there is no '{unknown}'{suggest(unknown, names[:4096])}"
 
 
-def told_of(topology: Topology, named: Sequence[str]) -> list[str]:
-    """What is to be told of names that stand for several cables."""
+def notes_on_names(topology: Topology, names: Sequence[str]) -> list[str]:
+    """What the user should know of names of links that mean several cables."""
     notes = []
-    for text in named:
+    for text in names:
         hit = links_named(topology, text, "link")
         count = len(hit) // (1 if "->" in text else 2)
-        several = int(topology.lanes[hit].max()) if len(hit) else 0
+        last = int(topology.lanes[hit].max()) if len(hit) else 0
         if count > 1:
-            one = f" ({text}#0 … #{several} name one each)" if several else ""
-            notes.append(f"{text} takes {count} cables{one}")
+            each = f" ({text}#0 … #{last} name one each)" if last else ""
+            notes.append(f"{text} takes {count} cables{each}")
     return notes
+
+
+# What permanent faults take away altogether, so that NCCL and routes plan without it.
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """What is dead from the start: NICs by host, links inside hosts by host (local names as
+    `gpu0->pcie0`), and links of the fabric by number in the topology."""
+
+    nics: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    inside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    links: frozenset[int] = frozenset()
+
+    def nics_of(self, host: str) -> frozenset[int]:
+        """The numbers of the dead NICs of a host."""
+        return self.nics.get(host, frozenset())
+
+    def links_in(self, host: str) -> tuple[str, ...]:
+        """The dead links inside a host."""
+        return self.inside.get(host, ())
+
+
+NO_DAMAGE = Damage()
+
+
+def find_damage(topology: Topology, effects: Sequence[Effect]) -> Damage:
+    """What permanent effects leave without any capacity. A NIC is dead if a fault says so, or if
+    none of its cables, or none of its links to the host, works in both directions."""
+    permanent = [effect for effect in effects if effect.fault.permanent]
+    dead = np.zeros(len(topology.links), bool)
+    killed = np.zeros(len(topology.nodes), bool)
+    for effect in permanent:
+        dead[effect.links[effect.fractions == 0]] = True
+        if effect.fault.part in ("nic", "rail") and effect.fault.down:
+            killed |= nodes_named(topology, pattern_of_part(effect.fault))
+    if not dead.any() and not killed.any():
+        return NO_DAMAGE
+    killed |= _nics_cut_off(topology, dead)
+    nics: dict[str, set[int]] = {}
+    for node in np.flatnonzero(killed & (topology.node_kinds == NIC_NODE)).tolist():
+        host, _, name = str(topology.nodes[node]).partition(".nic")
+        nics.setdefault(host, set()).add(int(name))
+    return Damage(
+        {host: frozenset(numbers) for host, numbers in nics.items()},
+        _dead_links_by_host(topology, dead),
+        frozenset(np.flatnonzero(dead).tolist()),
+    )
+
+
+def _nics_cut_off(topology: Topology, dead: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The NICs of which no cable, or no link to the host, works in both directions."""
+    links = topology.links
+    is_nic = topology.node_kinds == NIC_NODE
+    cut_off = np.zeros(len(topology.nodes), bool)
+    for node in np.unique(np.r_[links.tail[dead], links.head[dead]]).tolist():
+        if not is_nic[node]:
+            continue
+        for outside in (True, False):
+            side = (links.kind == NIC_LINK) == outside
+            leaving = side & (links.tail == node)
+            arriving = side & (links.head == node)
+            neighbors = set(links.head[leaving].tolist())
+            working = {
+                (far, lane)
+                for far, lane in zip(
+                    links.head[leaving & ~dead].tolist(),
+                    topology.lanes[leaving & ~dead].tolist(),
+                    strict=True,
+                )
+            }
+            working &= {
+                (near, lane)
+                for near, lane in zip(
+                    links.tail[arriving & ~dead].tolist(),
+                    topology.lanes[arriving & ~dead].tolist(),
+                    strict=True,
+                )
+            }
+            if neighbors and not working:
+                cut_off[node] = True
+    return cut_off
+
+
+def _dead_links_by_host(topology: Topology, dead: NDArray[np.bool_]) -> dict[str, tuple[str, ...]]:
+    """Dead links inside hosts, by host; of a link to an NVSwitch that several hosts share, the end
+    in the host says whose it is."""
+    found: dict[str, list[str]] = {}
+    for link in np.flatnonzero(dead).tolist():
+        ends = topology.links.tail[link], topology.links.head[link]
+        tail, head = (str(topology.nodes[int(end)]) for end in ends)
+        hosts = {end.partition(".")[0] for end in (tail, head) if end.startswith("node")}
+        local = [end.partition(".")[2] for end in (tail, head)]
+        if len(hosts) == 1 and all(local):
+            found.setdefault(hosts.pop(), []).append("->".join(local))
+    return {host: tuple(names) for host, names in found.items()}
+
+
+def moved_effects(
+    effects: Sequence[Effect], healthy: Topology, damaged: Topology
+) -> tuple[Effect, ...]:
+    """The effects on a topology from which dead NICs were taken, with their cables: what they did
+    to those is over."""
+    number_of = {damaged.link_name(link): link for link in _struck(effects, healthy, damaged)}
+    moved = []
+    for effect in effects:
+        places = [number_of.get(healthy.link_name(link), -1) for link in effect.links.tolist()]
+        kept = np.array([place >= 0 for place in places], bool)
+        delayed = [number_of.get(healthy.link_name(link), -1) for link in effect.delayed.tolist()]
+        moved.append(
+            replace(
+                effect,
+                links=np.array(places, np.int64)[kept],
+                fractions=effect.fractions[kept],
+                delayed=np.array([link for link in delayed if link >= 0], np.int64),
+            )
+        )
+    return tuple(moved)
+
+
+def _struck(effects: Sequence[Effect], healthy: Topology, damaged: Topology) -> list[int]:
+    """The links of the damaged topology at nodes at which effects struck the healthy one."""
+    struck = {link for effect in effects for link in (*effect.links, *effect.delayed)}
+    chosen = np.array(sorted(struck), np.int64)
+    tails = np.unique(healthy.links.tail[chosen])
+    names = {healthy.nodes[int(node)] for node in tails}
+    near = np.array([name in names for name in damaged.nodes], bool)
+    return [int(link) for link in np.flatnonzero(near[damaged.links.tail])]
 
 
 def with_overrides(topology: Topology, overrides: Sequence[Any], usable: float) -> Topology:
     """The topology with other line rates and latencies of links that are named."""
     layout, links = topology.layout, topology.layout.links
     bandwidth, latency = links.bandwidth.copy(), links.latency.copy()
-    outside = np.isin(links.kind, [LINK_KINDS.index("fabric"), LINK_KINDS.index("nic")])
-    for number, one in enumerate(overrides):
-        if one.link is None:
+    cables = np.isin(links.kind, (FABRIC_LINK, NIC_LINK))
+    for number, override in enumerate(overrides):
+        if override.link is None:
             continue
-        hit = links_named(topology, one.link, f"overrides.{number}.link")
-        if one.bandwidth is not None:
-            bandwidth[hit] = one.bandwidth * np.where(outside[hit], usable, 1.0)
-        if one.latency is not None:
-            latency[hit] = one.latency
+        named = links_named(topology, override.link, f"overrides.{number}.link")
+        if override.bandwidth is not None:
+            wires = _with_other_directions(topology, named)
+            bandwidth[wires] = override.bandwidth * np.where(cables[wires], usable, 1.0)
+        if override.latency is not None:
+            latency[named] = override.latency
     changed = replace(layout, links=replace(links, bandwidth=bandwidth, latency=latency))
     return replace(topology, description=changed)

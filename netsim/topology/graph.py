@@ -210,6 +210,7 @@ class Topology:
     capacities: Mapping[str, Floats] = field(default_factory=dict)
     changes: tuple[tuple[float, int, float], ...] = ()  # time, link, bandwidth
     slower: tuple[tuple[float, int, float], ...] = ()  # time, GPU, what is left of its rates
+    effects: tuple[Any, ...] = ()  # of faults: `faults.Effect`, those that begin later included
     switching: Switching = "cut-through"  # or a message is whole at each node before it goes on
 
     def __post_init__(self) -> None:

@@ -105,6 +105,31 @@ def fabric(
     return Fabric(kind, terms, count, tuple(chain(*names)), levels, *columns, **more)
 
 
+def links_of_ports(fabric: Fabric, present: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which links of a fabric are left when only some of its ports are present."""
+    end_present = np.append(present, np.ones(len(fabric.switches), bool))
+    left: NDArray[np.bool_] = end_present[fabric.tail] & end_present[fabric.head]
+    return left
+
+
+def without_ports(fabric: Fabric, present: NDArray[np.bool_]) -> Fabric:
+    """A fabric as it was built, without the cables of ports that are not present any more: of dead
+    NICs. Its switches and the cables between them stay."""
+    left = links_of_ports(fabric, present)
+    if left.all():
+        return fabric
+    end_present = np.append(present, np.ones(len(fabric.switches), bool))
+    number = (np.cumsum(end_present) - 1).astype(np.int32)
+    return replace(
+        fabric,
+        ports=int(present.sum()),
+        tail=number[fabric.tail[left]],
+        head=number[fabric.head[left]],
+        bandwidth=fabric.bandwidth[left],
+        latency=fabric.latency[left],
+    )
+
+
 def found_tiers(made: Fabric) -> Fabric:
     """The fabric with tiers by how far switches are from NICs, named as their switches are."""
     level = tiers_of_switches(made) - 1

@@ -28,7 +28,7 @@ from netsim.schedule.schedule import IN_ORDER
 from netsim.timing.bench import Noise, Progress, disturbed
 from netsim.timing.fits import available_memory
 from netsim.timing.invariants import sound_step
-from netsim.topology.faults import in_time
+from netsim.topology.fault_times import in_time
 from netsim.training.costs import Costs
 from netsim.training.prepare import PARTS, PreparedStep, memories, model_flops
 from netsim.workloads.lower import Coarse, Lowered, Realise, lower
@@ -256,7 +256,7 @@ def _simulated(prepared: PreparedStep, engine: str, progress: Progress | None) -
         lowered = lower(tape, prepared.setting.grid.size, prepared.costs, slow)
     scenario, topology = prepared.cell.scenario, prepared.topology
     if scenario.timed:
-        topology = in_time(topology, scenario.cluster.faults, scenario.retries)
+        topology = in_time(topology, scenario.retries)
     program = place(lowered.schedule, topology)
     chosen = choose(program, engine)
     timeline = simulate(program, chosen, progress=progress)

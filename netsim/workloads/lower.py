@@ -21,8 +21,10 @@ from netsim.workloads.tape import Tape, Task
 
 NONE = -1
 SOME = 0.1  # of a kernel's time
-# Beside as many blocks as NCCL's, sums of tensors lose 1-3 % (tests/data/kernels, `beside`).
-FEW_SMS = (Use("sms", "src", 0.01),)
+# A kernel that only moves bytes hardly slows kernels beside it: beside as many blocks as NCCL's,
+# sums of tensors lose 1-3 % (tests/data/kernels, `beside`). So it draws little on the SMs of its
+# GPU, but a slower GPU slows it as much as any other kernel, which `clock` says.
+FEW_SMS = (Use("sms", "src", 0.01), Use("clock", "src", 1.0))
 
 
 @dataclass(frozen=True, eq=False)

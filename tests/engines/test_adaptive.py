@@ -21,10 +21,10 @@ from netsim.program.program import operations
 from netsim.schedule.builder import Builder
 from netsim.schedule.repeat import Launch
 from netsim.schedule.schedule import ARRIVED, Style
-from netsim.topology.faults import Retries, in_time
+from netsim.topology.fault_times import Retries, in_time
 from tests.cli.command import netsim
 from tests.topology.test_fabrics import hosts
-from tests.topology.topology_tools import cluster, config
+from tests.topology.topology_tools import cluster
 
 MORE = "gpus_per_node: 1\nnics_per_node: 1\n"
 # Six hosts; a cable carries what a NIC does, 49.1 GB/s, or a tenth of a microsecond for 4910 bytes.
@@ -102,7 +102,7 @@ def test_faster_cables_are_less_full():
 def test_a_cable_that_grows_slow_is_left_by_what_starts_later(dead, other):
     faults = f"faults: [{{link: a-{dead}, bandwidth: 5%, at: 100us}}]\n"
     text = hosts(6, PAIR % BOTH, "dgx-h100", MORE + faults)
-    made = in_time(cluster(text).topology, config(text).faults, Retries(1.0, 7))
+    made = in_time(cluster(text).topology, Retries(1.0, 7))
     b = Builder(6)
     first = b.rows(Style(), src=[0], dst=[3], piece=b.pieces(count=[10**7]))  # for 204 us
     for sender in (1, 2, 1, 2):

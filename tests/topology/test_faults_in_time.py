@@ -6,7 +6,8 @@ import pytest
 
 from netsim.base.errors import InputError, StalledError
 from netsim.cell.answer import run
-from netsim.topology.faults import Fault, Retries
+from netsim.topology.fault_times import Retries, spans_of
+from netsim.topology.faults import Fault
 from tests.cli.command import netsim
 
 LINK = 'link: "node0.nic0-*", bandwidth: 0%, '
@@ -70,17 +71,23 @@ def test_a_loss_waits_for_the_timer(timed):
         assert waited == pytest.approx(4.096 * 2**power + plain, abs=0.2 * plain + 20)
 
 
-def test_tries_by_hand():
-    """The first multiple after the link is back; never one in which it is down again."""
-    each = Retries(1.0, 7)
-    down = {"link": "a-b", "bandwidth": "0%", "at": "1s"}
-    assert each.silence(Fault(**down, **{"for": "2.5s"})) == 3
-    assert each.silence(Fault(**down, **{"for": "7s"})) == 7
-    assert each.silence(Fault(**down, **{"for": "7.1s"})) == inf
-    assert each.silence(Fault(**down, **{"for": "1.5s", "every": "2s"})) == inf
-    assert each.silence(Fault(**down, **{"for": "1.5s", "every": "2.5s"})) == 2
-    assert each.fatal([Fault(**down)]) == 1 + 8
-    assert each.fatal([Fault(**down, **{"for": "2s"})]) is None
+@pytest.mark.parametrize(
+    ("times", "silence"),
+    [
+        ({"for": "2.5s"}, 3),
+        ({"for": "7s"}, 7),
+        ({"for": "7.1s"}, inf),
+        ({"for": "1.5s", "every": "2s"}, inf),
+        ({"for": "1.5s", "every": "2.5s"}, 2),
+    ],
+)
+def test_a_loss_waits_for_the_first_of_seven_tries_that_finds_the_link_up(times, silence):
+    outages = list(spans_of(Fault(link="a-b", bandwidth="0%", at="1s", **times)))
+    assert Retries(1.0, 7).answered(1.0, outages) == 1 + silence
+
+
+def test_a_job_is_given_up_one_timeout_after_the_last_try():
+    assert Retries(1.0, 7).given_up(1.0) == 1 + 8
 
 
 def test_a_nic_that_dies_ends_the_job_as_nccl_does(timed, tmp_path, capsys):
