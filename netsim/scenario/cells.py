@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -232,23 +233,64 @@ def cell_of(source: Source, axes: Mapping[str, Any]) -> Cell:
     return _cell(source, Point(dict(axes), ()))
 
 
+NOT_ASKED = frozenset({"name", "sweep", "outputs", "report", "prices", "measured", "job"})
+"""Keys of a scenario that change no row: how it is called, what is written of it and what is
+compared with it later. All other keys are part of what is asked, those of the future included."""
+
+SPELLED_APART = frozenset({"cluster", "workload", "launch", "jobs", "background"})
+"""Keys that enter an id resolved: machine files by their contents, launch costs in full."""
+
+CONTENTS = ("trace", "times")
+"""Keys of a workload that name a file: it enters an id with its contents, not with its name."""
+
+
 def cell_id(scenario: Scenario, cluster: Mapping[str, Any] | None) -> str:
     """The hash of the question that a scenario without a sweep asks."""
     without = {"sizes"} if getattr(scenario.workload, "code", "") else {"sizes", "code"}
-    asked = {
-        "model_version": MODEL_VERSION,
-        "cluster": question(scenario.cluster) if cluster is None else cluster,
-        "workload": scenario.workload.model_dump(mode="json", exclude=without),
-        "nccl": scenario.nccl.model_dump(mode="json"),
-        "launch": scenario.launch_costs().model_dump(mode="json"),
-        "seed": scenario.seed,
-    }
+    workload = scenario.workload.model_dump(mode="json", exclude=without)
+    asked = scenario.model_dump(mode="json", exclude=set(NOT_ASKED | SPELLED_APART))
+    asked["model_version"] = MODEL_VERSION
+    asked["cluster"] = question(scenario.cluster) if cluster is None else cluster
+    asked["workload"] = _with_contents(workload)
+    asked["launch"] = scenario.launch_costs().model_dump(mode="json")
     if scenario.shared:
         names = {"jobs", "job", "background"}
         asked["shared"] = scenario.model_dump(mode="json", include=names)
-    if scenario.noise is not None:
-        asked["noise"] = scenario.noise.model_dump(mode="json"), scenario.samples
     return _hash(asked)
+
+
+def _with_contents(value: Any) -> Any:
+    """What a workload says, files that it names as digests of their contents."""
+    if isinstance(value, list):
+        return [_with_contents(entry) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    resolved = {}
+    for key, entry in value.items():
+        is_file = key in CONTENTS and isinstance(entry, str)
+        resolved[key] = _digest_of_files(entry) if is_file else _with_contents(entry)
+    return resolved
+
+
+def _digest_of_files(name: str) -> str:
+    """A digest of a file, or of all files of a folder; the name where there is no such file."""
+    path = Path(name)
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    digest = hashlib.sha256()
+    found = False
+    for file in files:
+        if file.is_file():
+            found = True
+            stat = file.stat()
+            digest.update(_contents_digest(file, stat.st_mtime_ns, stat.st_size))
+    return digest.hexdigest() if found else name
+
+
+@lru_cache(maxsize=256)
+def _contents_digest(file: Path, _changed: int, _size: int) -> bytes:
+    """The digest of a file that has not changed since it was read last."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").digest()
 
 
 def _hash(asked: Mapping[str, Any]) -> str:
