@@ -40,6 +40,8 @@ class Cluster:
     fabric: Fabric | None = None
     transport: Transport | None = None
     notes: tuple[str, ...] = ()
+    dead_nics: tuple[str, ...] = ()
+    """The NICs that faults took out, as `node2.nic3`."""
 
     @property
     def routing(self) -> str:
@@ -239,7 +241,11 @@ def _with_faults(parts: "_Parts", healthy: Cluster) -> Cluster:
         return replace(healthy, topology=topology)
     damaged = parts.cluster(damage)
     moved = faults.moved_effects(effects, healthy.topology, damaged.topology)
-    return replace(damaged, topology=faults.with_effects(damaged.topology, moved))
+    dead_nics = [
+        f"{host}.nic{number}" for host, nics in damage.nics.items() for number in sorted(nics)
+    ]
+    topology = faults.with_effects(damaged.topology, moved)
+    return replace(damaged, topology=topology, dead_nics=tuple(dead_nics))
 
 
 class _Parts:

@@ -28,7 +28,7 @@ class Finding:
 def lint_cluster(cluster: Cluster) -> tuple[Finding, ...]:
     """All findings: hosts first (each class once), then what is between them."""
     found = [one for name, host in _classes(cluster) for one in lint_host(host, name)]
-    found += [*_missing_rails(cluster), *_oversubscription(cluster)]
+    found += [*_dead_nics(cluster), *_missing_rails(cluster), *_oversubscription(cluster)]
     return (*found, *lint_topology(cluster.topology))
 
 
@@ -97,6 +97,16 @@ def _classes(cluster: Cluster) -> Iterator[tuple[str, Host]]:
     for number, host in enumerate(cluster.hosts):
         where = np.flatnonzero(cluster.host_class == number)
         yield f"node{int(where[0])}", host
+
+
+def _dead_nics(cluster: Cluster) -> Iterator[Finding]:
+    """The NICs that faults took out, each with what is left of its host."""
+    for name in cluster.dead_nics:
+        host = int(name.partition(".")[0].removeprefix("node"))
+        left = int((cluster.ports.owner == host).sum())
+        lost = sum(other.startswith(f"node{host}.") for other in cluster.dead_nics)
+        message = f"dead: its host has {left} of {left + lost} NICs left"
+        yield Finding("dead-nic", name, message)
 
 
 def _width(host: Host, gpu: int, nic: int) -> float:

@@ -333,3 +333,23 @@ def test_a_switch_has_as_many_ports_as_it_has() -> None:
     assert [_spreads(6, switches, 2, 4) for switches in (1, 2, 3, 4, 6)] == [
         False, False, True, False, True,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["rail-optimized", "rail-only", "leaf-spine", "dual-plane"])
+@pytest.mark.parametrize("each", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("asked", [1, 2, 4, 8, 16])
+def test_a_leaf_has_the_oversubscription_that_is_asked_for_or_says_so(kind, each, asked):
+    """Of 2 ports a leaf, 4:1 and 8:1 used to be built as 2:1, for there is no half a cable."""
+    name = "nodes_per_leaf" if kind == "leaf-spine" else "nodes_per_unit"
+    config = f"machine: dgx-h100\nnodes: 16\nfabric: {{kind: {kind}, {name}: {each}, "
+    made = cluster(f"{config}oversubscription: {asked}}}\n").fabric
+    leaf = made.ports + made.switches.index("leaf0")
+    into = made.head == leaf
+    down = made.bandwidth[into & (made.tail < made.ports)].sum()
+    up = made.bandwidth[into & (made.tail >= made.ports)].sum()
+    built = down / up
+    if "does not come out even" in made.note:
+        assert built < asked
+        assert f"which is {built:.3g}:1" in made.note
+    else:
+        assert built == pytest.approx(asked)

@@ -76,9 +76,9 @@ def test_sound_machines_have_no_findings(name):
         ),
         (
             "fabric: {kind: leaf-spine}\nfaults: [{link: node0.nic3-leaf0, bandwidth: 0%}]",
-            "dead-link",
-            "node0.nic3->leaf0",
-            "nothing of its kind is left of node0.nic3",
+            "dead-nic",
+            "node0.nic3",
+            "dead: its host has 7 of 8 NICs left",
         ),
         ("gpus: [0]", "unused-nic", "node0.nic1", "50 GB/s stay unused"),
     ],

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from netsim.base.units import format_bandwidth
 from netsim.base.values import dataclass
 from netsim.topology.graph import Ints, TopologyError
 from netsim.topology.network import Cables, Fabric, Ports, Terms, fabric, found_tiers, numbered
@@ -63,6 +64,48 @@ _ROUND = 1e-9
 def uplinks_for(down: int, ratio: float, oversubscription: float) -> int:
     """Uplinks of a leaf with `down` ports, each `ratio` times as fast as an uplink."""
     return max(1, ceil(down * ratio / oversubscription - _ROUND))
+
+
+class Uplinks(NamedTuple):
+    """The cables up from a leaf: how many, the terms of all cables between switches, and what the
+    user should know of them."""
+
+    number: int
+    terms: Terms
+    note: str
+
+
+def uplinks_of(down: int, ratio: float, oversubscription: float, terms: Terms) -> Uplinks:
+    """The uplinks of a leaf with `down` ports, each `ratio` times as fast as a cable of `terms`.
+
+    Cables come whole. Where less than one would do, one slower cable gives the oversubscription
+    that was asked for; where a part of one is missing, there is one more, and the note says what
+    that makes."""
+    wanted = down * ratio / oversubscription
+    count = uplinks_for(down, ratio, oversubscription)
+    if wanted < 1 - _ROUND:
+        slower = replace(terms, link=terms.link * wanted)
+        rate = format_bandwidth(slower.link, bits=True)
+        built = f"one uplink of {rate} a leaf, for a whole one of {down} ports would be"
+        note = f"assumed: {built} {down * ratio:.3g}:1, not {oversubscription:.3g}:1"
+        return Uplinks(1, slower, note)
+    if count > wanted * (1 + _ROUND):
+        note = (
+            f"assumed: {count} uplinks for {down} ports of a leaf, which is "
+            f"{down * ratio / count:.3g}:1; {oversubscription:.3g}:1 does not come out even"
+        )
+        return Uplinks(count, terms, note)
+    return Uplinks(count, terms, "")
+
+
+def core_uplinks_for(down: int, oversubscription: float) -> int:
+    """Uplinks of a spine with `down` ports to switches above; refused where one is too many."""
+    if down < oversubscription * (1 - _ROUND):
+        raise TopologyError(
+            f"oversubscription: a spine has {down} ports down, and with one uplink it is {down}:1 "
+            f"already, not {oversubscription:.3g}:1"
+        )
+    return uplinks_for(down, 1.0, oversubscription)
 
 
 def widest_leaf(radix: int, ratio: float, oversubscription: float) -> int:
@@ -120,7 +163,7 @@ def _three_levels(leaves: int, uplinks: int, radix: int, upper: Upper) -> Shape:
     if upper.levels == 3:
         pod_leaves = min(pod_leaves, -(-leaves // upper.unit // 2) * upper.unit)
     pod_leaves = upper.pod_units * upper.unit or pod_leaves
-    pods, core_links = ceil(leaves / pod_leaves), uplinks_for(pod_leaves, 1.0, upper.ratio)
+    pods, core_links = ceil(leaves / pod_leaves), core_uplinks_for(pod_leaves, upper.ratio)
     _fits("a spine", pod_leaves, core_links, radix)
     if pods > radix:
         raise TopologyError(
@@ -158,7 +201,8 @@ def of_usual_switches(build: Callable[..., Fabric], given: dict[str, Any]) -> Fa
         if not refused:
             return made
         note = f"assumed: switches of {radix} ports, for those of {SWITCH_PORTS[0]} do not reach "
-        return replace(made, note=f"{note}all hosts (cluster.fabric.ports names others)")
+        note += "all hosts (cluster.fabric.ports names others)"
+        return replace(made, note="; ".join(filter(None, (note, made.note))))
     raise refused[0]
 
 
@@ -186,8 +230,9 @@ def leaf_spine(
     if each < 1:
         raise TopologyError(f"ports: a host with {nics} NICs does not fit a leaf of {radix} ports")
     leaves, down = -(-hosts // each), each * nics
-    shape = clos_shape(leaves, down, uplinks_for(down, ratio, over), radix, spines)
-    return _clos("leaf-spine", ports, terms, shape, ports.host // each)
+    up = uplinks_of(down, ratio, over, terms)
+    shape = clos_shape(leaves, down, up.number, radix, spines)
+    return _clos("leaf-spine", ports, up, shape, ports.host // each)
 
 
 def rail_optimized(
@@ -201,9 +246,9 @@ def rail_optimized(
     upper = Upper(nics, above[-1] if above else 1.0, units_per_pod or 0, three)
     each = nodes_per_unit or min(hosts, widest_leaf(radix, ratio, over))
     units = -(-hosts // each)
-    up = uplinks_for(each, ratio, over)
-    shape = clos_shape(units * nics, each, up, radix, spines, upper)
-    return _clos("rail-optimized", ports, terms, shape, ports.host // each * nics + ports.rail)
+    up = uplinks_of(each, ratio, over, terms)
+    shape = clos_shape(units * nics, each, up.number, radix, spines, upper)
+    return _clos("rail-optimized", ports, up, shape, ports.host // each * nics + ports.rail)
 
 
 def rail_only(at: Site, *, radix: int, oversubscription: Ratios, nodes_per_unit: Some) -> Fabric:
@@ -213,9 +258,10 @@ def rail_only(at: Site, *, radix: int, oversubscription: Ratios, nodes_per_unit:
     widest = radix if hosts <= radix else widest_leaf(radix, ratio, over)
     each = nodes_per_unit or min(hosts, widest)
     units = -(-hosts // each)
-    shape = clos_shape(units, each, uplinks_for(each, ratio, over), radix)
+    up = uplinks_of(each, ratio, over, terms)
+    shape = clos_shape(units, each, up.number, radix)
     rails = Shape(units * nics, units, shape.spines, shape.uplinks)
-    return _clos("rail-only", ports, terms, rails, ports.rail * units + ports.host // each)
+    return _clos("rail-only", ports, up, rails, ports.rail * units + ports.host // each)
 
 
 def fat_tree(at: Site, *, k: Some, levels: int, oversubscription: Ratios) -> Fabric:
@@ -236,9 +282,12 @@ def fat_tree(at: Site, *, k: Some, levels: int, oversubscription: Ratios) -> Fab
         )
     half = k // 2
     above = (*oversubscription, 1.0) if levels == 3 else (_of_two(oversubscription), 1.0)
-    up, core = (uplinks_for(half, 1.0, over) for over in above[:2])
-    shape = Shape(k, k, up, up) if levels == 2 else Shape(k * half, half, up, up, core, core)
-    return _clos("fat-tree", ports, terms, shape, (ports.host * nics + ports.rail) // half)
+    up = uplinks_of(half, 1.0, above[0], terms)
+    shape = Shape(k, k, up.number, up.number)
+    if levels == 3:
+        core = core_uplinks_for(half, above[1])
+        shape = Shape(k * half, half, up.number, up.number, core, core)
+    return _clos("fat-tree", ports, up, shape, (ports.host * nics + ports.rail) // half)
 
 
 def dual_plane(at: Site, *, radix: int, oversubscription: Ratios, nodes_per_unit: Some) -> Fabric:
@@ -247,20 +296,22 @@ def dual_plane(at: Site, *, radix: int, oversubscription: Ratios, nodes_per_unit
     nics, ratio, over = _nics(ports), _ratio(ports, terms) / 2, _of_two(oversubscription)
     each = nodes_per_unit or min(hosts, widest_leaf(radix, ratio, over))
     leaves = -(-hosts // each) * nics
-    one = clos_shape(leaves, each, uplinks_for(each, ratio, over), radix)
+    up = uplinks_of(each, ratio, over, terms)
+    one = clos_shape(leaves, each, up.number, radix)
     shape = Shape(2 * leaves, leaves, one.spines, one.uplinks)
     leaf = ports.host // each * nics + ports.rail
-    return _clos("dual-plane", ports, terms, shape, np.concatenate([leaf, leaf + leaves]))
+    return _clos("dual-plane", ports, up, shape, np.concatenate([leaf, leaf + leaves]))
 
 
-def _clos(kind: str, ports: Ports, terms: Terms, shape: Shape, leaf: Ints) -> Fabric:
+def _clos(kind: str, ports: Ports, up: Uplinks, shape: Shape, leaf: Ints) -> Fabric:
     leaf = leaf.astype(np.int32)
     tiers = (
         ("leaf", numbered("leaf", shape.leaves)),
         ("spine", numbered("spine", shape.pods * shape.spines)),
         ("core", numbered("core", shape.cores)),
     )
-    return fabric(kind, tiers, ports, terms, leaf, cables_of(shape))
+    note = up.note if shape.spines else ""
+    return fabric(kind, tiers, ports, up.terms, leaf, cables_of(shape), note=note)
 
 
 def _of_two(oversubscription: tuple[float, ...]) -> float:
