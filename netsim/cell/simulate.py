@@ -260,7 +260,7 @@ def question_row(prepared: Prepared, size: int, **found: Any) -> result_rows.Row
         protocol=plan.protocol if plan else "",
         channels=plan.n_channels if plan else None,
         size_bytes=collective.size_bytes,
-        count=collective.count,
+        count=collective.printed_count,
         size_asked=size,
         validated=_validated(prepared, collective, size, plan)
         if plan

@@ -91,6 +91,22 @@ class Collective:
         _check(self)
 
     @property
+    def printed_count(self) -> int:
+        """The elements that a table shows, as nccl-tests counts them.
+
+        Of an alltoallv, where pairs differ, the elements that the busiest rank sends or receives,
+        divided by the number of ranks: with equal blocks the count of an alltoall.
+
+        >>> collective_of("alltoallv", 4, 1024).printed_count
+        64
+        """
+        if self.name != "alltoallv":
+            return self.count
+        sent = [sum(row) for row in self.matrix]
+        received = [sum(column) for column in zip(*self.matrix, strict=True)]
+        return max([*sent, *received]) // self.ranks
+
+    @property
     def size_bytes(self) -> int:
         """The size as nccl-tests prints it: the larger of what one rank sends and receives."""
         uneven = self.name in ("alltoallv", "p2p")  # otherwise nobody has more than the root

@@ -232,3 +232,8 @@ def test_a_rank_is_a_number_of_those_that_there_are() -> None:
     for wrong in (True, False, "1", 1.0, None, -1, 4):
         with pytest.raises(CollectiveError, match=r"expected a rank in 0\.\.3, got"):
             rank_of("root", wrong, 4)
+
+
+def test_an_alltoallv_of_equal_blocks_prints_the_count_of_an_alltoall():
+    equal, uneven = (collective_of(name, 8, 1 << 20) for name in ("alltoall", "alltoallv"))
+    assert uneven.printed_count == equal.count > 0
