@@ -29,6 +29,7 @@ from netsim.scenario.cells import expand
 from netsim.scenario.models import node_count
 from netsim.schedule.schedule import Schedule
 from netsim.timing import ladder
+from netsim.timing.invariants import Answer, ask
 from netsim.topology.graph import LINK_KINDS
 from netsim.topology.load import SHARED
 from netsim.topology.network import Fabric, Policy
@@ -67,9 +68,12 @@ def explained_run(
     found = as_values(explain(case, timeline, engine=engine, most_rows=most_rows))
     plan = prepared.planned(size)
     who = f"NCCL's {plan.algorithm}" if plan else prepared.cell.scenario.collective.algorithm
-    told = {"who": who, **limits(prepared, size, timeline.makespan, single=True)}
+    limit: dict[str, Any] | None = None
+    if not shown.notes:  # the whole operation is shown, and not only some loops of it
+        limit = {"who": who, **limits(prepared, size, timeline.makespan, single=True)}
+        ask(Answer(timeline.makespan, limit=limit["limit_us"] * 1e-6), title)
     title = prepared.cell.title(title, *shown.notes)
-    return {"title": title, **found, "limit": told}, program, timeline
+    return {"title": title, **found, "limit": limit}, program, timeline
 
 
 def explained_title(prepared: Prepared, size: int) -> str:

@@ -339,13 +339,19 @@ def _row(prepared: Prepared, size: int, found: Outcome) -> result_rows.Row:
     collective = prepared.collective(size)
     algbw = collective.size_bytes / found.seconds / 1e9 if found.seconds > 0 else 0.0
     told, factor = (algbw, algbw * collective.bus_factor), collective.bus_factor
-    ask(
-        Answer(found.seconds, found.uncertainty, size_bytes=collective.size_bytes,
-               bandwidths=told, bus_factor=factor),
-        _about(prepared, collective),
-    )  # fmt: skip
-    asked, single = prepared.cell.scenario.limits, prepared.cell.scenario.collective.timing
-    least = limits(prepared, size, found.seconds, single=single == "single") if asked else {}
+    least: dict[str, Any] = {}
+    if prepared.cell.scenario.limits:
+        is_single = prepared.cell.scenario.collective.timing == "single"
+        least = limits(prepared, size, found.seconds, single=is_single)
+    known = Answer(
+        found.seconds,
+        found.uncertainty,
+        size_bytes=collective.size_bytes,
+        bandwidths=told,
+        bus_factor=factor,
+        limit=least.get("limit_us", 0.0) * 1e-6,
+    )
+    ask(known, _about(prepared, collective))
     samples = [1e6 * seconds for seconds in found.samples]
     row = question_row(
         prepared, size, time_us=found.seconds * 1e6,
@@ -363,6 +369,6 @@ def _row(prepared: Prepared, size: int, found: Outcome) -> result_rows.Row:
         row = replace(row, validated=UNLIKE[0])
     elif row.doubtful:
         row = replace(row, validated=UNLIKE[1])
-    known = row.validated not in UNLIKE
+    is_validated = row.validated not in UNLIKE
     time, off = found.seconds * 1e6, found.uncertainty if found.approximation else 0.0
-    return replace(row, **interval_at(prepared, size, time, known=known, off=off))
+    return replace(row, **interval_at(prepared, size, time, known=is_validated, off=off))

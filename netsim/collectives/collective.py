@@ -104,7 +104,8 @@ class Collective:
             return self.count
         sent = [sum(row) for row in self.matrix]
         received = [sum(column) for column in zip(*self.matrix, strict=True)]
-        return max([*sent, *received]) // self.ranks
+        busiest: int = max([*sent, *received])
+        return busiest // self.ranks
 
     @property
     def size_bytes(self) -> int:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from netsim.base.errors import StalledError
 from netsim.collectives.collective import collective_of
 from netsim.collectives.table import build
 from netsim.engines.engine import simulate
@@ -105,7 +106,10 @@ def test_slack_of_a_short_branch_is_what_the_long_one_takes_more() -> None:
 @settings(max_examples=40, deadline=None)
 @given(programs())
 def test_every_second_of_any_program_has_one_cause(program: Program) -> None:
-    timeline = simulate(program, "simpy")
+    try:
+        timeline = simulate(program, "simpy")
+    except StalledError:  # it cannot finish: a link is dead
+        return
     split = split_path(program, timeline)
     assert sum(split.seconds.values()) == pytest.approx(timeline.makespan, rel=1e-9)
     assert min(split.seconds.values()) >= 0

@@ -18,7 +18,7 @@ CLUSTER = "cluster:\n  machine: dgx-h100\n  nodes: 4\n  {}\n"
         ("fabric: {kind: leaf-spine, oversubscription: 0.5}", "expected at least 1, got 0.5"),
         ("fabric: {kind: rail-only, oversubscription: '1:2'}", "expected at least 1, got '1:2'"),
         ("faults: [{link: node0.nic0-leaf0, bandwidth: 200%}]", "at most 100%, got '200%'"),
-        ("faults: [{link: node0.nic0-leaf0, bandwidth: 800Gbps}]", "more than the link has (50 GB/s)"),
+        ("faults: [{link: node0.nic0-leaf0, bandwidth: 800Gbps}]", "than the link has (50 GB/s)"),
         ("overrides: [{machine: {gpu: {arch: hopper}}}]", "such as sm_90 or gfx942, got 'hopper'"),
         ("overrides: [{machine: {cpu: {link: 3}}}]", "machine.cpu.link: expected a bandwidth"),
         ("overrides: [{machine: {gpu: {pcie: {width: 8}}}}]", "missing key 'generation'"),
