@@ -278,7 +278,8 @@ def _of_cell(prepared: Prepared) -> dict[str, Any]:
         "gpus_per_node": prepared.gpus_per_node, "ranks": len(prepared.groups[0]),
         "workload": "collective", "collective": work.collective, "dtype": work.dtype,
         "launch": scenario.launch_costs().style,
-        "nccl_version": scenario.nccl.version if prepared.jobs else "", "seed": scenario.seed,
+        "nccl_version": prepared.jobs[0].comm.version.in_tables if prepared.jobs else "",
+        "seed": scenario.seed,
         "model_version": MODEL_VERSION, "axes": prepared.cell.axes,
     }  # fmt: skip
 

@@ -44,7 +44,7 @@ def function_of(collective: str) -> Function:
 
 
 TEXT = re.compile(
-    r"(?:v|nccl[ _-]?)?(\d{1,2})\.(\d{1,2})(?:\.(\d{1,2}))?(?:-\d+)?(?:\+cuda[\d.]+)?", re.ASCII
+    r"(?:v|nccl[ _-]?)?(\d{1,2})\.(\d{1,2})(?:\.(\d{1,2}|x))?(?:-\d+)?(?:\+cuda[\d.]+)?", re.ASCII
 )
 CODE = re.compile(r"(\d)(\d{2})(\d{2})", re.ASCII)
 
@@ -62,6 +62,17 @@ class Version:
         """The number by which headers and nccl-tests know it: 23007 for 2.30.7."""
         return self.major * 10000 + self.minor * 100 + self.patch
 
+    @property
+    def in_tables(self) -> str:
+        """The version as tables have it, of a whole series with `.x`.
+
+        Programs that read a table take 2.20 for the number 2.2:
+
+        >>> Version(2, 20).in_tables, Version(2, 30, 7).in_tables
+        ('2.20.x', '2.30.7')
+        """
+        return str(self) if self.patch else f"{self}.x"
+
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}" + (f".{self.patch}" if self.patch else "")
 
@@ -71,14 +82,16 @@ NEWEST = Version(2, 30, 7)
 
 
 def parse_version(text: str) -> Version:
-    """Read '2.27', '2.19.3+cuda12.3', 'v2.18.5-1' or nccl-tests' five digit code '22703'."""
+    """Read '2.27' or '2.27.x' (the series), '2.19.3+cuda12.3', 'v2.18.5-1', or nccl-tests' code
+    of five digits '22703'."""
     stripped = text.strip()
     code = CODE.fullmatch(stripped)
     match = code or TEXT.fullmatch(stripped.casefold())
     if match is None:
         raise InputError(f"expected an NCCL version such as 2.27 or 2.19.3, got {text!r}")
-    major, minor, patch = (int(part or 0) for part in match.groups())
-    return Version(major, minor, patch)
+    major, minor, patch = match.groups()
+    is_series = patch in (None, "x")
+    return Version(int(major), int(minor), 0 if is_series else int(patch))
 
 
 def supported_version(version: Version) -> Version:

@@ -18,6 +18,7 @@ from netsim.base.memo import Memo, Same
 from netsim.base.startup import MODEL_VERSION
 from netsim.base.values import dataclass, grouped
 from netsim.engines.engine import choose, simulate
+from netsim.nccl.facts import parse_version
 from netsim.program.place import place
 from netsim.program.program import Program, Timeline
 from netsim.results.row import Row, of_samples
@@ -363,7 +364,8 @@ def step_row(step: Step) -> Row:
         topology=cluster_label(scenario.cluster), nodes=node_count(scenario.cluster),
         gpus_per_node=prepared.gpus_per_node, ranks=prepared.setting.grid.size,
         workload=f"training {work.label}", dtype=work.dtype if isinstance(work, Training) else "",
-        launch=scenario.launch_costs().style, nccl_version=scenario.nccl.version,
+        launch=scenario.launch_costs().style,
+        nccl_version=parse_version(scenario.nccl.version).in_tables,
         step_time_us=step.seconds * 1e6, validated="not validated", seed=scenario.seed,
         model_version=MODEL_VERSION, axes=prepared.cell.axes, bound_by=bound_of(step.breakdown),
         approximation=step.approximation, rows=len(step.program), engine=step.engine,

@@ -1,3 +1,6 @@
+from io import StringIO
+
+import pandas as pd
 import pytest
 
 from netsim.base.errors import InputError
@@ -8,6 +11,7 @@ from netsim.nccl.facts import Version, changes, facts_of, nearest_version, parse
     ("text", "version"),
     [
         ("2.27", Version(2, 27)),
+        ("2.27.x", Version(2, 27)),
         ("2.19.3+cuda12.3", Version(2, 19, 3)),
         ("NCCL 2.30.7", Version(2, 30, 7)),
         ("v2.18.5-1", Version(2, 18, 5)),
@@ -18,7 +22,7 @@ def test_versions_are_read_as_people_write_them(text, version):
     assert parse_version(text) == version
 
 
-@pytest.mark.parametrize("text", ["", "2", "two", "2.27.x", "2.27 or so", "2..7"])
+@pytest.mark.parametrize("text", ["", "2", "two", "2.27.y", "2.27 or so", "2..7"])
 def test_what_is_no_version_is_refused(text):
     with pytest.raises(InputError, match="expected an NCCL version such as"):
         parse_version(text)
@@ -46,3 +50,14 @@ def test_facts_that_differ_between_versions():
     assert facts_of(Version(2, 17)).algorithms[-1] == "CollNetChain"
     assert facts_of(Version(2, 27)).rank("PXN") < facts_of(Version(2, 27)).rank("P2C")
     assert facts_of(Version(2, 28)).rank("PXN") > facts_of(Version(2, 28)).rank("P2C")
+
+
+def test_a_version_in_a_table_stays_text_for_pandas():
+    """As 2.20 it would be read as the number 2.2."""
+    versions = [Version(2, 20).in_tables, Version(2, 19, 3).in_tables]
+    table = pd.read_csv(StringIO("nccl_version\n" + "\n".join(versions)))
+    assert table["nccl_version"].tolist() == ["2.20.x", "2.19.3"]
+    assert [parse_version(text) for text in table["nccl_version"]] == [
+        Version(2, 20),
+        Version(2, 19, 3),
+    ]
