@@ -17,6 +17,7 @@ from netsim.base.errors import shown, suggest
 from netsim.base.files import preset_folder
 from netsim.base.units import UnitError, parse_bandwidth, parse_size, parse_time
 from netsim.base.values import dataclass
+from netsim.scenario.each_part import HEALTHY, names_each_part, part_steps
 from netsim.scenario.models import Scenario
 from netsim.yamlio.read import KeyPath, Source, plain_scalar
 
@@ -340,6 +341,8 @@ def read_sweep(source: Source) -> Sweep:
             axes += _zipped(source, path, value)
         elif key == "variants":
             axes += _variants(source, path, value)
+        elif key in FAULTS and names_each_part(value):
+            axes.append(_each_part(source, path, str(key), value))
         elif key not in WORDS:
             axes.append(_plain(source, path, str(key), value))
     axes += _seeds(source, given)
@@ -350,7 +353,22 @@ def read_sweep(source: Source) -> Sweep:
     _check(source, axes)
     skip, only = (_conditions(source, word, given) for word in ("skip", "only"))
     sweep = Sweep(tuple(axes), skip, only, report=_told_apart(source, axes))
-    return _with_base(source, sweep, given)
+    if "base" in given:
+        return _with_base(source, sweep, given)
+    parts = [name for name in FAULTS if names_each_part(given.get(name))]
+    return replace(sweep, base=dict.fromkeys(parts, HEALTHY)) if parts else sweep
+
+
+FAULTS = ("faults", "cluster.faults")
+
+
+def _each_part(source: Source, path: KeyPath, name: str, value: str) -> Axis:
+    """The axis of `faults: each nic`: the cluster as it is, and with each part dead."""
+    steps = []
+    for step in part_steps(source, path, value):
+        changes = tuple((key, changed, path) for key, changed in step.changes)
+        steps.append(((step.label,), changes))
+    return Axis((name,), tuple(steps))
 
 
 def _told_apart(source: Source, axes: Sequence[Axis]) -> Mapping[str, Any]:
