@@ -14,6 +14,7 @@ from netsim.topology.cluster import Cluster, build_cluster, placed_in
 from netsim.topology.config import ClusterConfig
 from netsim.topology.foreign import infragraph, smi
 from netsim.topology.foreign.formats import detect, read_foreign
+from netsim.topology.foreign.nccl import most_links
 from netsim.topology.graph import Topology, TopologyError
 from netsim.topology.load import FOLDER
 from netsim.topology.machine import Machine
@@ -125,6 +126,12 @@ def _assumed(
     if form == "nccl" and not gpu:
         notes.append(
             f"assumed from the compute capability: {content.gpu.model} (--gpu names another)"
+        )
+    no_links = content.scale_up is None and content.gpu.count > 1
+    if form == "nvidia-smi" and no_links and most_links(content.gpu.sm):
+        notes.append(
+            "the matrix shows no NVLink between any two GPUs (nvidia-smi topo -mp never shows "
+            "them, nvidia-smi topo -m does)"
         )
     if form in MATRICES:
         notes.append(

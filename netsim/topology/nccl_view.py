@@ -107,7 +107,8 @@ def _nvlinks(machine: Machine, gpu: int, gpus: Sequence[int]) -> tuple[nccl_xml.
     if scale_up is None or not scale_up.fitted:
         return ()
     if scale_up.switches is not None:
-        return (nccl_xml.XmlNvLink(SWITCH_TARGET, scale_up.links or 0, NVSWITCH_CLASS),)
+        links = scale_up.switch_links(gpu)
+        return (nccl_xml.XmlNvLink(SWITCH_TARGET, links, NVSWITCH_CLASS),) if links else ()
     times = max(1, round(scale_up.link_bandwidth / ASSUMED_LINK)) if not machine.gpu.sm else 1
     pairs = {frozenset((a, b)): count for a, b, count in scale_up.peers}
     found = []
