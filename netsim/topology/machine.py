@@ -294,9 +294,7 @@ class ScaleUp(models.Model):
             raise models.FieldError(message, "links_each")
 
     def switch_links(self, gpu: int) -> int:
-        """The links of one GPU to the switches; 0 where GPUs are joined without switches."""
-        if self.switches is None:
-            return 0
+        """The links of one GPU to the switches, which the machine has."""
         if self.links_each is not None:
             return self.links_each[gpu]
         return self.links or 0
