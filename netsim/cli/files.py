@@ -30,6 +30,7 @@ from netsim.topology.load import load_machine
 from netsim.topology.machine import Machine
 from netsim.yamlio.models import Model
 
+
 def refuse_output_as_input(output: Path | None, inputs: Iterable[Path]) -> None:
     """Raise an InputError if `output` is one of the files or folders that are read.
 
