@@ -27,7 +27,7 @@ from netsim.topology.host import Host
 from netsim.topology.lint import lint_cluster, lint_topology
 from netsim.topology.load import FOLDER, custom_yaml, find_machine, graph_yaml, machine_yaml
 from netsim.topology.machine import Machine
-from netsim.topology.nccl_view import node_system
+from netsim.topology.nccl_view import exported_system
 
 MOST_CLASSES = 4  # kinds of hosts that are shown from inside
 
@@ -271,7 +271,7 @@ def _exported(subject: Subject, form: str) -> str:
         raise InputError(
             f"{subject.name}: {subject.hosts} hosts; NCCL XML describes one, so leave --nodes out"
         )
-    return write_system(node_system(cluster, 0))
+    return write_system(exported_system(cluster, 0))
 
 
 VERBS = {

@@ -153,9 +153,9 @@ def _assumed(
         return [ASTRA_READING] * (form == "astra-sim")
     notes = []
     if form == "nccl" and not gpu:
-        notes.append(
-            f"assumed from the compute capability: {content.gpu.model} (--gpu names another)"
-        )
+        arch = content.gpu.arch
+        what = "compute capability" if content.gpu.sm else f"architecture {arch}"
+        notes.append(f"assumed from the {what}: {content.gpu.model} (--gpu names another)")
     no_links = content.scale_up is None and content.gpu.count > 1
     if form == "nvidia-smi" and no_links and most_links(content.gpu.sm):
         notes.append(

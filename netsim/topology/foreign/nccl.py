@@ -10,7 +10,7 @@ from typing import Any
 from netsim.base.errors import InputError, suggest
 from netsim.base.files import preset_names
 from netsim.base.values import dataclass, grouped
-from netsim.topology.foreign.nccl_xml import XmlCpu, XmlGpu, XmlNet, XmlPci, XmlSystem
+from netsim.topology.foreign.nccl_xml import RCCL_VERSION, XmlCpu, XmlGpu, XmlNet, XmlPci, XmlSystem
 from netsim.topology.load import FOLDER, load_machine
 from netsim.topology.machine import C2c as MachineC2c
 from netsim.topology.machine import Cpu, Gpu, Machine, Nics, Pcie, PcieLink, ScaleUp, TransportName
@@ -160,20 +160,23 @@ def _add(tree: Tree, pci: XmlPci, place: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A GPU: bytes, bytes/s and TFLOPS by dtype; `p2p`: the driver lets peers reach its memory."""
+    """A GPU: SMs or compute units, GB, GB/s and TFLOPS by dtype; `p2p`: the driver lets peers reach
+    its memory. `sm` is the compute capability of NVIDIA's, `gcn` the architecture of AMD's."""
 
-    sm: int
     sms: int
     memory: int
     bandwidth: float
     flops: dict[str, float]
+    sm: int = 0
+    gcn: str = ""
     p2p: bool = True
 
     def filled(self, name: str, like: Gpu) -> Gpu:
         """A machine's GPUs with these figures in place of their own."""
         flops = {dtype: rate * 1e12 for dtype, rate in self.flops.items()}
         figures = {"memory": self.memory * 10**9, "memory_bandwidth": self.bandwidth * 1e9}
-        named = {"model": name, "arch": f"sm_{self.sm}", "sms": self.sms, "flops": flops}
+        arch = self.gcn or f"sm_{self.sm}"
+        named = {"model": name, "arch": arch, "sms": self.sms, "flops": flops}
         return like.model_copy(update=named | figures)
 
 
@@ -204,11 +207,19 @@ class BoxShape:
     pairs: int | None = None
 
 
-def machine_like(gpu: str, shape: BoxShape, *, sm: int = 0, gcn: str = "") -> Machine:
-    """The preset most like a host whose GPUs are of a model, a compute capability or `gcn` arch."""
+def machine_like(
+    gpu: str, shape: BoxShape, *, sm: int = 0, gcn: str = "", compute_units: int = 0
+) -> Machine:
+    """The preset most like a host whose GPUs are of a model, a compute capability `sm` or one of
+    AMD's architectures `gcn` with so many compute units (0: unknown)."""
     gpu = gpu or _TOLD["by_sm"]["model"].get(str(sm), "")
-    names = _of_model(gpu) if gpu else _of_arch(sm, gcn)
-    return max(names, key=lambda one: _alike(one, shape))
+    if gpu:
+        machines = _of_model(gpu)
+    elif gcn:
+        machines = _of_gcn(gcn, compute_units)
+    else:
+        machines = _of_capability(sm)
+    return max(machines, key=lambda machine: _alike(machine, shape))
 
 
 def joined_by(scale_up: ScaleUp | None, gpus: int) -> tuple[str, int]:
@@ -221,6 +232,18 @@ def joined_by(scale_up: ScaleUp | None, gpus: int) -> tuple[str, int]:
 def nvlink_rate(sm: int) -> float:
     """Usable bytes/s of one NVLink of a GPU."""
     return float(_by_sm("nvlink", sm))
+
+
+def xgmi_rate(gcn: str) -> float:
+    """Usable bytes/s of one xGMI link of a GPU with this architecture (unknown: as gfx942)."""
+    rates: Mapping[str, float] = _TOLD["by_gcn"]["xgmi"]
+    return rates.get(_architecture(gcn), rates["gfx942"])
+
+
+def _architecture(gcn: str) -> str:
+    """The architecture as which another is read: gfx942 of gfx940."""
+    same: Mapping[str, str] = _TOLD["by_gcn"]["same_as"]
+    return same.get(gcn, gcn)
 
 
 def most_links(sm: int) -> int:
@@ -240,24 +263,60 @@ def _of_model(gpu: str) -> list[Machine]:
         if presets := [one for one in known if _likeness(one.gpu.model, gpu) >= least]:
             return presets
         if name := next((name for name in MODELS if _likeness(name, gpu) >= least), ""):
-            return [_with_gpu(one, name) for one in _of_arch(MODELS[name].sm, "")]
+            return _hosts_with(name)
     models = sorted({one.gpu.model for one in known} | set(MODELS))
     raise InputError(f"unknown GPU '{gpu}'{suggest(gpu, models)}; known: {', '.join(models)}")
+
+
+def _hosts_with(name: str) -> list[Machine]:
+    """Presets with GPUs of the same maker (and, of NVIDIA's, the same generation) in which GPUs of
+    a model take the place of theirs."""
+    model = MODELS[name]
+    hosts = _of_amd() if model.gcn else _of_capability(model.sm)
+    return [_with_gpu(host, name) for host in hosts]
 
 
 def _with_gpu(like: Machine, name: str) -> Machine:
     gpu = MODELS[name].filled(name, like.gpu)
     scale_up = like.scale_up
-    if scale_up is not None and like.gpu.sm != gpu.sm:
-        scale_up = scale_up.model_copy(update={"link_bandwidth": nvlink_rate(gpu.sm)})
+    if scale_up is not None and like.gpu.arch != gpu.arch:
+        rate = xgmi_rate(gpu.arch) if MODELS[name].gcn else scale_up.link_bandwidth
+        if gpu.sm != like.gpu.sm:
+            rate = nvlink_rate(gpu.sm)
+        scale_up = scale_up.model_copy(update={"link_bandwidth": rate})
     return like.model_copy(update={"gpu": gpu, "scale_up": scale_up, "p2p": MODELS[name].p2p})
 
 
-def _of_arch(sm: int, gcn: str) -> list[Machine]:
+def _of_amd() -> list[Machine]:
+    """The presets with AMD's GPUs."""
     known = [load_machine(name) for name in preset_names(FOLDER)]
-    if gcn:
-        of_maker = [one for one in known if not one.gpu.sm]
-        return [one for one in of_maker if one.gpu.arch == gcn] or of_maker
+    return [machine for machine in known if not machine.gpu.sm]
+
+
+def _of_gcn(gcn: str, compute_units: int) -> list[Machine]:
+    """Machines with GPUs of one of AMD's architectures and, where there are any, with so many
+    compute units: presets before hosts with GPUs that no preset has."""
+    arch = _architecture(gcn)
+    presets = [machine for machine in _of_amd() if machine.gpu.arch == arch]
+    names = [name for name, model in MODELS.items() if model.gcn == arch]
+    if equal := [machine for machine in presets if machine.gpu.sms == compute_units]:
+        return equal
+    for name in names:
+        if MODELS[name].sms == compute_units:
+            return _hosts_with(name)
+    if presets or names:
+        return presets or _hosts_with(names[0])
+    known = {machine.gpu.arch for machine in _of_amd()} | {model.gcn for model in MODELS.values()}
+    known |= set(_TOLD["by_gcn"]["same_as"])
+    raise InputError(
+        f"no GPU model is known for the architecture '{gcn}'; name it, as --gpu MI300X "
+        f"(known architectures: {', '.join(sorted(known - {''}))})"
+    )
+
+
+def _of_capability(sm: int) -> list[Machine]:
+    """Presets with NVIDIA's GPUs of a compute capability, the usual one first."""
+    known = [load_machine(name) for name in preset_names(FOLDER)]
     usual = load_machine(_by_sm("preset", sm))
     return [usual, *(one for one in known if one.gpu.sm == usual.gpu.sm)]
 
@@ -323,10 +382,16 @@ def machine_of(
             "model; name it, as --gpu A100"
         )
     shape = _shape(tree, cpus)
-    like = machine_like(gpu, shape, sm=first.sm if first else 0, gcn=first.gcn if first else "")
+    # In RCCL's files (version 2) `sm` counts compute units.
+    compute_units = first.sm if first is not None and system.version == RCCL_VERSION else 0
+    if first is None:
+        like = machine_like(gpu, shape)
+    else:
+        like = machine_like(gpu, shape, sm=first.sm, gcn=first.gcn, compute_units=compute_units)
     given = like.scale_up if first is None else _scale_up(tree, like)
     return Machine(
-        description=f"imported from {name} (NCCL topology XML)", gpu=_gpus(tree, like),
+        description=f"imported from {name} ({'RCCL' if compute_units else 'NCCL'} topology XML)",
+        gpu=_gpus(tree, like, compute_units),
         scale_up=_shared(given, hosts, like), c2c=_c2c(tree, like), pcie=_pcie(tree),
         cpu=_cpus(cpus, like), nics=_nics(tree, like, nic_rate, shape.cpu),
         p2p=bool(shape.p2p) or like.p2p, transport=_transport(tree, like),
@@ -367,13 +432,15 @@ def _shape(tree: Tree, cpus: Sequence[XmlCpu]) -> BoxShape:
     )  # fmt: skip
 
 
-def _gpus(tree: Tree, like: Machine) -> Gpu:
+def _gpus(tree: Tree, like: Machine, compute_units: int) -> Gpu:
+    """The GPUs with their places; with as many compute units as RCCL's file says."""
     first = tree.gpus[0].gpu
     arch = like.gpu.arch if first is None or first.gcn else f"sm_{first.sm}"
     return like.gpu.model_copy(
         update={
             "count": len(tree.gpus),
             "arch": arch,
+            "sms": compute_units or like.gpu.sms,
             "at": tuple(slot.place for slot in tree.gpus),
             "pcie": tuple(slot.link for slot in tree.gpus),
         }
@@ -387,7 +454,9 @@ def _scale_up(tree: Tree, like: Machine | None) -> ScaleUp | None:
     sm, foreign = gpus[0].sm, bool(gpus[0].gcn)
     usual = like.scale_up if like is not None else None
     same_kind = like is not None and (foreign or like.gpu.sm == sm)
-    rate = usual.link_bandwidth if usual and same_kind else nvlink_rate(sm)
+    rate = xgmi_rate(gpus[0].gcn) if foreign else nvlink_rate(sm)
+    if usual is not None and same_kind:
+        rate = usual.link_bandwidth
     switch_links, pairs = tree.switch_links(), tree.pairs()
     if any(switch_links.values()):
         _check_one_kind(tree, switch_links, pairs)
@@ -429,8 +498,9 @@ def _check_equal_gpus(tree: Tree) -> None:
             f"{tree.source}: {tree.gpu_name(bare)} has no gpu element, but other GPUs have; give "
             "all of them one, or none"
         )
+    units = "number of compute units" if known and known[0][1].gcn else "compute capability"
     for what, values in (
-        ("compute capability", {number: str(gpu.sm) for number, gpu in known if not gpu.gcn}),
+        (units, {number: str(gpu.sm) for number, gpu in known}),
         ("architecture", {number: gpu.gcn or "NVIDIA's" for number, gpu in known}),
         ("C2C bandwidth in MB/s", {n: f"{rate / 1e6:.0f}" for n, rate in _cpu_links(tree).items()}),
     ):
