@@ -271,7 +271,22 @@ def _exported(subject: Subject, form: str) -> str:
         raise InputError(
             f"{subject.name}: {subject.hosts} hosts; NCCL XML describes one, so leave --nodes out"
         )
+    print_lines(_left_out(subject), err=True)
     return write_system(exported_system(cluster, 0))
+
+
+def _left_out(subject: Subject) -> Iterator[str]:
+    """What a cluster section says of links that NCCL's XML has no attributes for."""
+    config = subject.config
+    if config is None:
+        return
+    faults = [fault.link for fault in config.faults if fault.link]
+    overrides = [override.link for override in config.overrides if override.link]
+    if faults or overrides:
+        yield (
+            "not in the file, which has the rates of a healthy machine: faults and overrides of "
+            f"links ({', '.join([*faults, *overrides])})"
+        )
 
 
 VERBS = {

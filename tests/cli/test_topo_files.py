@@ -138,3 +138,10 @@ def test_a_foreign_file_is_not_overwritten_by_its_export_or_import(capsys):
         assert "would be overwritten" in done.err
     assert Path("host.xml").read_text() == XML
     assert Path("net.json").read_text() == GRAPH
+
+
+def test_an_export_to_nccl_xml_says_that_faults_of_links_are_not_in_it(capsys):
+    fault = "cluster.faults=[{link: node0.gpu3-node0.nvswitch0, bandwidth: 50%}]"
+    command = ("topo", "export", "dgx-h100", "--format", "nccl", "--set")
+    assert "node0.gpu3-node0.nvswitch0" in netsim(capsys, *command, fault).err
+    assert "faults" not in netsim(capsys, *command, "cluster.nodes=1").err
