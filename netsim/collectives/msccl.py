@@ -35,10 +35,8 @@ BUFFERS = {"i": work.IN, "o": work.OUT, "s": work.SCRATCH}
 LETTERS = {number: letter for letter, number in BUFFERS.items()}
 MOST_CHUNKS = 1024
 MOST_OPERATIONS = 64  # of a thread block, in MSCCL++'s executor
-MOST_STEPS, MOST_BLOCKS = (
-    64,
-    64,
-)  # of a thread block, of a GPU (RCCL, src/include/msccl/msccl_struct.h)
+MOST_STEPS = 64  # of a thread block, in RCCL (src/include/msccl/msccl_struct.h)
+MOST_BLOCKS = 64  # of a GPU, in RCCL
 
 Key = tuple[int, str, int, int]  # of a block that is written: GPU, what it does, peer and channel
 Json = dict[str, Any]
