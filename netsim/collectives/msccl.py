@@ -25,11 +25,12 @@ from netsim.yamlio.models import Count, ListOf
 from netsim.yamlio.read import parse_source
 from netsim.yamlio.validate import validate
 
-# Collectives as MSCCL's files call them: first as its scheduler and RCCL read them (RCCL,
-# src/misc/msccl/msccl_parser.cc), which is how they are written; msccl-tools writes reduce_scatter.
-WRITTEN = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter",
-           "broadcast": "broadcast", "reduce": "reduce", "alltoall": "alltoall"}  # fmt: skip
-NAMES = {**WRITTEN, "reduce_scatter": "reduce_scatter"}
+# Collectives as MSCCL's files call them. RCCL reads reducescatter (src/misc/msccl/msccl_parser.cc),
+# as MSCCL's scheduler does; msccl-tools writes reduce_scatter, too.
+NAMES = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter",
+         "reduce_scatter": "reduce_scatter", "broadcast": "broadcast", "reduce": "reduce",
+         "alltoall": "alltoall"}  # fmt: skip
+WRITTEN = {ours: theirs for theirs, ours in NAMES.items() if "_" not in theirs}
 KINDS = {**NAMES, "sendrecv": "sendrecv"}  # of MSCCL++
 BUFFERS = {"i": work.IN, "o": work.OUT, "s": work.SCRATCH}
 LETTERS = {number: letter for letter, number in BUFFERS.items()}
@@ -444,7 +445,7 @@ class Sheet:
 class AlgoSheet(Sheet):
     """The same in MSCCL's XML."""
 
-    tool, names = "MSCCL", {ours: theirs for theirs, ours in WRITTEN.items()}
+    tool, names = "MSCCL", WRITTEN
 
     def text(self) -> str:
         """The whole file."""
