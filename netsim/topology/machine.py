@@ -7,7 +7,16 @@ from itertools import combinations
 from math import inf
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, Field, Strict, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Strict,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from netsim.base.constants import value
 from netsim.base.errors import suggest
@@ -282,6 +291,15 @@ class ScaleUp(models.Model):
         if self.links_each is not None:
             self._check_links_each(self.links_each)
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_unused_key(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `links_each` out where GPUs do not differ: names of cells are made of what is
+        written here, and results that were stored before the key existed keep theirs."""
+        written: dict[str, Any] = handler(self)
+        if self.links_each is None:
+            written.pop("links_each", None)
+        return written
 
     def _check_links_each(self, links_each: tuple[int, ...]) -> None:
         """Refuse links of single GPUs without switches, or a largest one that is not `links`."""

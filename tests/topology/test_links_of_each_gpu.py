@@ -327,3 +327,10 @@ def test_what_nccl_xml_exports_of_a_machine_with_an_odd_gpu_has_its_links():
     machine = read_smi(matrix_file([18] * 3 + [0] + [18] * 4), "topo.txt", "B200")
     back = read_nccl(write_system(host_system(make_host(machine, range(8)))))
     assert links_out(back) == [18] * 3 + [0] + [18] * 4
+
+
+def test_machines_whose_gpus_do_not_differ_are_written_as_before_the_key_existed():
+    usual = load_machine("dgx-h100").model_dump()["scale_up"]
+    assert "links_each" not in usual
+    odd = read_smi(matrix_file([18] * 7 + [9]), "topo.txt", "B200").model_dump()["scale_up"]
+    assert odd["links_each"] == (18,) * 7 + (9,)
