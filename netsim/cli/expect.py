@@ -264,6 +264,9 @@ def command(
         return
     source, notes = asked(topology, collective, given)
     prepared = prepare(checked_cells(source)[0])
+    inputs = files_read(source.name, prepared.cell.scenario.cluster, given)
+    for output in filter(None, outputs.values()):
+        late("netsim.cli.files.refuse_output_as_input")(output, inputs)
     print_lines((*notes, *assumptions(prepared, given)), err=True)
     if graph_out is not None:
         late("netsim.cli.expect_more.write_graph")(prepared, graph_out)
@@ -276,6 +279,13 @@ def command(
         late("netsim.cli.expect_more.write_tuner")(prepared, tuner_out, engine)
         return
     _print_answer(prepared, part, form, engine, json_file)
+
+
+def files_read(topology: str, config: ClusterConfig, given: Given) -> list[Path]:
+    """The files of the topology, its machines, the tuner table and the graph of a question."""
+    named = [Path(name) for name in (topology, given.tuner, given.graph) if name]
+    machines = [group.loaded.path for group in config.members] if config.graph is None else []
+    return [*named, *filter(None, machines)]
 
 
 def _print_answer(

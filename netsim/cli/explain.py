@@ -18,7 +18,7 @@ from netsim.cell.explained import explained_paths, explained_run, explained_titl
 from netsim.cell.jobs import PreparedJobs, row_of_job
 from netsim.cell.prepare import Prepared
 from netsim.cli import check_outputs, parsed, print_lines, with_options, wrote
-from netsim.cli.questions import ONLY_EXPECT, Given, Text, questioned
+from netsim.cli.questions import NOT_EXPLAIN, Given, Text, questioned
 from netsim.cli.shown import Engine
 from netsim.collectives.table import ALGORITHMS, build
 from netsim.collectives.verify import States, render_text, states
@@ -446,7 +446,7 @@ def explain_rows(found: dict[str, Any], form: str, output: Path | None, title: s
 USUAL_SIZE = "64M"
 
 
-@with_options(Given, "sizes", *ONLY_EXPECT)
+@with_options(Given, "sizes", *NOT_EXPLAIN)
 def command(
     subject: str,
     given: Given,

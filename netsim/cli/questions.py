@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from netsim.base.errors import InputError, LostError, NetsimError, NoRoomError, ScenarioError
+from netsim.base.errors import InputError, LostError, NetsimError, NoRoomError
 from netsim.base.files import SIGNALS, SUFFIXES, Preset, find_preset, is_path
 from netsim.base.startup import STAGE, at, late, on, resident
 from netsim.base.units import format_size, parse_cli_sizes
@@ -46,8 +46,10 @@ FLAGS = {
     "nccl": "nccl.version", "tuner": "nccl.tuner", "graph": "nccl.graph", "exact": "exact",
     "noise": "noise", "samples": "samples",
 }  # fmt: skip
-OTHERS = ("fabric", "transport", "env")  # options that stand for more than a key
-ONLY_EXPECT = ("tuner", "graph", "nccl_env", "noise", "samples")
+OF_FILES = ("gpu", "nics")  # options that complete a file of another program
+OTHERS = ("fabric", "transport", "env", *OF_FILES)  # options that do not set one key of a scenario
+NOT_EXPLAIN = ("tuner", "graph", "nccl_env", "noise", "samples")  # options of expect, not explain
+ONLY_EXPECT = (*NOT_EXPLAIN, *OF_FILES)
 FOREIGN = (".xml", ".json", ".txt")
 
 
@@ -75,6 +77,8 @@ class Given:
     fabric: Text = None
     nic: Text = None
     nics_per_node: int | None = None
+    gpu: Text = None
+    nics: Text = None
     transport: Text = None
     algo: Text = None
     proto: Text = None
@@ -104,7 +108,7 @@ class Given:
 
 def asked(topology: str, collective: str, given: Given) -> Asked:
     """The scenario of a topology, a collective and options."""
-    source, notes = _cluster(topology)
+    source, notes = _cluster(topology, given)
     origins = dict(source.origins)
     work = {"collective": collective, "sizes": parsed(parse_cli_sizes, "--sizes", given.sizes)}
     origins[("workload",)] = f"{topology} {collective}"
@@ -134,18 +138,20 @@ def flag_of(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _cluster(name: str) -> Asked:
-    """The cluster section that a machine, a scenario or a foreign file stands for."""
+def _cluster(name: str, given: Given) -> Asked:
+    """The cluster section of a machine, a scenario or a file of another program."""
     path = Path(name)
     if path.is_file() or is_path(name) or path.suffix in FOREIGN:
         if path.suffix not in SUFFIXES:
-            return _foreign(path)
+            return _foreign(path, given)
         preset = Preset(path.stem, path)
     else:
         graph = name in GRAPHS and not Path(FOLDER, f"{name}.yaml").is_file()
         preset = find_preset("scenarios" if graph else FOLDER, name, "machine")
     notes = (preset.note,) if preset.note else ()
     source = read_source(preset.path)
+    if given.gpu is not None or given.nics is not None:
+        late("netsim.cli.topo_subject.refuse_file_options")(name, given.gpu, given.nics)
     if "cluster" in source.data:
         return Asked(replace(source, data={"cluster": source.data["cluster"]}), notes)
     if "gpu" in source.data:
@@ -154,14 +160,14 @@ def _cluster(name: str) -> Asked:
     raise InputError(f"{preset.path}: neither a machine (with gpu) nor a scenario (with cluster)")
 
 
-def _foreign(path: Path) -> Asked:
-    if not path.exists():
-        raise ScenarioError("no such file", source=path.as_posix())
-    found = late("netsim.topology.foreign.formats.read_foreign")(path)
-    if not isinstance(found, Machine):
+def _foreign(path: Path, given: Given) -> Asked:
+    """The machine of a file of another program, completed by --gpu, --nic and --nics."""
+    found = late("netsim.cli.topo_subject.foreign")(
+        path, gpu=given.gpu, nic=given.nic, nics=given.nics
+    )
+    if not isinstance(found.content, Machine):
         raise InputError(f"{path}: a network without machines, which NCCL's rules cannot read")
-    note = f"assumed from the compute capability: {found.gpu.model}"
-    return Asked(Source(path.as_posix(), {"cluster": {"machine": found}}), (note,))
+    return Asked(Source(path.as_posix(), {"cluster": {"machine": found.content}}), found.notes)
 
 
 def _with_fabric(source: Source, given: Given) -> Source:

@@ -12,7 +12,7 @@ import typer
 
 from netsim.base.errors import InputError
 from netsim.base.files import SUFFIXES, made_folder, preset_names, write_text
-from netsim.base.startup import at
+from netsim.base.startup import at, late
 from netsim.base.units import format_bandwidth, format_time
 from netsim.cli import print_lines, topo_subject, topo_text, with_options, wrote
 from netsim.cli.topo_subject import Subject, TopologyOptions, find_subject
@@ -27,7 +27,7 @@ from netsim.topology.host import Host
 from netsim.topology.lint import lint_cluster, lint_topology
 from netsim.topology.load import FOLDER, custom_yaml, find_machine, graph_yaml, machine_yaml
 from netsim.topology.machine import Machine
-from netsim.topology.nccl_view import node_system
+from netsim.topology.nccl_view import exported_system
 
 MOST_CLASSES = 4  # kinds of hosts that are shown from inside
 
@@ -208,9 +208,9 @@ def import_file(
     output: Path | None = None,
 ) -> None:  # fmt: skip
     """Turn FILE into a machine (of a network: a scenario), and look for mistakes in it."""
-    found = topo_subject.foreign(file, gpu=gpu, nic=nic, nics=nics)
     target = _target(output or Path(FOLDER) / f"{file.stem}.yaml", file, told=output is not None)
-    print_lines(found.notes, err=True)
+    found = topo_subject.foreign(file, gpu=gpu, nic=nic, nics=nics)
+    print_lines((*found.notes, *topo_subject.unused_rate(file, found, gpu, nic)), err=True)
     origin = f"# Imported from {file.name} ({topo_subject.FORMATS[found.form]}).\n"
     if isinstance(found.content, Machine):
         text, size = machine_yaml(found.content), topo_text.plural(found.content.gpu.count, "GPU")
@@ -223,13 +223,15 @@ def import_file(
     made_folder(target.parent)
     write_text(target, origin + text)
     typer.echo(f"wrote {target.as_posix()}: {what}; use it as {use}")
-    _linted(topo_subject.imported(target.stem, found, TopologyOptions()))
+    _linted(topo_subject.imported(target.stem, found, TopologyOptions(), file))
 
 
 def _target(path: Path, source: Path, *, told: bool) -> Path:
+    """The file to write; one that is the source, or exists and was not named, is refused."""
+    late("netsim.cli.files.refuse_output_as_input")(path, [source])
     if path.suffix not in (".yaml", ".yml"):
         raise InputError(f"{path}: expected a file that ends in .yaml")
-    if path.exists() and (not told or path.samefile(source)):
+    if path.exists() and not told:
         raise InputError(f"{path}: exists already", hint="name another file with -o")
     return path
 
@@ -243,6 +245,8 @@ def export_file(
 ) -> None:
     """Write NAME as a file of another program, to standard output unless -o names one."""
     subject = _found(name, given)
+    if output is not None:
+        late("netsim.cli.files.refuse_output_as_input")(output, subject.files)
     text = _exported(subject, form)
     if output is None:
         sys.stdout.write(text)
@@ -267,7 +271,22 @@ def _exported(subject: Subject, form: str) -> str:
         raise InputError(
             f"{subject.name}: {subject.hosts} hosts; NCCL XML describes one, so leave --nodes out"
         )
-    return write_system(node_system(cluster, 0))
+    print_lines(_left_out(subject), err=True)
+    return write_system(exported_system(cluster, 0))
+
+
+def _left_out(subject: Subject) -> Iterator[str]:
+    """What a cluster section says of links that NCCL's XML has no attributes for."""
+    config = subject.config
+    if config is None:
+        return
+    faults = [fault.link for fault in config.faults if fault.link]
+    overrides = [override.link for override in config.overrides if override.link]
+    if faults or overrides:
+        yield (
+            "not in the file, which has the rates of a healthy machine: faults and overrides of "
+            f"links ({', '.join([*faults, *overrides])})"
+        )
 
 
 VERBS = {

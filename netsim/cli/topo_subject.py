@@ -14,6 +14,7 @@ from netsim.topology.cluster import Cluster, build_cluster, placed_in
 from netsim.topology.config import ClusterConfig
 from netsim.topology.foreign import infragraph, smi
 from netsim.topology.foreign.formats import detect, read_foreign
+from netsim.topology.foreign.nccl import most_links
 from netsim.topology.graph import Topology, TopologyError
 from netsim.topology.load import FOLDER
 from netsim.topology.machine import Machine
@@ -77,6 +78,10 @@ def foreign(
     if form in MATRICES and not gpu:
         message = f"a matrix of {form} has no speeds: name the GPU model, as {MATRICES[form]}"
         raise ScenarioError(message, source=path.as_posix())
+    if form in NETWORKS:
+        for flag, value in (("--gpu", gpu), ("--nic", nic)):
+            if value is not None:
+                raise InputError(f"{path}: a whole network; {flag} has no meaning for it")
     if nics is not None and form != "nvidia-smi":
         raise InputError(f"--nics {nics}: {path} is no matrix of nvidia-smi, whose NICs it chooses")
     rate = None if nic is None else parsed(parse_bandwidth, "--nic", nic)
@@ -91,7 +96,32 @@ def foreign(
     return Foreign(content, form, tuple(notes))
 
 
+def refuse_file_options(name: str, gpu: str | None, nics: str | None = None) -> None:
+    """Refuse options that complete a file of another program where NAME is not such a file."""
+    for flag, value in (("--gpu", gpu), ("--nics", nics)):
+        if value is not None:
+            raise InputError(
+                f"{flag} {value}: has no effect on {name}, which describes its GPUs and NICs "
+                "itself; it completes files of other programs, such as nvidia-smi topo -m"
+            )
+
+
+def unused_rate(path: Path, found: Foreign, gpu: str | None, nic: str | None) -> tuple[str, ...]:
+    """A note that --nic changes nothing, where a file tells the rates of all NICs or has none."""
+    if nic is None or not isinstance(found.content, Machine):
+        return ()
+    rates = found.content.nics.rates if found.content.nics else ()
+    if rates and found.form != "nccl":
+        return ()
+    usual = read_foreign(path, gpu=gpu or "") if rates else found.content
+    if isinstance(usual, Machine) and usual.nics == found.content.nics:
+        why = "tells the rates of its NICs" if rates else "has no NICs"
+        return (f"--nic {nic} has no effect: {path} {why}",)
+    return ()
+
+
 MATRICES = {"nvidia-smi": "--gpu H100", "amd-smi": "--gpu MI300X"}
+NETWORKS = ("node-link", "astra-sim", "infragraph")  # formats of graphs of GPUs without models
 
 
 def _storage(path: Path) -> list[str]:
@@ -123,8 +153,14 @@ def _assumed(
         return [ASTRA_READING] * (form == "astra-sim")
     notes = []
     if form == "nccl" and not gpu:
+        arch = content.gpu.arch
+        what = "compute capability" if content.gpu.sm else f"architecture {arch}"
+        notes.append(f"assumed from the {what}: {content.gpu.model} (--gpu names another)")
+    no_links = content.scale_up is None and content.gpu.count > 1
+    if form == "nvidia-smi" and no_links and most_links(content.gpu.sm):
         notes.append(
-            f"assumed from the compute capability: {content.gpu.model} (--gpu names another)"
+            "the matrix shows no NVLink between any two GPUs (nvidia-smi topo -mp never shows "
+            "them, nvidia-smi topo -m does)"
         )
     if form in MATRICES:
         notes.append(
@@ -149,7 +185,8 @@ FOREIGN = (".xml", ".txt", ".json", ".log")  # names that end so are files, even
 
 @dataclass(frozen=True)
 class Subject:
-    """A topology by name (`cluster`: None for graphs), how it was written, what is to be told."""
+    """A topology by name (`cluster`: None for graphs), its cluster section, notes for the user, and
+    the files that it was read from."""
 
     name: str
     topology: Topology
@@ -157,6 +194,7 @@ class Subject:
     config: ClusterConfig | None = None
     notes: tuple[str, ...] = ()
     section: dict[str, Any] = field(default_factory=dict)
+    files: tuple[Path, ...] = ()
 
     @property
     def hosts(self) -> int:
@@ -165,7 +203,7 @@ class Subject:
 
 
 def find_subject(name: str, options: TopologyOptions) -> Subject:
-    """The topology that a name and options stand for."""
+    """The topology that a name and options select."""
     on(name)
     if Path(name).is_file() or is_path(name) or Path(name).suffix in FOREIGN:
         preset = Preset(Path(name).stem, Path(name))
@@ -174,12 +212,13 @@ def find_subject(name: str, options: TopologyOptions) -> Subject:
     else:
         preset = _named(name)
     source = read_source(preset.path)
+    refuse_file_options(name, options.gpu)
     notes = (preset.note,) if preset.note else ()
     if "cluster" in source.data:
-        return _built(preset.name, _with_options(source, options), notes)
+        return _built(preset.name, _with_options(source, options), notes, preset.path)
     if "gpu" in source.data or "machine" in source.data:
         machine = str(preset.path) if Path(name) == preset.path else name
-        return _machine(preset.name, machine, options, notes)
+        return _machine(preset.name, machine, options, notes, preset.path)
     raise InputError(
         f"{preset.path}: neither a machine (with gpu) nor a scenario (with cluster) nor a topology "
         "file of NCCL, nvidia-smi, networkx, ASTRA-sim or InfraGraph"
@@ -203,21 +242,21 @@ def _foreign(preset: Preset, options: TopologyOptions) -> Subject:
     given += ["--fabric"] * bool(options.fabric) + ["--set"] * bool(options.settings)
     if given and not isinstance(found.content, Machine):
         raise InputError(f"{preset.path}: a whole network; {given[0]} has no meaning for it")
-    return imported(preset.name, found, options)
+    return imported(preset.name, found, options, preset.path)
 
 
-def imported(name: str, found: Foreign, options: TopologyOptions) -> Subject:
+def imported(name: str, found: Foreign, options: TopologyOptions, path: Path) -> Subject:
     """What a foreign file holds, as verbs take it."""
     if isinstance(found.content, Machine):
-        return _machine(name, found.content, options, found.notes)
-    return Subject(name, found.content, notes=found.notes)
+        return _machine(name, found.content, options, found.notes, path)
+    return Subject(name, found.content, notes=found.notes, files=(path,))
 
 
 def _machine(
-    name: str, machine: str | Machine, options: TopologyOptions, notes: tuple[str, ...]
+    name: str, machine: str | Machine, options: TopologyOptions, notes: tuple[str, ...], path: Path
 ) -> Subject:
     source = Source(name, {"cluster": {"machine": machine}})
-    return _built(name, _with_options(source, options), notes)
+    return _built(name, _with_options(source, options), notes, path)
 
 
 def _with_options(source: Source, options: TopologyOptions) -> Source:
@@ -241,17 +280,30 @@ def _with_options(source: Source, options: TopologyOptions) -> Source:
     return apply_overrides(source, options.settings or ())
 
 
-def _built(name: str, source: Source, notes: tuple[str, ...]) -> Subject:
+def _built(name: str, source: Source, notes: tuple[str, ...], path: Path) -> Subject:
+    """The subject of a source that was read from the file `path`."""
     if not isinstance(source.data.get("cluster"), dict):
         raise source.error(("cluster",), "expected a section with machine, groups or graph")
     config = validate(ClusterConfig, source, ("cluster",))
     try:
         if config.graph is not None:
-            return Subject(name, config.graph.build(), None, config, notes)
+            return Subject(name, config.graph.build(), None, config, notes, files=(path,))
         cluster = build_cluster(config)
     except FieldError as error:
         raise source.error(("cluster", *error.path), error.message) from None
     except TopologyError as error:
         raise placed_in(source, error, ("cluster",)) from None
-    told = tuple(dict.fromkeys([*notes, *cluster.notes]))
-    return Subject(name, cluster.topology, cluster, config, told, source.data["cluster"])
+    if config.fabric is not None and len(cluster.host_class) == 1 and cluster.fabric is None:
+        notes += (f"the fabric ({config.fabric.kind}) has no effect on one host",)
+    return Subject(
+        name, cluster.topology, cluster, config, tuple(dict.fromkeys([*notes, *cluster.notes])),
+        source.data["cluster"], (path, *machine_files(config)),
+    )  # fmt: skip
+
+
+def machine_files(config: ClusterConfig) -> tuple[Path, ...]:
+    """The files of the machines that a cluster section names."""
+    if config.graph is not None:
+        return ()
+    paths = [group.loaded.path for group in config.members]
+    return tuple(path for path in paths if path is not None)

@@ -76,7 +76,13 @@ def scale_up(machine: Machine, *, short: bool = False) -> str:
     if short:
         return f"{rate} {kind}"
     how = "to switches" if up.switches is not None else "to other GPUs"
-    return f"{rate} ({links} {kind} links {how}) in each direction, usable"
+    fewer = [
+        f"GPU {gpu} has {up.switch_links(gpu)}"
+        for gpu in range(machine.gpu.count if up.links_each else 0)
+        if up.switch_links(gpu) < links
+    ]
+    odd = f"; {', '.join(fewer)}" if fewer else ""
+    return f"{rate} ({links} {kind} links {how}{odd}) in each direction, usable"
 
 
 def nics(machine: Machine, *, short: bool = False) -> str:

@@ -185,7 +185,9 @@ def write_application(cells: Sequence[Cell], folder: Path, engine: str) -> list[
 def write_msccl(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     """The algorithm of the first cell at its largest size, as MSCCL reads it."""
     sheet = _algorithm(cells[0], "msccl", AlgoSheet)
-    return [str(write_text(folder / "algorithm.xml", sheet.text()))]
+    path = write_text(folder / "algorithm.xml", sheet.text())
+    limits = sheet.beyond_limits()
+    return [f"{path} ({limits})" if limits else str(path)]
 
 
 def write_plan(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:

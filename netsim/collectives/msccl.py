@@ -25,14 +25,19 @@ from netsim.yamlio.models import Count, ListOf
 from netsim.yamlio.read import parse_source
 from netsim.yamlio.validate import validate
 
+# Collectives as MSCCL's files call them. RCCL reads reducescatter (src/misc/msccl/msccl_parser.cc),
+# as MSCCL's scheduler does; msccl-tools writes reduce_scatter, too.
 NAMES = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter",
          "reduce_scatter": "reduce_scatter", "broadcast": "broadcast", "reduce": "reduce",
          "alltoall": "alltoall"}  # fmt: skip
+WRITTEN = {ours: theirs for theirs, ours in NAMES.items() if "_" not in theirs}
 KINDS = {**NAMES, "sendrecv": "sendrecv"}  # of MSCCL++
 BUFFERS = {"i": work.IN, "o": work.OUT, "s": work.SCRATCH}
 LETTERS = {number: letter for letter, number in BUFFERS.items()}
 MOST_CHUNKS = 1024
 MOST_OPERATIONS = 64  # of a thread block, in MSCCL++'s executor
+MOST_STEPS = 64  # of a thread block, in RCCL (src/include/msccl/msccl_struct.h)
+MOST_BLOCKS = 64  # of a GPU, in RCCL
 
 Key = tuple[int, str, int, int]  # of a block that is written: GPU, what it does, peer and channel
 Json = dict[str, Any]
@@ -440,7 +445,7 @@ class Sheet:
 class AlgoSheet(Sheet):
     """The same in MSCCL's XML."""
 
-    tool, names = "MSCCL", {ours: theirs for theirs, ours in NAMES.items()}
+    tool, names = "MSCCL", WRITTEN
 
     def text(self) -> str:
         """The whole file."""
@@ -460,6 +465,18 @@ class AlgoSheet(Sheet):
                 self._block(gpu, key, needed)
         ElementTree.indent(root)
         return ElementTree.tostring(root, encoding="unicode") + "\n"
+
+    def beyond_limits(self) -> str:
+        """What the file has more of than RCCL's reader takes, in words; empty if nothing."""
+        steps = max(map(len, self.blocks.values()), default=0)
+        blocks = max(len(self.of(rank)) for rank in range(self.collective.ranks))
+        counts = (
+            (steps, MOST_STEPS, "steps in a thread block"),
+            (blocks, MOST_BLOCKS, "thread blocks on a GPU"),
+        )
+        return ", ".join(
+            f"{count} {what}, RCCL takes {most}" for count, most, what in counts if count > most
+        )
 
     def _block(self, gpu: ElementTree.Element, key: Key, needed: Container[object]) -> None:
         rank, way, peer, channel = key

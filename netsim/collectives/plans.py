@@ -214,7 +214,8 @@ class _Machine:
         if self.each * blocks != plan.chunks:
             raise self._error(f"expected a multiple of {blocks} chunks a loop, got {plan.chunks}")
         self.edges = edges(collective.count, self.each)  # of the chunks of a block, in elements
-        self.unit = int(np.diff(self.edges).max())  # elements of the largest chunk
+        self.chunk_sizes = np.diff(self.edges)  # of the chunks of a block, in elements
+        self.unit = int(self.chunk_sizes.max())  # elements of the largest chunk
         # A file for calls in place has one buffer, one for others may not find its input changed.
         self.joined = not plan.out_of_place and not collective.in_place
         self.copied = not plan.in_place and collective.in_place
@@ -582,7 +583,7 @@ class _Machine:
             self.held.update(zip([(rank, c) for c in chunks.tolist()], holds.tolist(), strict=True))
             return _Span(SCRATCH, chunks * self.unit, holds)
         block, within = np.divmod(chunks, self.each)
-        sizes = np.diff(self.edges)[within]
+        sizes = self.chunk_sizes[within]
         offset = block * self.collective.count + self.edges[within]
         if buffer == IN and self.joined:
             buffer, offset = work.OUT, offset + self._home(rank)
@@ -603,8 +604,11 @@ class _Machine:
         source, target, own = spans
         offset = None if own is None else own.offset
         piece = self.builder.pieces(source.count, source.offset, target.offset, offset)
-        n = len(piece)
-        joins = np.arange(n + 1) * len(waits), np.tile(waits, n), np.tile(lags, n)
+        count = len(piece)
+        if count == 1:  # most steps: tiling would take as long as all the rest of this
+            joins = np.array([0, len(waits)]), waits, lags
+        else:
+            joins = np.arange(count + 1) * len(waits), np.tile(waits, count), np.tile(lags, count)
         return self.builder.rows(style, src, dst, piece, joins=joins)
 
 

@@ -110,7 +110,30 @@ def build(
     if fold is not None:
         parameters["fold"] = fold
     own = _OWN.get(algorithm)
-    return function(collective, **parameters) if own is None else own(collective, parameters)
+    if own is None:
+        return function(collective, **parameters)
+    if own.is_python:
+        return own(collective, parameters)
+    return _built_from_file(algorithm, own, collective)
+
+
+MOST_KEPT_ROWS = 1_000_000  # of the schedules that are kept: some 100 MB
+_BUILT: dict[tuple[str, Collective], Schedule] = {}  # of files of MSCCL, the latest last
+
+
+def _built_from_file(algorithm: str, own: "Own", collective: Collective) -> Schedule:
+    """The schedule of an algorithm in a file of MSCCL or MSCCL++.
+
+    A run builds every size about six times (to verify it, to prepare it, to simulate it and to draw
+    it), at some 0.3 ms a step of the file. What such a file says depends on nothing else, so the
+    latest schedules are kept."""
+    key = algorithm, collective
+    found = _BUILT.pop(key, None)
+    made = own(collective, {}) if found is None else found
+    _BUILT[key] = made
+    while len(_BUILT) > 1 and sum(map(len, _BUILT.values())) > MOST_KEPT_ROWS:
+        del _BUILT[next(iter(_BUILT))]
+    return made
 
 
 def parameters_of(collective: str, algorithm: str) -> list[str]:
@@ -176,6 +199,11 @@ class Own:
     file: str
     function: Any
 
+    @property
+    def is_python(self) -> bool:
+        """Whether it is a function of a Python file, and not what a file of MSCCL says."""
+        return isinstance(self.function, FunctionType)
+
     def __call__(self, collective: Collective, parameters: Mapping[str, Any]) -> Schedule:
         """Its schedule; what it raises is told with the line."""
         try:
@@ -194,7 +222,7 @@ class Own:
     def place_of(self, row: int, collective: Collective, parameters: Mapping[str, Any]) -> str:
         """The file, with the step of it or the line that wrote a row; that of the function where
         none did."""
-        if not isinstance(self.function, FunctionType):
+        if not self.is_python:
             return ", ".join(filter(None, (self.file, self.function.place_of(row, collective))))
         lines: list[tuple[int, int]] = [(-1, self.function.__code__.co_firstlineno)]
 

@@ -196,6 +196,8 @@ def _inside(source: Source, machine: Machine) -> Iterator[Cause]:
         fewer: dict[str, Any] = {}
         if up.links is not None and up.links > 1:
             fewer = {"links": up.links // 2}
+            if up.links_each is not None:
+                fewer["links_each"] = [links // 2 for links in up.links_each]
         elif up.peers and max(links for _, _, links in up.peers) > 1:
             fewer = {"peers": [[a, b, max(1, links // 2)] for a, b, links in up.peers]}
         if fewer:

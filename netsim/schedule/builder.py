@@ -97,7 +97,8 @@ class Builder:
         dst = src_offset if dst_offset is None else dst_offset
         own = dst if own_offset is None else own_offset
         given = [np.atleast_1d(np.asarray(x, np.int64)) for x in (src_offset, dst, own, count)]
-        table = tuple(np.broadcast_arrays(*given))
+        has_one_shape = all(column.shape == given[0].shape for column in given)
+        table = tuple(given) if has_one_shape else tuple(np.broadcast_arrays(*given))
         if any((column < 0).any() for column in table):
             raise ValueError("pieces: offsets and counts must not be negative")
         amounts = np.broadcast_to(given[3] * float(self.element_bytes), table[3].shape)

@@ -72,11 +72,13 @@ def _joints(machine: Machine) -> Iterator[tuple[str, str, LinkKind, float]]:
 
 
 def _scale_up(scale_up: ScaleUp, gpus: int) -> Iterator[tuple[str, str, LinkKind, float]]:
-    """Links of one pair of GPUs, or of a GPU and the switch, count as one with their sum."""
+    """Links of one pair of GPUs, or of a GPU and the switch, count as one with their sum. A GPU
+    without links to the switch is not joined to it."""
     rate = scale_up.link_bandwidth
     if scale_up.switches is not None:
         for gpu in range(gpus):
-            yield f"gpu{gpu}", "nvswitch0", scale_up.kind, (scale_up.links or 0) * rate
+            if links := scale_up.switch_links(gpu):
+                yield f"gpu{gpu}", "nvswitch0", scale_up.kind, links * rate
         return
     for a, b, count in scale_up.pairs(gpus):
         yield f"gpu{a}", f"gpu{b}", scale_up.kind, count * rate

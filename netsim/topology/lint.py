@@ -197,13 +197,7 @@ def _asymmetric(host: Host) -> Iterator[Finding]:
     users = np.bincount(host.local[:, 0], minlength=host.nics) if host.nics else np.zeros(0)
     for slot, gpu in enumerate(host.gpus):
         if of_gpu[slot] < of_gpu.max() * (1 - 1e-9):
-            yield Finding(
-                "asymmetric",
-                f"gpu{gpu}",
-                f"has {format_bandwidth(float(of_gpu[slot]))} to other GPUs, the best has "
-                f"{format_bandwidth(float(of_gpu.max()))}: rings run at the lower rate "
-                f"({1 - of_gpu[slot] / of_gpu.max():.0%} less)",
-            )
+            yield Finding("asymmetric", f"gpu{gpu}", _slower(of_gpu[slot], of_gpu.max()))
         least = users[users > 0].min() if host.nics else 0
         if host.nics and users[host.local[slot, 0]] > least:
             nic = int(host.rail[host.local[slot, 0]])
@@ -215,6 +209,19 @@ def _asymmetric(host: Host) -> Iterator[Finding]:
                 f"{format_bandwidth(share)} each "
                 f"({1 - least / users[host.local[slot, 0]]:.0%} less)",
             )
+
+
+def _slower(rate: float, best: float) -> str:
+    """What it costs that a GPU sends `rate` bytes/s to other GPUs, and the best of them `best`."""
+    if rate == 0:
+        return (
+            f"has no link to other GPUs but PCIe, the best has {format_bandwidth(best)}: "
+            "rings through it run over PCIe"
+        )
+    return (
+        f"has {format_bandwidth(rate)} to other GPUs, the best has {format_bandwidth(best)}: "
+        f"rings run at the lower rate ({1 - rate / best:.0%} less)"
+    )
 
 
 def _missing_rails(cluster: Cluster) -> Iterator[Finding]:

@@ -7,7 +7,16 @@ from itertools import combinations
 from math import inf
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, Field, Strict, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Strict,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from netsim.base.constants import value
 from netsim.base.errors import suggest
@@ -253,12 +262,15 @@ class Gpu(models.Model):
 
 class ScaleUp(models.Model):
     """NVLink or xGMI: every GPU with `links` to a switch, `links` to every peer, or `peers`.
-    `link_bandwidth` is what one link carries in one direction after protocol overhead. `hosts` is
-    how many hosts share the switches. `fitted: false`: the machine has the ports, but no bridge."""
+    `links_each` is for GPUs whose links to the switches differ: the links of each GPU in device
+    order, 0 for a GPU without any; `links` is then the most of them. `link_bandwidth` is what one
+    link carries in one direction after protocol overhead. `hosts` is how many hosts share the
+    switches. `fitted: false`: the machine has the ports, but no bridge."""
 
     kind: Literal["nvlink", "xgmi"]
     link_bandwidth: models.Bandwidth
     links: models.Count | None = None
+    links_each: models.ListOf[models.Index] | None = None
     switches: models.Count | None = None
     peers: models.ListOf[PeerLinks] = ()
     hosts: models.Count = 1
@@ -276,18 +288,52 @@ class ScaleUp(models.Model):
             raise models.FieldError("multicast and several hosts need switches")
         if self.switches is not None and self.peers:
             raise models.FieldError("GPUs on switches have links, not peers", "peers")
+        if self.links_each is not None:
+            self._check_links_each(self.links_each)
         return self
 
+    @model_serializer(mode="wrap")
+    def _without_unused_key(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `links_each` out where GPUs do not differ: names of cells are made of what is
+        written here, and results that were stored before the key existed keep theirs."""
+        written: dict[str, Any] = handler(self)
+        if self.links_each is None:
+            written.pop("links_each", None)
+        return written
+
+    def _check_links_each(self, links_each: tuple[int, ...]) -> None:
+        """Refuse links of single GPUs without switches, or a largest one that is not `links`."""
+        if self.switches is None:
+            message = "links of single GPUs need switches; links between two GPUs are peers"
+            raise models.FieldError(message, "links_each")
+        most = max(links_each, default=0)
+        if most != self.links:
+            message = f"expected links to be the most of links_each, {most}, got {self.links}"
+            raise models.FieldError(message, "links_each")
+
+    def switch_links(self, gpu: int) -> int:
+        """The links of one GPU to the switches, which the machine has."""
+        if self.links_each is not None:
+            return self.links_each[gpu]
+        return self.links or 0
+
     def pairs(self, gpus: int) -> tuple[tuple[int, int, int], ...]:
-        """Every two GPUs that have links, and how many: to each other, or to the same switches."""
-        return self.peers or tuple((a, b, self.links or 0) for a, b in combinations(range(gpus), 2))
+        """Every two GPUs that have links, and how many: to each other, or to the same switches
+        (of two GPUs with different numbers of links to the switches, the smaller number)."""
+        if self.peers:
+            return self.peers
+        two = combinations(range(gpus), 2)
+        if self.links_each is None:
+            return tuple((a, b, self.links or 0) for a, b in two)
+        shared = ((a, b, min(self.links_each[a], self.links_each[b])) for a, b in two)
+        return tuple(pair for pair in shared if pair[2])
 
     def links_of(self, gpus: int) -> int:
         """The most links of one of so many GPUs."""
-        ends = [self.links or 0] if self.switches else [
-            sum(count for *pair, count in self.pairs(gpus) if gpu in pair) for gpu in range(gpus)
-        ]  # fmt: skip
-        return max(ends)
+        if self.switches is not None:
+            return self.links or 0
+        pairs = self.pairs(gpus)
+        return max(sum(count for *pair, count in pairs if gpu in pair) for gpu in range(gpus))
 
 
 class C2c(models.Model):
@@ -394,6 +440,7 @@ class Machine(models.Model):
             if part is not None:
                 _check_at(part, name, places)
         if self.scale_up is not None:
+            _check_links_each(self.scale_up, self.gpu.count)
             _check_peers(self.scale_up, self.gpu.count)
         return self
 
@@ -443,6 +490,13 @@ def _check_at(part: Gpu | Nics, name: str, places: list[str]) -> None:
             )
     for number, place in enumerate(part.at):
         _check_place(place, places, name, "at", number)
+
+
+def _check_links_each(scale_up: ScaleUp, gpus: int) -> None:
+    count = gpus if scale_up.links_each is None else len(scale_up.links_each)
+    if count != gpus:
+        message = f"expected one number for each of {gpus} GPUs, got {count}"
+        raise models.FieldError(message, "scale_up", "links_each")
 
 
 def _check_peers(scale_up: ScaleUp, gpus: int) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from netsim.topology.cluster import Cluster
 from netsim.topology.foreign import nccl_xml
 from netsim.topology.graph import NODE_KINDS
@@ -22,6 +24,8 @@ SWITCH_TARGET = "fffffff:ffff:ff"
 BRIDGE_CLASS, GPU_CLASS, NIC_CLASS = "0x060400", "0x030200", "0x020700"
 NVSWITCH_CLASS, PEER_CLASS = "0x068000", "0x030200"
 PORT_NAMES = {"efa": "rdmap", "slingshot": "cxi", "tcp": "eth", "tcpxo": "eth"}
+AMD_CLASS, AMD_VENDOR = "0x120000", "0x1002"  # PCI class of Instinct GPUs, AMD's PCI vendor
+HIP_FEATURES = 38911  # `arch` of every GPU in RCCL's models: HIP's flags of what a device can do
 ASSUMED_SM = 90  # for GPUs that NCCL does not know
 ASSUMED_LINK = 20.6e9  # what NCCL counts for one NVLink of such a GPU (NCCL 2.30, src/graph/topo.h)
 
@@ -53,6 +57,35 @@ def node_system(cluster: Cluster, node: int) -> nccl_xml.XmlSystem:
     if (layout.reduces & (layout.kinds == NODE_KINDS.index("switch"))).any():
         return system.with_ports(partial(replace, coll=True))
     return system
+
+
+def exported_system(cluster: Cluster, node: int) -> nccl_xml.XmlSystem:
+    """A node as NCCL's dump shows it; of AMD's GPUs as RCCL's dump does: version 2, xGMI links with
+    their true number, compute units in the place of the compute capability."""
+    system = node_system(cluster, node)
+    number = int(np.flatnonzero(cluster.domain == node)[0])
+    host = cluster.hosts[int(cluster.host_class[number])]
+    if host.machine.gpu.sm:
+        return system
+    machine = host.machine
+    code = AMD_CLASS if machine.gpu.arch.startswith("gfx9") else GPU_CLASS
+
+    def as_rccl(pci: nccl_xml.XmlPci) -> nccl_xml.XmlPci:
+        if pci.gpu is None:
+            return pci
+        links = _links_to_peers(machine, pci.gpu.dev, host.gpus)
+        gpu = replace(
+            pci.gpu,
+            sm=machine.gpu.sms,
+            arch=HIP_FEATURES,
+            nvlinks=tuple(
+                nccl_xml.XmlNvLink(gpu_bus(peer), count, code, xgmi=True)
+                for peer, count in links.items()
+            ),
+        )
+        return replace(pci, class_code=code, vendor=AMD_VENDOR, gpu=gpu)
+
+    return replace(system.changed(as_rccl), version=nccl_xml.RCCL_VERSION)
 
 
 def _below(
@@ -107,15 +140,23 @@ def _nvlinks(machine: Machine, gpu: int, gpus: Sequence[int]) -> tuple[nccl_xml.
     if scale_up is None or not scale_up.fitted:
         return ()
     if scale_up.switches is not None:
-        return (nccl_xml.XmlNvLink(SWITCH_TARGET, scale_up.links or 0, NVSWITCH_CLASS),)
+        links = scale_up.switch_links(gpu)
+        return (nccl_xml.XmlNvLink(SWITCH_TARGET, links, NVSWITCH_CLASS),) if links else ()
     times = max(1, round(scale_up.link_bandwidth / ASSUMED_LINK)) if not machine.gpu.sm else 1
-    pairs = {frozenset((a, b)): count for a, b, count in scale_up.peers}
-    found = []
-    for peer in gpus:
-        count = pairs.get(frozenset((gpu, peer)), 0) if pairs else (scale_up.links or 0)
-        if count and peer != gpu:
-            found.append(nccl_xml.XmlNvLink(gpu_bus(peer), count * times, PEER_CLASS))
-    return tuple(found)
+    return tuple(
+        nccl_xml.XmlNvLink(gpu_bus(peer), count * times, PEER_CLASS)
+        for peer, count in _links_to_peers(machine, gpu, gpus).items()
+    )
+
+
+def _links_to_peers(machine: Machine, gpu: int, gpus: Sequence[int]) -> dict[int, int]:
+    """How many links a GPU has to each other one of `gpus` that it has links to."""
+    scale_up = machine.scale_up
+    if scale_up is None or not scale_up.fitted or scale_up.switches is not None:
+        return {}
+    counts = {frozenset((a, b)): count for a, b, count in scale_up.pairs(machine.gpu.count)}
+    links = {peer: counts.get(frozenset((gpu, peer)), 0) for peer in gpus if peer != gpu}
+    return {peer: count for peer, count in links.items() if count}
 
 
 def _nic(machine: Machine, nic: int) -> nccl_xml.XmlPci:

@@ -112,6 +112,7 @@ class ClusterRouter:
         inside = (here == there) & (not asked.network)
         shared = ~inside & (at.domain[here] == at.domain[there]) & (not asked.network)
         shared &= (self._link(self.tables.egress, src) >= 0) & (here != there)
+        shared &= self._link(self.tables.ingress, dst) >= 0
         parts: list[tuple[Longs, Paths]] = []
         for mask, find in ((inside, self._inside), (shared, self._shared)):
             rows = np.flatnonzero(mask)

@@ -1,5 +1,6 @@
 """MSCCL's XML: read into schedules that verify, written and read again."""
 
+import re
 from itertools import product
 from pathlib import Path
 
@@ -8,13 +9,15 @@ import pytest
 
 from netsim.base.errors import ScenarioError
 from netsim.cell.answer import run
-from netsim.collectives.collective import HAS_IN_PLACE, CollectiveError, collective_of
+from netsim.collectives import table
+from netsim.collectives.collective import HAS_IN_PLACE, Collective, CollectiveError, collective_of
 from netsim.collectives.msccl import AlgoSheet, algorithm
+from netsim.collectives.plans import BlockPlan
 from netsim.collectives.table import ALGORITHMS, build
 from netsim.collectives.verify import check_races, verify
 from netsim.engines.engine import simulate
 from netsim.program.place import place
-from netsim.schedule.schedule import TRANSFER
+from netsim.schedule.schedule import TRANSFER, Schedule
 from netsim.topology.routing import switch
 from tests.cli.command import netsim
 
@@ -216,3 +219,52 @@ def test_what_reduces_in_switches_is_not_written(
     found = netsim(capsys, "run", scenario(tmp_path, "NVLS"), "-o", tmp_path / "out")
     assert found.code == 2
     assert "outputs: msccl: MSCCL has sends and copies only" in found.err
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_written_files_name_the_collective_as_rccl_reads_it(name: str) -> None:
+    """The names that RCCL's src/misc/msccl/msccl_parser.cc compares with."""
+    names = {"allreduce", "allgather", "reducescatter", "broadcast", "reduce", "alltoall"}
+    collective = collective_of(name, 4, 4096)
+    made = build(collective, next(iter(ALGORITHMS[name])))
+    (found,) = re.findall(r'coll="(\w+)"', AlgoSheet("x", made, collective).text())
+    assert found in names
+    assert found == name.replace("_", "")
+
+
+def test_a_file_is_built_once_for_each_size_and_placement_of_buffers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.xml").write_text(pairs(8))
+    built: list[Collective] = []
+    whole = BlockPlan.__call__
+
+    def counted(plan: BlockPlan, collective: Collective) -> Schedule:
+        built.append(collective)
+        return whole(plan, collective)
+
+    monkeypatch.setattr(table, "_BUILT", {})
+    monkeypatch.setattr(BlockPlan, "__call__", counted)
+    run(str(scenario(tmp_path, "mine.xml")))
+    assert len(built) == len(set(built)) == 2, "in place and out of place"
+
+
+def test_schedules_of_files_are_kept_up_to_a_number_of_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept: dict[object, Schedule] = {}
+    monkeypatch.setattr(table, "_BUILT", kept)
+    key = table.own("kept.xml", pairs(2))
+    rows = len(build(collective_of("all_reduce", 2, 64), key))
+    monkeypatch.setattr(table, "MOST_KEPT_ROWS", 2 * rows)
+    for size in (128, 256, 512):
+        made = build(collective_of("all_reduce", 2, size), key)
+        assert build(collective_of("all_reduce", 2, size), key) is made
+    assert [collective.size_bytes for _, collective in kept] == [256, 512]
+
+
+def test_a_file_with_more_steps_than_rccl_takes_says_so() -> None:
+    for ranks, limits in ((4, ""), (64, "126 steps in a thread block, RCCL takes 64")):
+        collective = collective_of("all_reduce", ranks, ranks * 4096)
+        sheet = AlgoSheet("x", build(collective, "ring"), collective)
+        assert sheet.beyond_limits() == limits

@@ -300,7 +300,10 @@ BOMB = (
     [
         (BOMB, "h.xml:1: a document type, entity or external reference is not allowed"),
         ('<?xml version="1.0"?><!DOCTYPE s SYSTEM "file:///etc/passwd"><system/>', "document type"),
-        ('<system version="2"><cpu numaid="0"/></system>', "expected version 1, got '2'"),
+        (
+            '<system version="3"><cpu numaid="0"/></system>',
+            "expected version 1 (NCCL) or 2 (RCCL), got '3'",
+        ),
         ('<system version="1">\n<cpu numaid="0">\n<pci busid="0000:', "h.xml:3"),
         ('<system version="1"></system>', "no cpu element"),
         ('<system version="1"><cpu numaid="0"/></system>', "has no GPUs"),

@@ -161,3 +161,56 @@ def test_without_the_package_the_message_says_what_to_install(monkeypatch):
 def test_an_endpoint_stands_for_what_it_names(endpoint: str, most: int) -> None:
     """Whether the package is there or not: it is asked before."""
     assert _extent(endpoint, {"xpu": 6}) == most
+
+
+SIX_SWITCHES = """\
+devices:
+- name: server
+  components:
+  - {name: xpu, choice: xpu, count: 8}
+  - {name: nvsw, choice: switch, count: 6}
+  links: [{name: nvlink_4}]
+  edges:
+  - {scheme: many2many, link: nvlink_4, ep1: {component: 'xpu[0:7]'}, ep2: {component: nvsw}}
+  - {scheme: many2many, link: nvlink_4, ep1: {component: 'xpu[7]'}, ep2: {component: 'nvsw[0:4]'}}
+instances: [{name: server, device: server, count: 2}]
+"""
+
+
+@pytest.mark.usefixtures("package")
+def test_an_xpu_with_fewer_edges_has_less_bandwidth_and_not_wider_links():
+    servers = SIX_SWITCHES.replace("count: 2}]", "count: 1}]")
+    edges = read_infragraph(servers, "x.yaml").graph.edges
+    out = [
+        sum(data["bandwidth"] for tail, _, data in edges(data=True) if tail == f"server.0.xpu.{n}")
+        for n in range(8)
+    ]
+    assert out[:7] == pytest.approx([370.8e9] * 7)
+    assert out[7] == pytest.approx(370.8e9 * 4 / 6)
+
+
+@pytest.mark.usefixtures("package")
+def test_two_links_between_two_components_are_refused_with_their_names():
+    inside = RACK.replace(
+        "  - {scheme: one2one, link: pcie_gen5",
+        "  - {scheme: one2one, link: nvlink_4, ep1: {component: 'xpu[1]'}, ep2: {component: nvlsw}}"
+        "\n  - {scheme: one2one, link: pcie_gen5",
+    )
+    with pytest.raises(InputError, match=r"device server: two links between xpu\.1 and nvlsw\.0"):
+        read_infragraph(inside, "rack.yaml")
+    cable = RACK[RACK.rindex("- scheme: one2one") :]
+    with pytest.raises(InputError, match=r"two links between server\.1\.nic\.0 and switch\.0\.po"):
+        read_infragraph(RACK + cable, "rack.yaml")
+
+
+@pytest.mark.usefixtures("package")
+def test_a_full_mesh_in_slice_notation_is_one_link_for_each_pair():
+    mesh = """\
+devices:
+- name: server
+  components: [{name: xpu, choice: xpu, count: 4}]
+  links: [{name: xgmi}]
+  edges: [{scheme: many2many, link: xgmi, ep1: {component: xpu}, ep2: {component: xpu}}]
+instances: [{name: server, device: server, count: 1}]
+"""
+    assert read_infragraph(mesh, "x.yaml").graph.number_of_edges() == 12

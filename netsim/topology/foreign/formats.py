@@ -20,6 +20,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from netsim.base.errors import InputError, ScenarioError, suggest
 from netsim.base.files import content_of
 from netsim.base.units import parse_bandwidth, parse_time
+from netsim.base.values import grouped
 from netsim.topology.config import NodeKind
 from netsim.topology.foreign import infragraph, nccl, smi
 from netsim.topology.foreign.nccl_xml import parse_system
@@ -142,9 +143,11 @@ class EdgeOf(_Foreign):
 
 
 class NodeLink(_Foreign):
-    """A graph; networkx writes its edges as `edges` or, formerly, `links`."""
+    """A graph; networkx writes its edges as `edges` or, formerly, `links`. Only a `multigraph` has
+    several edges between the same two nodes; their bandwidths add up."""
 
     directed: bool = False
+    multigraph: bool = False
     nodes: Annotated[ListOf[NodeOf], Field(min_length=1)]
     edges: ListOf[EdgeOf] = ()
     links: ListOf[EdgeOf] = ()
@@ -165,7 +168,33 @@ class NodeLink(_Foreign):
                 raise FieldError(message, which, number, "kind")
         if not any(node.kind == "gpu" or node.kind is None for node in self.nodes):
             raise FieldError("expected at least one node of kind gpu", "nodes")
+        self._check_parallel_edges(which)
         return self
+
+    def ends_of(self, edge: EdgeOf) -> tuple[str, str]:
+        """Source and target of an edge; in an undirected graph in the order of their names, so that
+        both ways to write the same edge give the same ends."""
+        ends = str(edge.source), str(edge.target)
+        return ends if self.directed else (min(ends), max(ends))
+
+    def _check_parallel_edges(self, which: str) -> None:
+        """Refuse a second edge between two nodes of a simple graph, and parallel edges of a
+        multigraph that differ in more than their bandwidth."""
+        seen: dict[tuple[str, str], EdgeOf] = {}
+        for number, edge in enumerate(self.edges or self.links):
+            first = seen.setdefault(self.ends_of(edge), edge)
+            if first is edge:
+                continue
+            between = f"a second edge between '{edge.source}' and '{edge.target}'"
+            if not self.multigraph:
+                message = (
+                    f"{between}: expected multigraph: true, or directed: true where it is back"
+                )
+                raise FieldError(message, which, number)
+            for key in ("latency", "kind", "duplex"):
+                if getattr(edge, key) != getattr(first, key):
+                    message = f"{between} has another {key} than the first"
+                    raise FieldError(message, which, number, key)
 
 
 def read_node_link(text: str, name: str) -> Topology:
@@ -176,9 +205,12 @@ def read_node_link(text: str, name: str) -> Topology:
         kind = node.kind or "gpu"
         forwards = kind != "gpu" if node.forwards is None else node.forwards
         graph.node(str(node.id), kind=kind, forwards=forwards, reduces=node.reduces)
-    for edge in given.edges or given.links:
-        figures = edge.model_dump(include={"bandwidth", "latency", "kind", "duplex"})
-        graph.edge(str(edge.source), str(edge.target), both=not given.directed, **figures)
+    parallel = grouped(given.edges or given.links, given.ends_of)
+    for edges in parallel.values():
+        first = edges[0]
+        figures = first.model_dump(include={"latency", "kind", "duplex"})
+        figures["bandwidth"] = sum(edge.bandwidth for edge in edges)
+        graph.edge(str(first.source), str(first.target), both=not given.directed, **figures)
     gpus = tuple(str(node.id) for node in given.nodes if (node.kind or "gpu") == "gpu")
     return Topology(name, graph, gpus, StaticRouter())
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
@@ -50,14 +51,55 @@ def graph_of(text: str, name: str) -> "nx.Graph[Any]":
     _check_size(data, name)
     for part in (data, *(d for d in data.get("devices") or [] if isinstance(d, dict))):
         _check_links(part, name)
-    service = InfraGraphService()
+    between_instances: list[tuple[str, str, str]] = []
+
+    class RecordingService(InfraGraphService):  # type: ignore[misc]  # no types in the package
+        """The package's service, which also records every edge between instances: its graph keeps
+        one edge for each pair of components."""
+
+        def _parse_infrastructure_edges(self) -> None:
+            add_edge = self._graph.add_edge
+
+            def recorded(one: str, other: str, **attributes: Any) -> None:
+                between_instances.append((one, other, str(attributes.get("link"))))
+                add_edge(one, other, **attributes)
+
+            self._graph.add_edge = recorded
+            try:
+                super()._parse_infrastructure_edges()
+            finally:
+                del self._graph.add_edge
+
+    service = RecordingService()
     try:
         service.set_graph(json.dumps(data))
     except Exception as error:  # the package raises whatever its parts raise
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ScenarioError(f"InfraGraph refuses it: {reason}", source=name) from None
+    _check_parallel_edges(between_instances, "", name)
+    for device, inside in service._device_data.items():
+        edges = [
+            (one, other, str(link))
+            for one, targets in inside.edges.items()
+            for other, link in targets
+        ]
+        _check_parallel_edges(edges, f"device {device}: ", name)
     graph: nx.Graph[Any] = service.get_networkx_graph()
     return graph
+
+
+def _check_parallel_edges(edges: list[tuple[str, str, str]], where: str, name: str) -> None:
+    """Refuse two links between two components, of which InfraGraph's graph would keep the last. A
+    many2many edge within one kind of component names every pair in both orders: that is one."""
+    links: dict[tuple[str, str], str] = {}
+    for one, other, link in edges:
+        if (one, other) in links or links.get((other, one), link) != link:
+            raise ScenarioError(
+                f"{where}two links between {one} and {other}; InfraGraph's graph has one for each "
+                "pair of components, so give their bandwidth as that of one link",
+                source=name,
+            )
+        links[one, other] = link
 
 
 def _check_size(data: Mapping[str, Any], name: str) -> None:
@@ -124,6 +166,7 @@ def read_infragraph(text: str, name: str) -> Topology:
     hosts = {_instance(node) for node, kind in types.items() if kind == "xpu"}
     kinds = {node: _kind(found, types, node, hosts) for node in found}
     gpus = tuple(node for node in found if types[node] == "xpu")
+    shares = _shares(found, gpus)
     for relays in (False, True):
         graph = Sketch()
         for node, kind in kinds.items():
@@ -131,7 +174,7 @@ def read_infragraph(text: str, name: str) -> Topology:
             reduces = types[node].endswith(REDUCING)
             graph.node(node, kind=kind, forwards=forwards, reduces=reduces)
         for a, b, data in found.edges(data=True):
-            figures = _figures(found, kinds, (a, b), data, name)
+            figures = _figures(shares, kinds, (a, b), data, name)
             graph.edge(a, b, both=True, **figures)
         topology = Topology(name, graph, gpus, StaticRouter())
         nodes = topology.gpu_nodes
@@ -167,17 +210,30 @@ def _kind(found: "nx.Graph[Any]", types: Mapping[str, str], node: str, hosts: se
     return "nvswitch" if scale_up else "pcie"
 
 
+def _shares(found: "nx.Graph[Any]", gpus: tuple[str, ...]) -> dict[tuple[str, str], int]:
+    """The most edges over a link that one GPU of an instance has, by the name of the instance and
+    of the link. A GPU with fewer edges has fewer NVLinks, and not wider ones."""
+    most: dict[tuple[str, str], int] = {}
+    for gpu in gpus:
+        counts = Counter(str(found.edges[gpu, node]["link"]) for node in found[gpu])
+        for link, count in counts.items():
+            key = gpu.split(".")[0], link
+            most[key] = max(most.get(key, 0), count)
+    return most
+
+
 def _figures(
-    found: "nx.Graph[Any]", kinds: Mapping[str, str], ends: tuple[str, str],
+    shares: Mapping[tuple[str, str], int], kinds: Mapping[str, str], ends: tuple[str, str],
     data: Mapping[str, Any], name: str,
 ) -> dict[str, Any]:  # fmt: skip
+    """Bandwidth, latency, kind and duplex of an edge; what has no bandwidth gets an assumed one."""
     link = str(data["link"])
     kind = _link_kind(link, {kinds[end] for end in ends})
     rate = _rate(data.get("bandwidth"), name)
     if not rate:
         gpu = next((end for end in ends if kinds[end] == "gpu"), None)
-        alike = [n for n in found[gpu] if found.edges[gpu, n]["link"] == link] if gpu else [""]
-        rate = _assumed(kind, link, len(alike))
+        edge_count = 1 if gpu is None else shares[gpu.split(".")[0], link]
+        rate = _assumed(kind, link, edge_count)
     return {
         "bandwidth": rate,
         "latency": parse_time(str(data["latency"]).replace(" ", "")) if "latency" in data else 0.0,

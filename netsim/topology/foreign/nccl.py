@@ -10,7 +10,7 @@ from typing import Any
 from netsim.base.errors import InputError, suggest
 from netsim.base.files import preset_names
 from netsim.base.values import dataclass, grouped
-from netsim.topology.foreign.nccl_xml import XmlCpu, XmlGpu, XmlNet, XmlPci, XmlSystem
+from netsim.topology.foreign.nccl_xml import RCCL_VERSION, XmlCpu, XmlGpu, XmlNet, XmlPci, XmlSystem
 from netsim.topology.load import FOLDER, load_machine
 from netsim.topology.machine import C2c as MachineC2c
 from netsim.topology.machine import Cpu, Gpu, Machine, Nics, Pcie, PcieLink, ScaleUp, TransportName
@@ -48,32 +48,59 @@ class Tree:
     ports: list[Port] = field(default_factory=list)
     switches: list[tuple[str, PcieLink]] = field(default_factory=list)
     bridged: bool = False
+    source: str = ""
+
+    def known_gpus(self) -> list[tuple[int, XmlGpu]]:
+        """The number and gpu element of every GPU that has one."""
+        return [(n, slot.gpu) for n, slot in enumerate(self.gpus) if slot.gpu is not None]
+
+    def gpu_name(self, number: int) -> str:
+        """A GPU in messages: its number and its bus id."""
+        return f"GPU {number} ({self.gpus[number].busid})"
+
+    def switch_links(self) -> dict[int, int]:
+        """The NVLinks of every GPU to NVSwitches, by its number: the sum over its elements, of
+        which a dump has one for each switch."""
+        return {
+            number: sum(link.count for link in gpu.nvlinks if link.tclass == NVSWITCH_CLASS)
+            for number, gpu in self.known_gpus()
+        }
 
     def pairs(self) -> dict[tuple[int, int], int]:
-        """NVLinks between two GPUs, by their numbers."""
+        """NVLinks between two GPUs, by their numbers: the sum over the elements of either GPU."""
         number = {slot.busid: n for n, slot in enumerate(self.gpus)}
-        found: dict[tuple[int, int], int] = {}
-        for n, slot in enumerate(self.gpus):
-            for link in slot.gpu.nvlinks if slot.gpu is not None else ():
+        directed: dict[tuple[int, int], int] = {}
+        for gpu_number, gpu in self.known_gpus():
+            for link in gpu.nvlinks:
                 peer = number.get(link.target.lower())
-                if peer is not None and peer != n:
-                    found[min(n, peer), max(n, peer)] = link.count
-        return found
+                if peer is not None and peer != gpu_number:
+                    ends = gpu_number, peer
+                    directed[ends] = directed.get(ends, 0) + link.count
+        for (a, b), there in directed.items():
+            back = directed.get((b, a), 0)
+            if there != back:
+                one, other = self.gpu_name(a), self.gpu_name(b)
+                raise InputError(
+                    f"{self.source}: {one} has {there} links to {other}, which has {back} back; a "
+                    "machine has as many in both directions"
+                )
+        return {(a, b): count for (a, b), count in directed.items() if a < b}
 
     def outline(self) -> str:
-        """What makes two hosts alike: everything but bus ids, names and ranks."""
+        """What makes two hosts equal: everything but bus ids, names and ranks."""
         gpus = [
-            (slot.place, slot.link, slot.gpu and (slot.gpu.sm, slot.gpu.gdr, len(slot.gpu.nvlinks)))
+            (slot.place, slot.link, slot.gpu and (slot.gpu.sm, slot.gpu.gdr, slot.gpu.gcn))
             for slot in self.gpus
         ]
+        links = (self.switch_links(), sorted(self.pairs().items()), _cpu_links(self))
         ports = [(p.place, p.link, p.net and (p.net.speed, p.net.gdr)) for p in self.ports]
-        return repr((gpus, ports, self.switches))
+        return repr((gpus, links, ports, self.switches))
 
 
-def tree_of(cpus: Sequence[XmlCpu]) -> Tree:
-    """The devices below the CPUs of one host."""
+def tree_of(cpus: Sequence[XmlCpu], source: str = "") -> Tree:
+    """The devices below the CPUs of one host; `source` names the file in messages."""
     roots = [pci for cpu in cpus for pci in cpu.pcis]
-    tree = Tree(bridged=_bridged(roots))
+    tree = Tree(bridged=_bridged(roots), source=source)
     for number, cpu in enumerate(cpus):
         for pci in cpu.pcis:
             _add(tree, pci, f"cpu{number}")
@@ -133,20 +160,23 @@ def _add(tree: Tree, pci: XmlPci, place: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A GPU: bytes, bytes/s and TFLOPS by dtype; `p2p`: the driver lets peers reach its memory."""
+    """A GPU: SMs or compute units, GB, GB/s and TFLOPS by dtype; `p2p`: the driver lets peers reach
+    its memory. `sm` is the compute capability of NVIDIA's, `gcn` the architecture of AMD's."""
 
-    sm: int
     sms: int
     memory: int
     bandwidth: float
     flops: dict[str, float]
+    sm: int = 0
+    gcn: str = ""
     p2p: bool = True
 
     def filled(self, name: str, like: Gpu) -> Gpu:
         """A machine's GPUs with these figures in place of their own."""
         flops = {dtype: rate * 1e12 for dtype, rate in self.flops.items()}
         figures = {"memory": self.memory * 10**9, "memory_bandwidth": self.bandwidth * 1e9}
-        named = {"model": name, "arch": f"sm_{self.sm}", "sms": self.sms, "flops": flops}
+        arch = self.gcn or f"sm_{self.sm}"
+        named = {"model": name, "arch": arch, "sms": self.sms, "flops": flops}
         return like.model_copy(update=named | figures)
 
 
@@ -177,11 +207,19 @@ class BoxShape:
     pairs: int | None = None
 
 
-def machine_like(gpu: str, shape: BoxShape, *, sm: int = 0, gcn: str = "") -> Machine:
-    """The preset most like a host whose GPUs are of a model, a compute capability or `gcn` arch."""
+def machine_like(
+    gpu: str, shape: BoxShape, *, sm: int = 0, gcn: str = "", compute_units: int = 0
+) -> Machine:
+    """The preset most like a host whose GPUs are of a model, a compute capability `sm` or one of
+    AMD's architectures `gcn` with so many compute units (0: unknown)."""
     gpu = gpu or _TOLD["by_sm"]["model"].get(str(sm), "")
-    names = _of_model(gpu) if gpu else _of_arch(sm, gcn)
-    return max(names, key=lambda one: _alike(one, shape))
+    if gpu:
+        machines = _of_model(gpu)
+    elif gcn:
+        machines = _of_gcn(gcn, compute_units)
+    else:
+        machines = _of_capability(sm)
+    return max(machines, key=lambda machine: _alike(machine, shape))
 
 
 def joined_by(scale_up: ScaleUp | None, gpus: int) -> tuple[str, int]:
@@ -194,6 +232,18 @@ def joined_by(scale_up: ScaleUp | None, gpus: int) -> tuple[str, int]:
 def nvlink_rate(sm: int) -> float:
     """Usable bytes/s of one NVLink of a GPU."""
     return float(_by_sm("nvlink", sm))
+
+
+def xgmi_rate(gcn: str) -> float:
+    """Usable bytes/s of one xGMI link of a GPU with this architecture (unknown: as gfx942)."""
+    rates: Mapping[str, float] = _TOLD["by_gcn"]["xgmi"]
+    return rates.get(_architecture(gcn), rates["gfx942"])
+
+
+def _architecture(gcn: str) -> str:
+    """The architecture as which another is read: gfx942 of gfx940."""
+    same: Mapping[str, str] = _TOLD["by_gcn"]["same_as"]
+    return same.get(gcn, gcn)
 
 
 def most_links(sm: int) -> int:
@@ -213,24 +263,60 @@ def _of_model(gpu: str) -> list[Machine]:
         if presets := [one for one in known if _likeness(one.gpu.model, gpu) >= least]:
             return presets
         if name := next((name for name in MODELS if _likeness(name, gpu) >= least), ""):
-            return [_with_gpu(one, name) for one in _of_arch(MODELS[name].sm, "")]
+            return _hosts_with(name)
     models = sorted({one.gpu.model for one in known} | set(MODELS))
     raise InputError(f"unknown GPU '{gpu}'{suggest(gpu, models)}; known: {', '.join(models)}")
+
+
+def _hosts_with(name: str) -> list[Machine]:
+    """Presets with GPUs of the same maker (and, of NVIDIA's, the same generation) in which GPUs of
+    a model take the place of theirs."""
+    model = MODELS[name]
+    hosts = _of_amd() if model.gcn else _of_capability(model.sm)
+    return [_with_gpu(host, name) for host in hosts]
 
 
 def _with_gpu(like: Machine, name: str) -> Machine:
     gpu = MODELS[name].filled(name, like.gpu)
     scale_up = like.scale_up
-    if scale_up is not None and like.gpu.sm != gpu.sm:
-        scale_up = scale_up.model_copy(update={"link_bandwidth": nvlink_rate(gpu.sm)})
+    if scale_up is not None and like.gpu.arch != gpu.arch:
+        rate = xgmi_rate(gpu.arch) if MODELS[name].gcn else scale_up.link_bandwidth
+        if gpu.sm != like.gpu.sm:
+            rate = nvlink_rate(gpu.sm)
+        scale_up = scale_up.model_copy(update={"link_bandwidth": rate})
     return like.model_copy(update={"gpu": gpu, "scale_up": scale_up, "p2p": MODELS[name].p2p})
 
 
-def _of_arch(sm: int, gcn: str) -> list[Machine]:
+def _of_amd() -> list[Machine]:
+    """The presets with AMD's GPUs."""
     known = [load_machine(name) for name in preset_names(FOLDER)]
-    if gcn:
-        of_maker = [one for one in known if not one.gpu.sm]
-        return [one for one in of_maker if one.gpu.arch == gcn] or of_maker
+    return [machine for machine in known if not machine.gpu.sm]
+
+
+def _of_gcn(gcn: str, compute_units: int) -> list[Machine]:
+    """Machines with GPUs of one of AMD's architectures and, where there are any, with so many
+    compute units: presets before hosts with GPUs that no preset has."""
+    arch = _architecture(gcn)
+    presets = [machine for machine in _of_amd() if machine.gpu.arch == arch]
+    names = [name for name, model in MODELS.items() if model.gcn == arch]
+    if equal := [machine for machine in presets if machine.gpu.sms == compute_units]:
+        return equal
+    for name in names:
+        if MODELS[name].sms == compute_units:
+            return _hosts_with(name)
+    if presets or names:
+        return presets or _hosts_with(names[0])
+    known = {machine.gpu.arch for machine in _of_amd()} | {model.gcn for model in MODELS.values()}
+    known |= set(_TOLD["by_gcn"]["same_as"])
+    raise InputError(
+        f"no GPU model is known for the architecture '{gcn}'; name it, as --gpu MI300X "
+        f"(known architectures: {', '.join(sorted(known - {''}))})"
+    )
+
+
+def _of_capability(sm: int) -> list[Machine]:
+    """Presets with NVIDIA's GPUs of a compute capability, the usual one first."""
+    known = [load_machine(name) for name in preset_names(FOLDER)]
     usual = load_machine(_by_sm("preset", sm))
     return [usual, *(one for one in known if one.gpu.sm == usual.gpu.sm)]
 
@@ -285,9 +371,10 @@ def machine_of(
 ) -> Machine:
     """The machine that a system describes; `nic_rate` is that of ports without a speed."""
     cpus, hosts = _one_host(system, name)
-    tree = tree_of(cpus)
+    tree = tree_of(cpus, name)
     if not tree.gpus:
         raise InputError(f"{name}: the topology has no GPUs")
+    _check_equal_gpus(tree)
     first = tree.gpus[0].gpu
     if first is None and not gpu:
         raise InputError(
@@ -295,10 +382,16 @@ def machine_of(
             "model; name it, as --gpu A100"
         )
     shape = _shape(tree, cpus)
-    like = machine_like(gpu, shape, sm=first.sm if first else 0, gcn=first.gcn if first else "")
+    # In RCCL's files (version 2) `sm` counts compute units.
+    compute_units = first.sm if first is not None and system.version == RCCL_VERSION else 0
+    if first is None:
+        like = machine_like(gpu, shape)
+    else:
+        like = machine_like(gpu, shape, sm=first.sm, gcn=first.gcn, compute_units=compute_units)
     given = like.scale_up if first is None else _scale_up(tree, like)
     return Machine(
-        description=f"imported from {name} (NCCL topology XML)", gpu=_gpus(tree, like),
+        description=f"imported from {name} ({'RCCL' if compute_units else 'NCCL'} topology XML)",
+        gpu=_gpus(tree, like, compute_units),
         scale_up=_shared(given, hosts, like), c2c=_c2c(tree, like), pcie=_pcie(tree),
         cpu=_cpus(cpus, like), nics=_nics(tree, like, nic_rate, shape.cpu),
         p2p=bool(shape.p2p) or like.p2p, transport=_transport(tree, like),
@@ -307,9 +400,24 @@ def machine_of(
 
 def _one_host(system: XmlSystem, name: str) -> tuple[list[XmlCpu], int]:
     members = list(grouped(system.cpus, lambda cpu: cpu.host_hash).values())
-    if len({tree_of(cpus).outline() for cpus in members}) > 1:
-        raise InputError(f"{name}: this file holds hosts that differ; give one host a file")
+    trees = [tree_of(cpus, name) for cpus in members]
+    for number, tree in enumerate(trees):
+        if tree.outline() != trees[0].outline():
+            why = _different_links(trees[0], tree, number)
+            raise InputError(
+                f"{name}: this file holds hosts that differ{why}; give one host a file"
+            )
     return members[0], len(members)
+
+
+def _different_links(first: Tree, tree: Tree, number: int) -> str:
+    """Which GPU of host `number` has other NVLinks to switches than that of host 0, in words."""
+    usual, links = first.switch_links(), tree.switch_links()
+    for gpu in sorted(usual.keys() & links.keys()):
+        if usual[gpu] != links[gpu]:
+            name = tree.gpu_name(gpu)
+            return f" ({name} of host {number} has {links[gpu]} NVLinks, of host 0 {usual[gpu]})"
+    return ""
 
 
 def _shape(tree: Tree, cpus: Sequence[XmlCpu]) -> BoxShape:
@@ -324,13 +432,15 @@ def _shape(tree: Tree, cpus: Sequence[XmlCpu]) -> BoxShape:
     )  # fmt: skip
 
 
-def _gpus(tree: Tree, like: Machine) -> Gpu:
+def _gpus(tree: Tree, like: Machine, compute_units: int) -> Gpu:
+    """The GPUs with their places; with as many compute units as RCCL's file says."""
     first = tree.gpus[0].gpu
     arch = like.gpu.arch if first is None or first.gcn else f"sm_{first.sm}"
     return like.gpu.model_copy(
         update={
             "count": len(tree.gpus),
             "arch": arch,
+            "sms": compute_units or like.gpu.sms,
             "at": tuple(slot.place for slot in tree.gpus),
             "pcie": tuple(slot.link for slot in tree.gpus),
         }
@@ -338,26 +448,69 @@ def _gpus(tree: Tree, like: Machine) -> Gpu:
 
 
 def _scale_up(tree: Tree, like: Machine | None) -> ScaleUp | None:
-    """NVLinks to a switch, or between GPUs; what one carries is known of the GPU's like."""
-    gpus = [slot.gpu for slot in tree.gpus if slot.gpu is not None]
+    """NVLinks to a switch, or between GPUs. The rate of one link is that of the preset `like` if
+    its GPUs are of the same kind, else that of the compute capability."""
+    gpus = [gpu for _, gpu in tree.known_gpus()]
     sm, foreign = gpus[0].sm, bool(gpus[0].gcn)
-    links = [link for gpu in gpus for link in gpu.nvlinks]
-    switched = [link.count for link in links if link.tclass == NVSWITCH_CLASS]
-    known = like.scale_up if like is not None else None
-    alike = like is not None and (foreign or like.gpu.sm == sm)
-    rate = known.link_bandwidth if known and alike else nvlink_rate(sm)
-    if switched:
+    usual = like.scale_up if like is not None else None
+    same_kind = like is not None and (foreign or like.gpu.sm == sm)
+    rate = xgmi_rate(gpus[0].gcn) if foreign else nvlink_rate(sm)
+    if usual is not None and same_kind:
+        rate = usual.link_bandwidth
+    switch_links, pairs = tree.switch_links(), tree.pairs()
+    if any(switch_links.values()):
+        _check_one_kind(tree, switch_links, pairs)
+        links = [switch_links[number] for number in range(len(tree.gpus))]
         return ScaleUp.model_construct(
-            kind="nvlink", link_bandwidth=rate, links=min(switched),
-            switches=known.switches or 1 if known else 1, multicast=sm >= 90,
+            kind="nvlink", link_bandwidth=rate, links=max(links),
+            links_each=tuple(links) if min(links) < max(links) else None,
+            switches=usual.switches or 1 if usual else 1, multicast=sm >= 90,
         )  # fmt: skip
-    if not (pairs := tree.pairs()):
+    if not pairs:
         return None
-    if foreign and not any(link.xgmi for link in links):  # NVLinks that stand for as much as xGMI
+    has_xgmi = any(link.xgmi for gpu in gpus for link in gpu.nvlinks)
+    if foreign and not has_xgmi:  # NVLinks that stand for as much as xGMI
         pairs = {ends: max(1, round(n * ASSUMED_LINK / rate)) for ends, n in pairs.items()}
     peers = tuple((a, b, count) for (a, b), count in sorted(pairs.items()))
     kind = "xgmi" if foreign else "nvlink"
     return ScaleUp.model_construct(kind=kind, link_bandwidth=rate, peers=peers)
+
+
+def _check_one_kind(
+    tree: Tree, switch_links: Mapping[int, int], pairs: Mapping[tuple[int, int], int]
+) -> None:
+    """Refuse GPUs with NVLinks to switches where others have NVLinks to each other."""
+    for a, b in pairs:
+        switched = next(number for number, links in switch_links.items() if links)
+        one, other, third = map(tree.gpu_name, (a, b, switched))
+        raise InputError(
+            f"{tree.source}: {one} has NVLinks to {other}, and {third} to NVSwitches; the GPUs of "
+            "a machine are joined in one of the two ways"
+        )
+
+
+def _check_equal_gpus(tree: Tree) -> None:
+    """Refuse GPUs whose elements differ in what a machine has once for all of its GPUs."""
+    known = tree.known_gpus()
+    if known and len(known) < len(tree.gpus):
+        bare = next(n for n, slot in enumerate(tree.gpus) if slot.gpu is None)
+        raise InputError(
+            f"{tree.source}: {tree.gpu_name(bare)} has no gpu element, but other GPUs have; give "
+            "all of them one, or none"
+        )
+    units = "number of compute units" if known and known[0][1].gcn else "compute capability"
+    for what, values in (
+        (units, {number: str(gpu.sm) for number, gpu in known}),
+        ("architecture", {number: gpu.gcn or "NVIDIA's" for number, gpu in known}),
+        ("C2C bandwidth in MB/s", {n: f"{rate / 1e6:.0f}" for n, rate in _cpu_links(tree).items()}),
+    ):
+        common = next(iter(values.values()), "")
+        for number, value in values.items():
+            if value != common:
+                raise InputError(
+                    f"{tree.source}: {tree.gpu_name(number)} has another {what} ({value}) than "
+                    f"{tree.gpu_name(min(values))} ({common}); the GPUs of a machine are equal"
+                )
 
 
 def _shared(scale_up: ScaleUp | None, hosts: int, like: Machine) -> ScaleUp | None:
@@ -368,19 +521,22 @@ def _shared(scale_up: ScaleUp | None, hosts: int, like: Machine) -> ScaleUp | No
     return scale_up.model_copy(update={"hosts": hosts if hosts > 1 else usual})
 
 
+def _cpu_links(tree: Tree) -> dict[int, float]:
+    """Bytes/s of every GPU's coherent links to its CPU: C2C, or NVLinks of POWER9."""
+    return {
+        number: sum(c2c.bandwidth * c2c.count for c2c in gpu.c2c) * 1e6
+        + sum(x.count for x in gpu.nvlinks if x.tclass == CPU_CLASS) * nvlink_rate(gpu.sm)
+        for number, gpu in tree.known_gpus()
+    }
+
+
 def _c2c(tree: Tree, like: Machine) -> MachineC2c | None:
-    """Coherent links to the CPU: C2C, or NVLinks of POWER9."""
-    found = []
-    for slot in tree.gpus:
-        if slot.gpu is not None:
-            to_cpu = sum(x.count for x in slot.gpu.nvlinks if x.tclass == CPU_CLASS)
-            found.append(
-                sum(c2c.bandwidth * c2c.count for c2c in slot.gpu.c2c) * 1e6
-                + to_cpu * nvlink_rate(slot.gpu.sm)
-            )
-    if not found:
+    """The coherent link of every GPU to its CPU; that of the preset where no GPU is described."""
+    rates = _cpu_links(tree)
+    if not rates:
         return like.c2c
-    return MachineC2c.model_construct(bandwidth=max(found)) if max(found) > 0 else None
+    most = max(rates.values())
+    return MachineC2c.model_construct(bandwidth=most) if most > 0 else None
 
 
 def _pcie(tree: Tree) -> Pcie:

@@ -223,9 +223,14 @@ def _architecture(element: Element, name: str, default: str) -> str:
     return arch
 
 
+OLD_NAMES = {"910": "gfx90a"}  # others are the name without gfx (RCCL, src/misc/archinfo.cc)
+
+
 def _gcn(element: Element, name: str, default: str) -> str:
-    """The architecture of an AMD GPU; older RCCL writes 942 for gfx942."""
+    """The architecture of an AMD GPU as gfx942; older RCCL writes 942, and 910 for gfx90a."""
     written = text(element, name, default).split(":")[0]
+    if written in OLD_NAMES:
+        return OLD_NAMES[written]
     return f"gfx{written}" if written.isalnum() and written[:1].isdigit() else written
 
 
@@ -277,7 +282,8 @@ class XmlPciLink:
 @dataclass(frozen=True)
 class XmlGpu:
     """A GPU: CUDA device, compute capability (90 for 9.0), rank, and its links; `gcn` is the
-    architecture of AMD's, such as gfx942."""
+    architecture of AMD's, such as gfx942. In RCCL's files `sm` counts compute units, and `arch` is
+    a number of flags that HIP has for every device."""
 
     dev: Count
     sm: Annotated[int, partial(integer, least=10, most=999)]
@@ -287,6 +293,7 @@ class XmlGpu:
     nvlinks: Annotated[tuple[XmlNvLink, ...], "nvlink", "xgmi"] = ()
     c2c: Annotated[tuple[XmlC2c, ...], "c2c"] = ()
     gcn: Annotated[str, _gcn] = ""
+    arch: Optional = None
 
 
 @dataclass(frozen=True)
@@ -351,10 +358,12 @@ class XmlCpu:
 
 @dataclass(frozen=True)
 class XmlSystem:
-    """One node as NCCL sees it: one host, or all hosts of an NVLink domain."""
+    """One node as NCCL sees it: one host, or all hosts of an NVLink domain. `version` is that of
+    the file: 1 of NCCL, 2 of RCCL."""
 
     cpus: tuple[XmlCpu, ...]
     name: str = ""
+    version: int = 1
 
     def pcis(self) -> Iterator[XmlPci]:
         """Every PCI device and bridge, in the order of the file."""
@@ -404,6 +413,8 @@ MADE = {
 }  # fmt: skip
 CALLED = {"class_code": "class", "bandwidth": "bw"}  # attributes, by fields of other names
 FIRST = ("name", "dev", "host_hash", "latency")  # attributes that stand before their likes
+NCCL_VERSION, RCCL_VERSION = 1, 2  # of the file (RCCL, src/graph/xml.h)
+VERSIONS = {str(version): version for version in (NCCL_VERSION, RCCL_VERSION)}
 UNWRITTEN = {("gpu", "gcn"), *(("pci", one.name) for one in fields(XmlPci)[1:6])}  # if empty
 
 
@@ -436,11 +447,14 @@ def parse_system(data: bytes | str, source: str = "<xml>") -> XmlSystem:
     if root.name != "system":
         raise root.error(f"expected a system element at the top, got {root.name}")
     known(root, {"version", "name"}, {"cpu"})
-    if text(root, "version") != "1":
-        raise root.error(f"expected version 1, got {shown(text(root, 'version'))}", "version")
-    _check_unique(root)
+    written = text(root, "version")
+    if written not in VERSIONS:
+        expected = "expected version 1 (NCCL) or 2 (RCCL)"
+        raise root.error(f"{expected}, got {shown(written)}", "version")
+    version = VERSIONS[written]
+    _check_unique(root, version)
     cpus = tuple(_read(cpu) for cpu in root.children if cpu.name == "cpu")
-    system = XmlSystem(cpus, text(root, "name", ""))
+    system = XmlSystem(cpus, text(root, "name", ""), version)
     if not system.cpus:
         raise root.error("no cpu element")
     return system
@@ -463,16 +477,21 @@ def _read(element: Element) -> Any:
     return MADE[element.name](**found)
 
 
-def _check_unique(root: Element) -> None:
-    """Bus ids and NIC numbers are unique in a host, ranks in the whole system."""
+def _check_unique(root: Element, version: int) -> None:
+    """Bus ids and NIC numbers are unique in a host, ranks in the whole system. RCCL's own models
+    have bridges with equal bus ids and NICs with equal numbers, so in its files only bus ids of
+    GPUs are unique, which links name."""
     seen: dict[tuple[str, ...], Element] = {}
+    is_rccl = version == RCCL_VERSION
     for cpu in root.children:
         host = cpu.attributes.get("host_hash", "")
         for element in cpu.walk():
             for attribute, scope in UNIQUE.get(element.name, ()):
                 value = element.attributes.get(attribute, "").lower()
                 key = (element.name, attribute, host if scope == "host" else "", value)
-                if value in ("", "-1"):
+                has_gpu = any(child.name == "gpu" for child in element.children)
+                is_free = is_rccl and (attribute == "dev" or (attribute == "busid" and not has_gpu))
+                if value in ("", "-1") or is_free:
                     continue
                 if key in seen:
                     message = f"{attribute} {value} is already used in line {seen[key].line}"
@@ -493,7 +512,7 @@ UNIQUE = {
 def write_system(system: XmlSystem) -> str:
     """The XML text of `system`, two blanks a level."""
     name = f" name={_quoted(system.name)}" if system.name else ""
-    lines = [f'<system version="1"{name}>']
+    lines = [f'<system version="{system.version}"{name}>']
     lines += ("  " + line for cpu in system.cpus for line in _written("cpu", cpu))
     return "\n".join([*lines, "</system>"]) + "\n"
 

@@ -6,6 +6,7 @@ speeds in it."""
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import Literal
 
@@ -21,6 +22,9 @@ from netsim.topology.machine import Machine, Nics, Pcie, ScaleUp
 ANSI = re.compile(r"(?:\x1b|\^\[)\[[0-9;?]*[ -/]*[@-~]|\[[0-9;]{0,5}m(?=[A-Z\s]|$)")
 CELL = re.compile(r"X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC")
 LEGEND = re.compile(r"\s*(NIC\d+):\s*(\S+)\s*$")
+# The words that the legend below a matrix explains. That of `nvidia-smi topo -m` ends with NV#;
+# that of `nvidia-smi topo -mp` (PCIe only) lacks it; drivers that say SOC are older than NVLink.
+EXPLAINED = re.compile(r"^\s*(X|SYS|SOC|NODE|PHB|PXB|PIX|NV#)\s*=\s", re.MULTILINE)
 DEVICE = re.compile(r"GPU\d+|NIC\d+|(?:mlx|bnxt|rdma|efa|hsn|cxi|irdma|qedr|ib|roce|eth)\w*")
 # Tables of `rocm-smi --showtopo…` and `amd-smi topology`, and how its JSON calls their cells.
 AMD = re.compile(
@@ -38,13 +42,15 @@ EXPECTED = "expected X, NV4, PIX, PXB, PHB, NODE or SYS"
 @dataclass(frozen=True, slots=True)
 class Matrix:
     """Names of GPUs and NICs, the cell of every pair, and the NUMA domain of each GPU (or -1).
-    `amd`: links (NV1 …) are those of xGMI, and NICs are not shown."""
+    `amd`: links (NV1 …) are those of xGMI, and NICs are not shown. `pcie_only`: the legend is that
+    of `nvidia-smi topo -mp`, which shows no NVLinks where there are some."""
 
     devices: tuple[str, ...]
     cells: tuple[tuple[str, ...], ...]
     numa: tuple[int, ...]
     legend: tuple[tuple[str, str], ...] = ()
     amd: bool = False
+    pcie_only: bool = False
 
     @property
     def gpus(self) -> tuple[int, ...]:
@@ -75,7 +81,7 @@ class Matrix:
         cells = tuple(tuple(self.cells[a][b] for b in places) for a in places)
         numa = tuple(self.numa[n] for n in places)
         devices = tuple(self.devices[n] for n in places)
-        return Matrix(devices, cells, numa, self.legend, self.amd)
+        return replace(self, devices=devices, cells=cells, numa=numa)
 
     def with_nics(self) -> "Matrix":
         """With a NIC beside each GPU, below one PCIe switch, as hosts of AMD's GPUs have them."""
@@ -131,11 +137,13 @@ def parse_matrix(text: str, source: str) -> Matrix:
             message = f"{one} to {other} is {there}, but {other} to {one} is {back}"
             raise ScenarioError(message, source=source, line=top)
     legend = (match.groups() for line in plain.splitlines() if (match := LEGEND.fullmatch(line)))
+    explained = set(EXPLAINED.findall(plain))
     return Matrix(
         devices,
         tuple(cells[name] for name in devices),
         tuple(_numa(rows[name], len(devices)) for name in devices),
         tuple((str(nic), str(name)) for nic, name in legend),
+        pcie_only="PIX" in explained and not explained & {"NV#", "SOC"},
     )
 
 
@@ -158,7 +166,7 @@ def _amd_matrix(text: str, source: str) -> Matrix:
             message = f"link type of {pair[0]} to {pair[1]}: not told, or another one back"
             raise ScenarioError(message, source=source)
     numa = {int(gpu): int(node) for gpu, node in AMD_NUMA.findall(text)}
-    direct = _direct(kinds, tables)
+    direct = _direct(kinds, tables, source)
     cells = tuple(
         tuple(
             "X" if a == b else f"NV{direct[one, other]}" if (one, other) in direct
@@ -173,21 +181,43 @@ def _amd_matrix(text: str, source: str) -> Matrix:
     )
 
 
-def _direct(kinds: _Cells, tables: dict[str, _Cells]) -> dict[tuple[str, str], int]:
-    """Pairs with xGMI between them alone, and how many links: by bandwidth, in those of one."""
+def _direct(kinds: _Cells, tables: dict[str, _Cells], source: str) -> dict[tuple[str, str], int]:
+    """Pairs with xGMI between them alone, and how many links each has: its bandwidth over that of
+    the pair with the least, which is taken for one link."""
     far = {
         pair: _last(text)
         for pair, text in (tables.get("hops") or tables.get("weight") or {}).items()
     }
     pairs = [pair for pair, kind in kinds.items() if kind == "XGMI" and pair[0] != pair[1]]
     least = min((far.get(pair, 1) for pair in pairs), default=1)
+    near = [pair for pair in pairs if far.get(pair, 1) <= least]
     rates = {pair: _last(text) for pair, text in tables.get("bandwidth", {}).items()}
-    one = min((rate for pair in pairs if (rate := rates.get(pair, 0))), default=0)
-    return {
-        pair: max(1, rates.get(pair, 0) // one if one else 1)
-        for pair in pairs
-        if far.get(pair, 1) <= least
-    }
+    shown = {pair: rates[pair] for pair in near if rates.get(pair, 0)}
+    one_link = min(shown.values(), default=0)
+    if shown:
+        _check_xgmi_rates(shown, one_link, source)
+    links = {pair: round(shown[pair] / one_link) if pair in shown else 1 for pair in near}
+    for (a, b), count in links.items():
+        if links.get((b, a)) != count:
+            message = f"{a} to {b} has another number of xGMI links than {b} to {a}"
+            raise ScenarioError(message, source=source)
+    return links
+
+
+def _check_xgmi_rates(rates: dict[tuple[str, str], int], one_link: int, source: str) -> None:
+    """Refuse rates from which the number of links does not follow: a GPU that is slower than all
+    others would pass for one with single links, and others for GPUs with several."""
+    slow = [pair for pair, rate in rates.items() if rate == one_link]
+    shared = set.intersection(*map(set, slow))  # GPUs of all pairs with the least rate
+    gpus = {gpu for pair in rates for gpu in pair}
+    uneven = [pair for pair, rate in rates.items() if abs(rate / one_link % 1 - 0.5) < 0.45]
+    if uneven or (shared and len(slow) < len(rates) and len(gpus) > 3):
+        which = " and ".join(sorted(shared)) or f"{slow[0][0]} to {slow[0][1]}"
+        raise ScenarioError(
+            f"the xGMI bandwidth of {which} is {one_link}, of other pairs up to "
+            f"{max(rates.values())}: links of different rates in one host cannot be imported",
+            source=source,
+        )
 
 
 def _last(text: str) -> int:
@@ -306,6 +336,7 @@ def read_smi(
     if matrix.amd is not (like.scale_up is not None and like.scale_up.kind == "xgmi"):
         maker = "AMD" if matrix.amd else "NVIDIA"
         raise InputError(f"--gpu {gpu}: {source} is of GPUs of {maker}")
+    _check_links_shown(matrix, like, source)
     if matrix.amd and like.nics is not None and like.nics.count == len(matrix.gpus):
         matrix = matrix.with_nics()
     places = _Places(matrix)
@@ -315,12 +346,33 @@ def read_smi(
     return Machine(
         description=f"imported from {source} ({'amd' if matrix.amd else 'nvidia'}-smi topology)",
         gpu=like.gpu.model_copy(update={"count": len(gpus), "at": gpus, "pcie": None}),
-        scale_up=_scale_up(matrix, like), c2c=like.c2c,
+        scale_up=_scale_up(matrix, like, source), c2c=like.c2c,
         pcie=Pcie(generation=like.pcie.generation, switches=tuple(places.switches)),
         cpu=like.cpu.model_copy(update=cpu),
         nics=_nics(matrix, [places.of[n] for n in matrix.nics], like, nic_rate), p2p=like.p2p,
         transport=like.transport,
     )  # fmt: skip
+
+
+def _check_links_shown(matrix: Matrix, like: Machine, source: str) -> None:
+    """Refuse NVLinks of a GPU model that has none, and their absence where `nvidia-smi topo -mp`
+    left them out of the matrix. GPUs that never have NVLink look the same with both commands."""
+    if matrix.amd or len(matrix.gpus) < 2:
+        return
+    pairs = _pairs(matrix)
+    most = most_links(like.gpu.sm)
+    if pairs and not most:
+        a, b = (matrix.devices[matrix.gpus[gpu]] for gpu in next(iter(pairs)))
+        raise InputError(
+            f"{source}: {a} to {b} has NVLinks, but a GPU of model {like.gpu.model} has none",
+            hint="name the GPU model of this host with --gpu",
+        )
+    if matrix.pcie_only and most and not pairs:
+        raise InputError(
+            f"{source}: its legend explains no NV#, so it is of nvidia-smi topo -mp, which shows "
+            f"PCIe only and no NVLinks; a {like.gpu.model} may have up to {most}",
+            hint="import the output of nvidia-smi topo -m, with its legend",
+        )
 
 
 def preset_of(matrix: Matrix, gpu: str, nic_rate: float | None = None) -> Machine:
@@ -329,7 +381,7 @@ def preset_of(matrix: Matrix, gpu: str, nic_rate: float | None = None) -> Machin
     usual = machine_like(gpu, BoxShape(len(matrix.gpus), ("nothing", 0)))
     links = _most(pairs, len(matrix.gpus))
     switched = links > most_links(usual.gpu.sm) and not matrix.amd
-    joined = ("switch", min(pairs.values())) if switched else ("peers", links)
+    joined = ("switch", max(pairs.values())) if switched else ("peers", links)
     shape = BoxShape(
         len(matrix.gpus), joined if pairs else ("nothing", 0), nics=len(matrix.nics), rate=nic_rate
     )
@@ -442,24 +494,65 @@ def _most(pairs: dict[tuple[int, int], int], gpus: int) -> int:
     return max((sum(n for ends, n in pairs.items() if g in ends) for g in range(gpus)), default=0)
 
 
-def _scale_up(matrix: Matrix, like: Machine) -> ScaleUp | None:
-    """NVLinks: over a switch where the links to all peers together are more than a GPU has, or
-    where the preset has a switch with as many."""
+def _is_switched(matrix: Matrix, like: Machine) -> bool:
+    """Whether NVLinks lead to a switch: where the links to all peers together are more than a GPU
+    has, or where the preset has a switch with as many. xGMI links always join two GPUs."""
+    pairs = _pairs(matrix)
+    gpus = len(matrix.gpus)
+    if matrix.amd or not pairs:
+        return False
+    if _most(pairs, gpus) > most_links(like.gpu.sm):
+        return True
+    is_complete = len(pairs) == gpus * (gpus - 1) // 2
+    return is_complete and joined_by(like.scale_up, like.gpu.count) == (
+        "switch",
+        min(pairs.values()),
+    )
+
+
+def links_to_switch(matrix: Matrix, source: str) -> tuple[int, ...]:
+    """The NVLinks of every GPU to the switch; 0 for a GPU that has lost all of them.
+
+    A pair of GPUs on a switch shows the links of the GPU that has fewer. So a GPU has the most that
+    any of its cells shows, and cells that do not follow from these numbers are refused: for example
+    two halves of a host that do not reach each other over NVLink."""
+    pairs = _pairs(matrix)
+    gpus = range(len(matrix.gpus))
+    links = tuple(max((n for ends, n in pairs.items() if g in ends), default=0) for g in gpus)
+    for a, b in combinations(gpus, 2):
+        shown, expected = pairs.get((a, b), 0), min(links[a], links[b])
+        if shown != expected:
+            one, other = (matrix.devices[matrix.gpus[gpu]] for gpu in (a, b))
+            cell = matrix.cells[matrix.gpus[a]][matrix.gpus[b]]
+            raise ScenarioError(
+                f"{one} to {other} is {cell}, but by their other cells {one} has {links[a]} and "
+                f"{other} has {links[b]} NVLinks to the switch, so NV{expected} was expected: "
+                "NVLinks that differ by pair cannot be imported",
+                source=source,
+            )
+    return links
+
+
+def _scale_up(matrix: Matrix, like: Machine, source: str) -> ScaleUp | None:
+    """NVLinks over a switch or between two GPUs each, or xGMI."""
     pairs, usual = _pairs(matrix), like.scale_up
     if not pairs:
         return None
     rate = usual.link_bandwidth if usual else nvlink_rate(like.gpu.sm)
-    fewest, gpus = min(pairs.values()), len(matrix.gpus)
-    complete = len(pairs) == gpus * (gpus - 1) // 2
-    alike = complete and joined_by(usual, like.gpu.count) == ("switch", fewest)
-    if matrix.amd and complete and len(set(pairs.values())) == 1:
-        return ScaleUp.model_construct(kind="xgmi", link_bandwidth=rate, links=fewest)
-    if matrix.amd or (_most(pairs, gpus) <= most_links(like.gpu.sm) and not alike):
-        peers = tuple((a, b, count) for (a, b), count in sorted(pairs.items()))
-        kind: Literal["xgmi", "nvlink"] = "xgmi" if matrix.amd else "nvlink"
-        return ScaleUp.model_construct(kind=kind, link_bandwidth=rate, peers=peers)
-    return ScaleUp.model_construct(
-        kind="nvlink", link_bandwidth=rate, links=fewest,
-        switches=usual.switches or 1 if usual else 1, hosts=usual.hosts if usual else 1,
-        multicast=like.gpu.sm >= MULTICAST,
-    )  # fmt: skip
+    if _is_switched(matrix, like):
+        links = links_to_switch(matrix, source)
+        return ScaleUp.model_construct(
+            kind="nvlink", link_bandwidth=rate, links=max(links),
+            links_each=links if min(links) < max(links) else None,
+            switches=usual.switches or 1 if usual else 1, hosts=usual.hosts if usual else 1,
+            multicast=like.gpu.sm >= MULTICAST,
+        )  # fmt: skip
+    gpus = len(matrix.gpus)
+    is_complete = len(pairs) == gpus * (gpus - 1) // 2
+    if matrix.amd and is_complete and len(set(pairs.values())) == 1:
+        return ScaleUp.model_construct(
+            kind="xgmi", link_bandwidth=rate, links=next(iter(pairs.values()))
+        )
+    peers = tuple((a, b, count) for (a, b), count in sorted(pairs.items()))
+    kind: Literal["xgmi", "nvlink"] = "xgmi" if matrix.amd else "nvlink"
+    return ScaleUp.model_construct(kind=kind, link_bandwidth=rate, peers=peers)
