@@ -78,7 +78,7 @@ def _visit(
     if not task.collective:
         rank = int(step.program.schedule.src[rows[0]])
         slow = {one.rank: one.slowdown for one in step.prepared.work.stragglers}
-        alone = task.seconds * slow.get(rank, 1.0)
+        alone = step.spans.tape.kernel_time(task, rank).seconds * slow.get(rank, 1.0)
         return Visit(task, rank, *when, min(alone, when[1] - when[0]))
     group = int(np.flatnonzero(lowered.begin[number] == rows[0])[0])
     members = task.groups[group].tolist()
@@ -189,9 +189,8 @@ def answers_of(step: Step, kinds: Sequence[str], *, engine: str) -> list[Answer]
 def _time(step: Step, kinds: set[str], factor: float, engine: str) -> float:
     tape = step.spans.tape
     if COMPUTE in kinds:
-        tape = Tape(
-            [t if t.collective else replace(t, seconds=t.seconds * factor) for t in tape.tasks]
-        )
+        tasks = [task if task.collective else task.scaled(factor) for task in tape.tasks]
+        tape = Tape(tasks, kind_of_rank=tape.kind_of_rank)
     return _run(step, tape, _scaling(step.costs, kinds, factor), engine, slow=True)
 
 

@@ -203,18 +203,31 @@ def memories(setting: settings.Setting) -> tuple[Memory, ...]:
     return tuple(memory_of(setting, stage) for stage in range(setting.degree("pp")))
 
 
+def memory_of_gpus(cluster: Cluster) -> NDArray[np.float64]:
+    """The memory in bytes of the GPU of every rank."""
+    by_class = np.array([float(host.machine.gpu.memory) for host in cluster.hosts])
+    return by_class[cluster.host_class[cluster.gpu_host]]
+
+
 def check_memory(cell: Cell, work: Training, setting: settings.Setting, cluster: Cluster) -> None:
     """Refuse what does not fit, unless it is wanted all the same."""
     if work.allow_oom:
         return
-    room = float(cluster.machine_of(0).gpu.memory)
-    found = memories(setting)
-    stage = max(range(len(found)), key=lambda number: found[number].total)
-    worst = found[stage]
+    gpu_memory = memory_of_gpus(cluster)
+    by_stage = memories(setting)
+    # Each stage is held against the smallest GPU memory among its own ranks.
+    smallest = [gpu_memory[setting.grid.stage(stage)].min() for stage in range(len(by_stage))]
+    stage = max(range(len(by_stage)), key=lambda n: by_stage[n].total - smallest[n])
+    worst, room = by_stage[stage], float(smallest[stage])
     if worst.total <= room:
         return
     parts = ", ".join(f"{name} {getattr(worst, name) / 1e9:.1f}" for name in PARTS)
-    where = f" of stage {stage}" if len(found) > 1 else ""
+    where = f" of stage {stage}" if len(by_stage) > 1 else ""
+    if len(np.unique(gpu_memory)) > 1:
+        ranks = setting.grid.stage(stage)
+        rank = int(ranks[gpu_memory[ranks].argmin()])
+        host = int(cluster.gpu_host[rank])
+        where += f" on node{host} ({cluster.machine_of(host).gpu.model})"
     message = (
         f"a GPU{where} needs {worst.total / 1e9:.1f} GB ({parts}), but has {room / 1e9:.0f} GB; "
         f"{worst.largest} take most"
@@ -382,13 +395,14 @@ def _setting(
     late = value("kernel.host") if launches.host is None else launches.host
     blocking, overlap, no_sync = pipeline.blocking_sends, replicas.overlap, replicas.no_sync
     sequence = work.sequence or (model.sequence if isinstance(model, models.Transformer) else 1)
-    again, machine = work.recompute, cluster.machine_of(0)
+    again = work.recompute
+    roofline, gpu_kinds = _rooflines(work, cluster, graph)
     # Megatron reduces in fp32; everyone else in the type of the weights.
     usual = (
         "float" if data == "distributed-optimizer" else settings.STORED.get(work.dtype, work.dtype)
     )
     return settings.Setting(
-        model=model, grid=grid, roofline=_roofline(work, machine.gpu, grid.size, graph),
+        model=model, grid=grid, roofline=roofline, gpu_kinds=gpu_kinds,
         batch=work.batch, micro=work.micro_batch, sequence=sequence, dtype=work.dtype,
         gradient_dtype=replicas.gradient_dtype or usual,
         gather_dtype=settings.CAST.get(work.dtype, "") if replicas.gather == "fp8" else "",
@@ -404,7 +418,7 @@ def _setting(
         expert_overlap=parallel.expert_overlap,
         deduplicated=parallel.dispatcher == "deduplicated", optimizer=work.optimizer,
         fused_experts=work.experts == "fused", apart=work.projections == "apart",
-        joined=machine.gpu.count * (machine.scale_up.hosts if machine.scale_up else 1),
+        joined=_joined_gpus(cluster),
         bucket=replicas.bucket, first_bucket=min(replicas.first_bucket, replicas.bucket),
         overlap=data not in ("zero1", "zero2") if overlap is None else overlap,
         no_sync=data not in SHARDED if no_sync is None else no_sync,
@@ -432,6 +446,39 @@ def recorded_setting(ranks: int) -> settings.Setting:
     return settings.Setting(
         model=model, grid=grid, roofline=roofline, batch=ranks, micro=1, sequence=1
     )
+
+
+def _joined_gpus(cluster: Cluster) -> int:
+    """GPUs of an NVLink domain; of the smallest kind of domain, where machines differ."""
+    machines = [host.machine for host in cluster.hosts]
+    return min(one.gpu.count * (one.scale_up.hosts if one.scale_up else 1) for one in machines)
+
+
+def _rooflines(
+    work: Training, cluster: Cluster, graph: bool
+) -> tuple[settings.Roofline, settings.GpuKinds | None]:
+    """The roofline of the slowest kind of GPU, and all kinds where there are several.
+
+    All ranks compute in the same data types, so that a narrow type counts only where every GPU has
+    it: a step in FP8 on H100 and A100 is one in 16 bits, as on A100 alone.
+    """
+    gpus = len(cluster.topology)
+    of_class = [_roofline(work, host.machine.gpu, gpus, graph) for host in cluster.hosts]
+    shared = set.intersection(*({*roofline.flops} for roofline in of_class))
+    missing = {*settings.NARROW} - shared
+    kinds: list[settings.Roofline] = []
+    kind_of_class = []
+    for roofline in of_class:
+        flops = {name: rate for name, rate in roofline.flops.items() if name not in missing}
+        common = replace(roofline, flops=flops)
+        if common not in kinds:
+            kinds.append(common)
+        kind_of_class.append(kinds.index(common))
+    slowest = min(kinds, key=lambda roofline: roofline.rate(work.dtype))
+    if len(kinds) == 1:
+        return slowest, None
+    of_rank = np.array(kind_of_class)[cluster.host_class[cluster.gpu_host]]
+    return slowest, settings.GpuKinds(tuple(kinds), tuple(of_rank.tolist()))
 
 
 def _roofline(work: Training, gpu: Gpu, gpus: int, graph: bool) -> settings.Roofline:

@@ -30,7 +30,7 @@ from netsim.timing.fits import available_memory
 from netsim.timing.invariants import sound_step
 from netsim.topology.faults import in_time
 from netsim.training.costs import Costs
-from netsim.training.prepare import PARTS, PreparedStep, memories, model_flops
+from netsim.training.prepare import PARTS, PreparedStep, memories, memory_of_gpus, model_flops
 from netsim.workloads.lower import Coarse, Lowered, Realise, lower
 from netsim.workloads.memory import FULL, activation_bytes, full_activation_bytes
 from netsim.workloads.passes import EXPERT, Part
@@ -182,9 +182,9 @@ class Rates:
 
     @property
     def mfu(self) -> float:
-        """Model FLOPs a second, as a part of the peak of all GPUs."""
+        """Model FLOPs a second, as a fraction of the peak of all GPUs."""
         setting = self.prepared.setting
-        peak = setting.roofline.peak(setting.dtype) * setting.grid.size
+        peak = setting.peak_flops
         flops = model_flops(setting.model, setting.batch, setting.sequence)
         return flops / (self.seconds * peak) if self.seconds > 0 else 0.0
 
@@ -400,17 +400,19 @@ class Held:
 
 
 def held_over_time(step: Step) -> list[Held]:
-    """The memory of the first rank of every stage."""
-    setting, cluster = step.prepared.setting, step.prepared.cluster
+    """The memory of a rank of every stage: the first of those with the smallest GPU memory."""
+    setting = step.prepared.setting
+    gpu_memory = memory_of_gpus(step.prepared.cluster)
     layers = _bytes_of_layers(setting)
-    found = []
+    held_by_stage = []
     for stage, memory in enumerate(memories(setting)):
-        rank = int(setting.grid.stage(stage)[0])
+        ranks = setting.grid.stage(stage)
+        rank = int(ranks[gpu_memory[ranks].argmin()])
         when, change = _changes(step, rank, layers)
         constant = memory.total - memory.activations
-        room = float(cluster.machine_of(0).gpu.memory)
-        found.append(Held(stage, rank, when, np.cumsum(change), constant, room))
-    return found
+        room = float(gpu_memory[rank])
+        held_by_stage.append(Held(stage, rank, when, np.cumsum(change), constant, room))
+    return held_by_stage
 
 
 def _bytes_of_layers(setting: Setting) -> Layers:
@@ -669,7 +671,7 @@ class _Fold:
         return coarse.seconds, coarse.channels / self.prepared.setting.roofline.sms, coarse.loads
 
     def coarse(self, task: Task) -> Coarse:
-        """What a collective is made of in its first group."""
+        """What a collective is made of in the group in which it takes longest."""
         asked = (Same(task.groups), task.collective, task.nbytes, task.dtype, task.kind)
         return self.loads.of(asked, lambda: self._between(task))
 
@@ -682,7 +684,19 @@ class _Fold:
         return replace(lower, seconds=lower.seconds + part * (upper.seconds - lower.seconds))
 
     def _asked(self, task: Task) -> Coarse:
-        return (self.realise or self.costs)(task, tuple(task.groups[0].tolist()))
+        """The slowest of its groups: those of one kind of GPU are alike, so that one is asked."""
+        realise = self.realise or self.costs
+        groups = self._groups_of_kinds(task)
+        return max((realise(task, group) for group in groups), key=lambda one: one.seconds)
+
+    def _groups_of_kinds(self, task: Task) -> list[tuple[int, ...]]:
+        """One group for each pattern of kinds of GPU that the groups of a task have."""
+        gpu_kinds = self.prepared.setting.gpu_kinds
+        if gpu_kinds is None:
+            return [tuple(task.groups[0].tolist())]
+        kinds = np.array(gpu_kinds.of_rank, np.int32)[task.groups]
+        _, first = np.unique(kinds, axis=0, return_index=True)
+        return [tuple(task.groups[number].tolist()) for number in sorted(first.tolist())]
 
     def listed(self, tape: Tape, before: Sequence[Sequence[int]]) -> Lowered:
         """A row for each task, on the first of its ranks, which waits for all that it does."""
