@@ -25,6 +25,7 @@ from netsim.cli.topo_text import plural
 from netsim.results.folder import merge_into, open_folder, read_manifest, rows_in_order
 from netsim.scenario.cells import unused_keys
 from netsim.scenario.models import Scenario
+from netsim.sweep.summary import merge_costs
 from netsim.timing.invariants import INVARIANTS
 from netsim.topology.load import load_machine
 from netsim.topology.machine import Machine
@@ -102,6 +103,8 @@ def merge(parts: list[Path], output: Path | None = None) -> None:
         merge_into(results, parts, whole)
         rows = rows_in_order(results.finished, whole)
         path = results.write_results(rows, whole["axes"])
+    for file in merge_costs(parts, whole, path.parent):
+        tell(f"wrote {file}")
     failed = sum(row.status != "ok" for row in rows)
     note = f", {failed} of them failed" if failed else ""
     typer.echo(f"{path}: {len(rows)} rows of {len(parts)} parts{note}")

@@ -438,6 +438,8 @@ def _written(job: _Run, rows: list[Row], folder: Path, *, whole: bool) -> Iterat
             files += write_outputs(able, folder, job.given.engine)
         else:
             files.append(str(folder / RESULTS))
+    else:
+        files += summary.write_costs(job.cells, folder)
     yield from (f"wrote {file}" for file in files)
 
 

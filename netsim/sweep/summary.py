@@ -296,6 +296,23 @@ def write_costs(cells: Sequence[Cell], folder: Path) -> list[str]:
     return [str(write_text(folder / COSTS, csv_of([("cell", *COLUMNS), *rows])))]
 
 
+def merge_costs(parts: Sequence[Path], manifest: Mapping[str, Any], folder: Path) -> list[str]:
+    """Write the costs of the cells of all parts of a sweep, in the order of a run of the whole.
+    Nothing is written where the parts have none."""
+    header = ""
+    lines: dict[str, str] = {}
+    for part in parts:
+        if not (part / COSTS).is_file():
+            continue
+        header, *rows = (part / COSTS).read_text(encoding="utf-8").splitlines(keepends=True)
+        lines |= {row.partition(",")[0]: row for row in rows}
+    if not lines:
+        return []
+    cells = dict.fromkeys(point["cell"] for point in manifest["points"])
+    ordered = [lines[cell] for cell in cells if cell in lines]
+    return [str(write_text(folder / COSTS, "".join([header, *ordered])))]
+
+
 PACKAGES = ("numpy", "numba", "simpy", "networkx", "scipy")
 
 
