@@ -33,6 +33,7 @@ from netsim.training.costs import Costs
 from netsim.training.recorded.chakra import is_execution_trace, ran_alone, tape_of_trace
 from netsim.training.recorded.kineto import StepError, is_trace, read_profile, step_of, tape_of
 from netsim.training.recorded.layers import layer_times
+from netsim.training.warnings import step_warnings
 from netsim.workloads import model as models
 from netsim.workloads import setting as settings
 from netsim.workloads.lower import Lowered
@@ -420,6 +421,7 @@ def _setting(
         fused_experts=work.experts == "fused", apart=work.projections == "apart",
         joined=_joined_gpus(cluster),
         bucket=replicas.bucket, first_bucket=min(replicas.first_bucket, replicas.bucket),
+        shard_bucket=replicas.bucket if "bucket" in replicas.model_fields_set else 0,
         overlap=data not in ("zero1", "zero2") if overlap is None else overlap,
         no_sync=data not in SHARDED if no_sync is None else no_sync,
         compression=work.compression.kind, top_k=work.compression.keep, delayed=replicas.delayed,
@@ -661,6 +663,14 @@ class PreparedStep:
         )  # fmt: skip
 
 
+STEP_WARNINGS: dict[str, tuple[str, ...]] = {}  # of prepared steps, by the id of a cell
+
+
+def warnings_of_step(cell: Cell) -> tuple[str, ...]:
+    """What the user should know of a training step that has been prepared."""
+    return STEP_WARNINGS.get(cell.id, ())
+
+
 def prepare_step(cell: Cell) -> PreparedStep:
     """Build the cluster of a training cell and settle everything about its step."""
     work = cell.scenario.workload
@@ -671,6 +681,7 @@ def prepare_step(cell: Cell) -> PreparedStep:
         assert isinstance(work, Training)
         prepared = PreparedStep(cell, cluster, setting_of(cell, cluster))
         check_memory(cell, work, prepared.setting, cluster)
+        STEP_WARNINGS[cell.id] = tuple(step_warnings(work, prepared.setting, cluster))
     try:
         prepared.costs.wishes.settings()
     except InputError as error:

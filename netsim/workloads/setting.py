@@ -268,6 +268,7 @@ class Setting:
     optimizer: str = "adam"
     bucket: int = 25 * 2**20
     first_bucket: int = 2**20
+    shard_bucket: int = 0  # bytes of ZeRO's and Megatron's buckets; 0: as the frameworks
     overlap: bool = True
     no_sync: bool = True
     compression: str = "none"

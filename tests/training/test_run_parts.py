@@ -324,8 +324,9 @@ def test_the_stage_that_needs_most_is_refused_from_the_first_byte_too_many() -> 
     totals = [memory.total for memory in memories(made)]
     stage = totals.index(max(totals))
     for room, refused in ((max(totals), False), (max(totals) * (1 - 1e-9), True)):
-        gpu = SimpleNamespace(gpu=SimpleNamespace(memory=room))
-        cluster = SimpleNamespace(machine_of=lambda _, gpu=gpu: gpu)
+        host = SimpleNamespace(machine=SimpleNamespace(gpu=SimpleNamespace(memory=room)))
+        alike = np.zeros(2, np.int32)  # two GPUs of one host
+        cluster = SimpleNamespace(hosts=(host,), host_class=alike[:1], gpu_host=alike)
         if not refused:
             check_memory(one, work, made, cluster)
             continue
