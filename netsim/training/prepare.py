@@ -267,23 +267,34 @@ def degrees_of(cell: Cell, work: Training, gpus: int) -> dict[str, int]:
 
 
 def model_flops(model: models.Model, batch: int, sequence: int) -> float:
-    """FLOPs of forward and backward for a batch, without recomputation."""
+    """FLOPs of forward and backward for a batch: the model FLOPs that MFU counts.
+
+    As in Megatron-LM's num_floating_point_operations: three times the forward pass, of which the
+    logits are a part and recomputation is not. 0 for a list of layers that have times only.
+    """
     if not isinstance(model, models.Transformer):
         return batch * sum(one.plain.flops + one.plain.backward_flops for one in model.layers)
-    each = sum(layer_flops(model, layer, sequence) for layer in models.layers_of(model))
-    return 3.0 * each * batch * sequence
+    forward = sum(layer_flops(model, layer, sequence) for layer in models.layers_of(model))
+    return 3.0 * forward * batch * sequence
 
 
 def layer_flops(model: models.Transformer, layer: models.Layer, sequence: int) -> float:
-    """FLOPs of the forward pass of one layer for one token. Two for each parameter that a token
-    passes through (of the embedding it only reads a row), and those of attention, halved where it
-    is causal."""
+    """FLOPs of the forward pass of one layer for one token.
+
+    Two for each parameter that a token passes through: of experts only those that it is sent to,
+    of the embedding none, as a token reads a row of that table. The logits count in full (also
+    where their matrix is that of the embedding, `tied`), once for each token that is predicted.
+    Attention adds 2 x keys x features of a key and a value, with half of the keys where it is
+    causal.
+    """
     if layer.kind == "embedding":
         return 0.0
+    if layer.kind == "head":
+        logits = model.vocabulary * model.hidden
+        norm_and_pooler = layer.parameters - (0 if model.tied else logits)
+        return 2.0 * (norm_and_pooler + model.predicted * logits)
     active = layer.parameters - layer.expert_parameters
     active += layer.expert_parameters * model.top_k // max(model.experts, 1)
-    if layer.kind == "head":
-        return 2.0 * (active + (model.vocabulary * model.hidden if model.tied else 0))
     latent = model.latent
     head = latent.nope + latent.rope + latent.value if latent else 2 * model.head
     attention = 2.0 * model.keys(sequence) * head * model.heads

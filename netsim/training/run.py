@@ -330,7 +330,10 @@ def details_of(step: Step) -> dict[str, float]:
     worst = max(memories(step.prepared.setting), key=lambda memory: memory.total)
     memory = (worst.total / 1e9, worst.states / 1e9, worst.activations / 1e9)
     known = (step.mfu * 100, step.tokens_per_second, *memory)
-    return told | dict(zip(OF_MODEL, known, strict=True))
+    details = told | dict(zip(OF_MODEL, known, strict=True))
+    if not step.mfu:  # layers that have times only, without FLOPs
+        del details["mfu_pct"]
+    return details
 
 
 def row_of_step(

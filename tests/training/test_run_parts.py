@@ -39,7 +39,7 @@ from netsim.training.run import (
 from netsim.workloads.lower import Coarse
 from netsim.workloads.setting import Grid
 from netsim.workloads.tape import COMPUTE, Task
-from tests.training.steps import SMALL, cell, setting
+from tests.training.steps import SMALL, cell, setting, step
 
 NOBODY = np.zeros((1, 1), np.int64)
 
@@ -348,3 +348,10 @@ def test_a_step_told_by_one_rank_a_stage_needs_memory_for_that(
     assert PreparedStep.memory_needed(step, 1) == needed(16, 0, 1000 * tasks)
     rows = SimpleNamespace(**{**vars(step), "lowered": SimpleNamespace(schedule=range(500))})
     assert PreparedStep.memory_needed(rows, 1) == needed(16, 0, 500 * BYTES_A_ROW)
+
+
+def test_layers_with_times_only_have_no_mfu() -> None:
+    timed = step(model="[{forward: 1ms, backward: 2ms, repeat: 4}]", batch=8)
+    assert "mfu_pct" not in details_of(timed)
+    counted = step(model="[{flops: 1e9, forward: 1ms, backward: 2ms, repeat: 4}]", batch=8)
+    assert details_of(counted)["mfu_pct"] > 0
