@@ -17,7 +17,15 @@ from netsim.base.units import format_time
 from netsim.cell.prepare import UNCHECKED, Prepared, prepare
 from netsim.cell.simulate import question_row, row_of_size, untimed
 from netsim.results.row import Row
-from netsim.scenario.cells import Cell, Expansion, Invalid, expand_all, slow_slots, with_settings
+from netsim.scenario.cells import (
+    Cell,
+    Expansion,
+    Invalid,
+    assumed_defaults,
+    expand_all,
+    slow_slots,
+    with_settings,
+)
 from netsim.scenario.models import Workload
 from netsim.timing.bench import Progress
 from netsim.yamlio.read import Source, read_source
@@ -169,7 +177,8 @@ def notes_of(cells: Sequence[Cell]) -> list[str]:
     files = (note for group in members if (note := group.loaded.note))
     slots = (note for cell in cells for note in slow_slots(cell))
     own = (f"note: {UNCHECKED[cell.id]}" for cell in cells if cell.id in UNCHECKED)
-    return list(dict.fromkeys([*files, *slots, *own, *_step_warnings(cells)]))
+    assumed = (text for cell in cells for text in assumed_defaults(cell))
+    return list(dict.fromkeys([*files, *slots, *own, *assumed, *_step_warnings(cells)]))
 
 
 def _step_warnings(cells: Sequence[Cell]) -> Iterator[str]:

@@ -584,18 +584,8 @@ def networked(config: ClusterConfig, settings: Settings, version: Version) -> Cl
         return config
     if alone:  # its GPUs may have to meet at its NICs
         return config.model_copy(update={"fabric": SingleSwitch(kind="single-switch", **changed)})
-    fabric = config.fabric or usual_fabric(_most_nics(config))
+    fabric = config.fabric or usual_fabric(max(group.nic_count for group in config.members))
     return config.model_copy(update={"fabric": fabric.model_copy(update=changed)})
-
-
-def _most_nics(config: ClusterConfig) -> int:
-    """The NICs of the hosts that have most."""
-    counts = []
-    for group in config.members:
-        nics = group.loaded.machine.nics
-        in_machine = nics.count if nics else 0
-        counts.append(in_machine if group.nics_per_node is None else group.nics_per_node)
-    return max(counts)
 
 
 def without_gpudirect(config: ClusterConfig) -> ClusterConfig:

@@ -236,7 +236,6 @@ def assembled(config: ClusterConfig) -> Cluster:
     topology = with_faults(topology, config.faults) if config.faults else topology
     links += [fault.link for fault in config.faults if fault.link]
     told = [made.note if made else "", *(group.loaded.note for group in members)]
-    told.append(_assumed_transport(config) if made else "")
     notes = tuple(dict.fromkeys(note for note in (*told, *told_of(topology, links)) if note))
     return replace(cluster, topology=topology, notes=notes, transport=transport)
 
@@ -265,17 +264,6 @@ def _transport(config: ClusterConfig) -> Transport:
         if not one.hosts and "calibration" in one.machine:  # it holds for all hosts
             machine = with_figures(machine, {"calibration": one.machine["calibration"]})
     return machines.calibrated_transport(TRANSPORTS[named or usual], machine)
-
-
-def _assumed_transport(config: ClusterConfig) -> str:
-    """A note where machines of several usual transports are joined and no transport is named."""
-    usual = dict.fromkeys(group.loaded.machine.transport for group in config.members)
-    if len(usual) == 1 or (config.network is not None and config.network.transport is not None):
-        return ""
-    return (
-        f"assumed: {config.usual_transport} joins machines that usually have {', '.join(usual)} "
-        "(cluster.fabric.transport names another)"
-    )
 
 
 def usual_fabric(nics: int) -> Any:

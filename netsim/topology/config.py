@@ -57,6 +57,13 @@ class Group(Model):
         return self
 
     @property
+    def nic_count(self) -> int:
+        """The NICs that each of its hosts uses."""
+        nics = self.loaded.machine.nics
+        in_machine = nics.count if nics else 0
+        return in_machine if self.nics_per_node is None else self.nics_per_node
+
+    @property
     def loaded(self) -> Loaded:
         """The machine, read from its file if it was named."""
         return loaded(self.machine)
