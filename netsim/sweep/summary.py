@@ -256,7 +256,7 @@ def _table(program: Program) -> dict[str, Any]:
 
 
 COSTS = "costs.csv"
-COLUMNS = ("switches", "cables", "nics", "gpus", "cost_usd", "power_w")
+COLUMNS = ("switches", "cables", "nics", "gpus", "cost_usd", "power_w", "usd_per_hour")
 
 
 def bill(cell: Cell) -> Bill | None:

@@ -137,6 +137,28 @@ def breakdown_of(spans: Spans) -> Breakdown:
     return Breakdown(kinds, computing, exposed, hidden, idle, by_task)
 
 
+def launch_waits(spans: Spans) -> Times:
+    """Seconds by rank in which nothing runs because the host has not launched what comes next.
+
+    They are a part of the idle time of the breakdown: a gap between all that came before and a task
+    that begins at the very moment at which it is launched.
+    """
+    launched_of_task = np.array([task.launched for task in spans.tape.tasks])
+    rank, _, task, begin, end = spans.columns
+    of_told_rank = np.zeros(spans.ranks)
+    for told in np.unique(spans.first).tolist():
+        part = slice(*np.searchsorted(rank, [told, told + 1]))
+        launched = launched_of_task[task[part]]
+        # Of tasks that begin together, one that was only just launched comes first.
+        order = np.lexsort((-launched, begin[part]))
+        starts = begin[part][order]
+        busy_until = np.maximum.accumulate(end[part][order])
+        gaps = starts - np.concatenate([[0.0], busy_until[:-1]])
+        just_launched = launched[order] >= starts * (1 - 1e-12)
+        of_told_rank[told] = gaps[(gaps > 0) & just_launched].sum()
+    return of_told_rank[spans.first]
+
+
 def bound_of(breakdown: Breakdown) -> str:
     """What takes most of the time of all GPUs together, and which part of it."""
     spent = {"compute": float(breakdown.computing.sum()), "waiting": float(breakdown.idle.sum())}

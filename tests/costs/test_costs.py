@@ -32,7 +32,7 @@ def test_costs_are_written_where_prices_are_wanted_and_only_there(tmp_path: Path
     assert not [*tmp_path.iterdir()]
     assert write_costs([*plain, *priced], tmp_path) == [str(tmp_path / "costs.csv")]
     header, line = (tmp_path / "costs.csv").read_text().splitlines()
-    assert header == "cell,switches,cables,nics,gpus,cost_usd,power_w"
+    assert header == "cell,switches,cables,nics,gpus,cost_usd,power_w,usd_per_hour"
     assert line.split(",")[0] == priced[0].id
     assert line.split(",")[4] == "8"
 
