@@ -25,6 +25,7 @@ from netsim.measured.training import (
     page_of,
     published,
     run_steps,
+    work_of,
 )
 from netsim.topology.load import load_machine
 from netsim.workloads.model import MODELS
@@ -171,6 +172,16 @@ def test_steps_of_an_interrupted_run_are_known_when_it_resumes(
     assert not Path("reports/accuracy-training.jsonl").exists()
     assert command(capsys, "accuracy", "training.yaml", *options).code == 0
     assert (tmp_path / "steps.json").read_text() == resumed
+
+
+def test_steps_on_more_gpus_are_more_work_and_entries_without_a_scenario_none() -> None:
+    works = {one: work_of(ENTRIES[one]) for one in FEW}
+    assert sorted(FEW, key=works.__getitem__) == sorted(
+        FEW, key=lambda one: published(ENTRIES[one]).gpus
+    )
+    assert min(works.values()) > 0
+    unstated = ENTRIES["mlperf_v41_NVIDIA_eos_dfw_n1452_ngc24_04_nemo_gpt3"]
+    assert work_of(unstated) == 0
 
 
 def test_a_step_that_changed_since_is_not_taken_from_the_journal() -> None:
