@@ -5,6 +5,7 @@ import pytest
 from netsim.cell.answer import notes_of
 from netsim.scenario.cells import expand
 from netsim.yamlio.read import parse_source
+from tests.cli.command import netsim
 
 
 def assumed(cluster: str) -> list[str]:
@@ -45,3 +46,15 @@ def test_static_paths_are_named_under_a_dead_nic(broken: str, who: str) -> None:
     assert who in note
     for named in ("routing: static", "routing: adaptive", "transport: efa"):
         assert assumed(f"nodes: 4, {broken}, fabric: {{kind: rail-optimized, {named}}}") == []
+
+
+def test_expect_names_what_it_assumes_of_each_machine_of_a_mixed_cluster(tmp_path, capsys) -> None:
+    path = tmp_path / "mixed.yaml"
+    groups = "[{machine: dgx-h100}, {machine: l40s-pcie-x8}]"
+    path.write_text(f"name: mixed\ncluster: {{groups: {groups}}}\n")
+    done = netsim(capsys, "expect", path, "all_reduce", "--sizes", "8M")
+    assert done.code == 0, done.err
+    told = done.out + done.err
+    assert "8 NICs of 400 Gb/s a dgx-h100" in told
+    assert "a l40s-pcie-x8 (--nic" in told
+    assert "assumed: roce joins machines that usually have infiniband, roce" in told
