@@ -22,10 +22,9 @@ from netsim.cli import print_lines
 from netsim.cli.progress import tell
 from netsim.cli.topo_subject import Subject, TopologyOptions, find_subject, is_foreign
 from netsim.cli.topo_text import plural
-from netsim.results.folder import merge_into, open_folder, read_manifest, rows_in_order
+from netsim.results.folder import merge_costs, merge_into, open_folder, read_manifest, rows_in_order
 from netsim.scenario.cells import unused_keys
 from netsim.scenario.models import Scenario
-from netsim.sweep.summary import merge_costs
 from netsim.timing.invariants import INVARIANTS
 from netsim.topology.load import load_machine
 from netsim.topology.machine import Machine

@@ -29,7 +29,15 @@ from netsim.plots.topology.draw import plot_topology
 from netsim.report.report import PICTURES, Extra, write_report
 from netsim.report.words import sure_rows
 from netsim.results import folder as folders
-from netsim.results.folder import BREAKDOWN, DISTRIBUTION, INTERFERENCE, JOURNAL, PARTIAL, RESULTS
+from netsim.results.folder import (
+    BREAKDOWN,
+    COSTS,
+    DISTRIBUTION,
+    INTERFERENCE,
+    JOURNAL,
+    PARTIAL,
+    RESULTS,
+)
 from netsim.results.row import csv_text
 from netsim.scenario.cells import Cell, expand_all, with_settings
 from netsim.scenario.models import Workload, line_rate
@@ -42,7 +50,7 @@ from netsim.yamlio.read import parse_source
 
 MOST_ROWS = 1_000_000  # rows simulated again to confirm sensitivities: a report should be quick
 LARGEST = 200_000  # rows of an operation that is explained
-COSTS, COLUMNS = "costs.csv", ("cell", "cost_usd", "power_w")  # of which the page tells
+COLUMNS = ("cell", "cost_usd", "power_w")  # of costs.csv, of which the page tells
 LARGEST_STEP = 2_000_000  # tasks of a training step on all GPUs, the most that is explained
 
 

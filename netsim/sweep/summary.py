@@ -22,6 +22,7 @@ from netsim.nccl.environment import EFFECTS
 from netsim.nccl.environment import reason as variable_reason
 from netsim.program.place import place
 from netsim.program.program import Program, Timeline
+from netsim.results.folder import COSTS
 from netsim.results.row import AXIS, Row
 from netsim.scenario.cells import Cell, Expansion, idle_axis
 from netsim.scenario.models import Workload, line_rate
@@ -255,7 +256,6 @@ def _table(program: Program) -> dict[str, Any]:
     return {kind: np.sort(figures[rows], axis=0).tolist() for kind, rows in kinds.items()}
 
 
-COSTS = "costs.csv"
 COLUMNS = ("switches", "cables", "nics", "gpus", "cost_usd", "power_w", "usd_per_hour")
 
 
@@ -294,23 +294,6 @@ def write_costs(cells: Sequence[Cell], folder: Path) -> list[str]:
     bills = {cell.id: bill(cell) for cell in {cell.id: cell for cell in cells}.values()}
     rows = [(of, *(getattr(b, name) for name in COLUMNS)) for of, b in bills.items() if b]
     return [str(write_text(folder / COSTS, csv_of([("cell", *COLUMNS), *rows])))]
-
-
-def merge_costs(parts: Sequence[Path], manifest: Mapping[str, Any], folder: Path) -> list[str]:
-    """Write the costs of the cells of all parts of a sweep, in the order of a run of the whole.
-    Nothing is written where the parts have none."""
-    header = ""
-    lines: dict[str, str] = {}
-    for part in parts:
-        if not (part / COSTS).is_file():
-            continue
-        header, *rows = (part / COSTS).read_text(encoding="utf-8").splitlines(keepends=True)
-        lines |= {row.partition(",")[0]: row for row in rows}
-    if not lines:
-        return []
-    cells = dict.fromkeys(point["cell"] for point in manifest["points"])
-    ordered = [lines[cell] for cell in cells if cell in lines]
-    return [str(write_text(folder / COSTS, "".join([header, *ordered])))]
 
 
 PACKAGES = ("numpy", "numba", "simpy", "networkx", "scipy")
