@@ -77,6 +77,23 @@ class Stage:
     began: float = 0.0
     hidden: bool = False  # a bar shows it
     others: Callable[[], int] = int  # the bytes that workers have
+    counted_since: float = 0.0  # when the parts that are counted now began
+    counted_from: int = 0  # how many of them were done then: known from an earlier run
+    work_done: float = 0.0  # of the whole command, in any unit in which parts are told to differ
+    work_total: float = 0.0  # 0: parts are taken as equal
+    work_since: float = 0.0
+
+    def seconds_left(self, now: float) -> float | None:
+        """About how long what is left takes: by the work of it where that is known, else as if all
+        parts were equal; None where nothing is known yet."""
+        if self.work_total:
+            done, total, since = self.work_done, self.work_total, self.work_since
+        else:
+            done, since = float(self.done - self.counted_from), self.counted_since
+            total = float(self.total - self.counted_from)
+        if not 0 < done < total:
+            return None
+        return (now - since) / done * (total - done)
 
 
 STAGE = Stage()
@@ -84,7 +101,17 @@ STAGE = Stage()
 
 def at(what: str, done: int = 0, total: int = 0) -> None:
     """A command is at this, and has so many of all parts behind it."""
+    if total != STAGE.total or done < STAGE.done:  # other parts are counted from now on
+        STAGE.counted_since, STAGE.counted_from = time.monotonic(), done
     STAGE.what, STAGE.done, STAGE.total = what, done, total
+
+
+def worked(done: float, total: float) -> None:
+    """A command has done so much of all its work, of which parts need different amounts; 0 of 0
+    ends that."""
+    if not total or done < STAGE.work_done or total != STAGE.work_total:
+        STAGE.work_since = time.monotonic()
+    STAGE.work_done, STAGE.work_total = done, total
 
 
 def on(cell: str, what: str = "") -> None:
@@ -100,8 +127,9 @@ def line(verb: str, now: float) -> str:
     if STAGE.total:
         parts[0] += f" ({STAGE.done} of {STAGE.total} done)"
     parts.append(f"{seconds:.0f} s")
-    if 0 < STAGE.done < STAGE.total:
-        parts.append(f"about {seconds / STAGE.done * (STAGE.total - STAGE.done):.0f} s left")
+    left = STAGE.seconds_left(now)
+    if left is not None:
+        parts.append(f"about {left:.0f} s left")
     return ", ".join([*parts, memory()])
 
 
@@ -116,6 +144,7 @@ def watched(verb: str, *, quiet: bool) -> Iterator[None]:
     on("")
     STAGE.hidden = False
     STAGE.began, STAGE.others = time.monotonic(), int
+    worked(0.0, 0.0)
     if quiet:
         yield
         return

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -16,7 +17,15 @@ from netsim.base.units import format_time
 from netsim.cell.prepare import UNCHECKED, Prepared, prepare
 from netsim.cell.simulate import question_row, row_of_size, untimed
 from netsim.results.row import Row
-from netsim.scenario.cells import Cell, Expansion, Invalid, expand_all, slow_slots, with_settings
+from netsim.scenario.cells import (
+    Cell,
+    Expansion,
+    Invalid,
+    assumed_defaults,
+    expand_all,
+    slow_slots,
+    with_settings,
+)
 from netsim.scenario.models import Workload
 from netsim.timing.bench import Progress
 from netsim.topology.cluster import build_topology
@@ -164,12 +173,26 @@ def checked_cells(source: Source) -> list[Cell]:
 
 
 def notes_of(cells: Sequence[Cell]) -> list[str]:
-    """What the user should know about files used instead of presets, and about NICs asked for."""
+    """What the user should know about files used instead of presets, about NICs asked for, and
+    about training steps whose result misleads."""
     members = (group for cell in cells for group in cell.scenario.cluster.members)
     files = (note for group in members if (note := group.loaded.note))
     slots = (note for cell in cells for note in slow_slots(cell))
     own = (f"note: {UNCHECKED[cell.id]}" for cell in cells if cell.id in UNCHECKED)
-    return list(dict.fromkeys([*files, *slots, *own]))
+    assumed = (text for cell in cells for text in assumed_defaults(cell))
+    return list(dict.fromkeys([*files, *slots, *own, *assumed, *_step_warnings(cells)]))
+
+
+def _step_warnings(cells: Sequence[Cell]) -> Iterator[str]:
+    """The warnings of training steps; where only some of several cells have one, how many."""
+    steps = [cell for cell in cells if not isinstance(cell.scenario.workload, Workload)]
+    if not steps:
+        return
+    warnings_of_step = late("netsim.training.prepare.warnings_of_step")
+    counts = Counter(text for cell in steps for text in warnings_of_step(cell))
+    for text, count in counts.items():
+        where = f" ({count} of {len(cells)} cells)" if count < len(cells) else ""
+        yield f"warning: {text}{where}"
 
 
 def run(scenario: str | Path, settings: Sequence[str] = (), *, engine: str = "auto") -> list[Row]:

@@ -31,6 +31,7 @@ from netsim.timing.bench import Noise, Progress, disturbed
 from netsim.timing.call import Call
 from netsim.timing.invariants import Answer, ask, sound
 from netsim.timing.ladder import Timing
+from netsim.topology.machine import oldest_machine
 
 MOST_RANKS = 1024  # of NCCL's communicators, above which it takes long to write out a plan
 # What plans of one algorithm have in common for all sizes, and what they have not.
@@ -94,16 +95,16 @@ CHOICE: dict[str, Any] = {"algorithms": {}, "protocols": {}}  # settings that on
 def class_of(prepared: Prepared) -> result_rows.Joined:
     """The machines of a case with NCCL's jobs, and what joins them."""
     config, job = prepared.cell.scenario.cluster, prepared.jobs[0]
-    machine = job.cluster.machine_of(0)
+    machine = oldest_machine(job.machines)
     if node_count(config) == 1:
         transport = result_rows.ONE_HOST
     elif job.comm.n_nodes == 1:
         transport = result_rows.NVLINK
     else:
         transport = job.cluster.transport.name if job.cluster.transport else machine.transport
-    rates = machine.nics.rates if machine.nics else ()
-    nvlink = machine.scale_up is not None and machine.scale_up.fitted
-    return result_rows.joined(cluster_label(config), transport, sum(rates) * 8 / 1e9, nvlink=nvlink)
+    rate = min(sum(one.nics.rates) if one.nics else 0.0 for one in job.machines)
+    nvlink = all(one.scale_up is not None and one.scale_up.fitted for one in job.machines)
+    return result_rows.joined(cluster_label(config), transport, rate * 8 / 1e9, nvlink=nvlink)
 
 
 def departure(prepared: Prepared, collective: Collective, plan: Plan) -> str:

@@ -17,7 +17,7 @@ from netsim.measured import accuracy
 from netsim.measured.compare import ALL, Point, by_band
 from netsim.measured.estimate import switched_off
 from netsim.measured.index import Entry, read_index
-from netsim.measured.training import Steps, by_note, is_published, page_of, run_steps, tables
+from netsim.measured.training import Steps, by_note, is_published, page_of, tables
 from netsim.plots.results import MOST_CURVES, plot_accuracy
 from netsim.results.row import BANDS, INTERVALS, band_of
 
@@ -144,17 +144,15 @@ def _index(path: Path) -> Path:
 def _steps(index: Path, given: AccuracyOptions) -> None:
     corpus = read_index(index, ())
     entries = accuracy.chosen(corpus, given.only or ())
-    with Counter("steps", given.quiet) as counter:
-        if given.leave:
-            found = accuracy.steps_left_out(entries, corpus, given.jobs, counter.show)
-        else:
-            found = run_steps(entries, given.jobs, counter.show)
-    if given.json_file is not None:
-        write_text(given.json_file, found.json())
-    print_lines(_steps_report(found))
-    if given.page is not None and found.compared and not found.missing:
-        sources = {entry.id: entry.text("source") for entry in entries}
-        write_text(given.page, page_of(found, sources))
+    with accuracy.journal_of(index, resume=given.resume, tell=tell) as journal:
+        with Counter("steps", given.quiet) as counter:
+            if given.leave:
+                found = accuracy.steps_left_out(entries, corpus, given.jobs, counter.show, journal)
+            else:
+                found = accuracy.journaled_steps(entries, given.jobs, counter.show, journal)
+        _write_steps(found, entries, given)
+        if not found.missing:
+            journal.finish()
     if not given.quiet:
         for note, ids in by_note(found.compared).items():
             typer.echo(f"assumed: {note}: {len(ids)} steps", err=True)
@@ -163,6 +161,16 @@ def _steps(index: Path, given: AccuracyOptions) -> None:
     if found.missing:
         typer.echo(f"interrupted: {found.missing} entries are missing", err=True)
         raise typer.Exit(INTERRUPTED)
+
+
+def _write_steps(found: Steps, entries: Sequence[Entry], given: AccuracyOptions) -> None:
+    """Print the steps, and write the files that are asked for."""
+    if given.json_file is not None:
+        write_text(given.json_file, found.json())
+    print_lines(_steps_report(found))
+    if given.page is not None and found.compared and not found.missing:
+        sources = {entry.id: entry.text("source") for entry in entries}
+        write_text(given.page, page_of(found, sources))
 
 
 def _steps_report(found: Steps) -> Iterator[str]:

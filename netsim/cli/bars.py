@@ -1,6 +1,7 @@
 """Bars of long runs, on a terminal: what is done, simulated time, time left."""
 
 import sys
+from datetime import timedelta
 from time import monotonic
 from typing import Self
 
@@ -23,6 +24,15 @@ class Whole(ProgressColumn):
     def render(self, task: object) -> Text:
         """As it is now."""
         return Text(", ".join(filter(None, (STAGE.what[:WIDTH], memory()))))
+
+
+class TimeLeft(ProgressColumn):
+    """About how long what is left takes, by the work of it."""
+
+    def render(self, task: object) -> Text:
+        """As it is now."""
+        left = STAGE.seconds_left(monotonic())
+        return Text("-:--:--" if left is None else str(timedelta(seconds=round(left))))
 
 
 WIDTH = 28  # characters of what is being worked at
@@ -52,7 +62,7 @@ class Counter(Shown):
         console = Console(stderr=True)
         columns = (
             TextColumn(noun), BarColumn(), MofNCompleteColumn(), parts.TimeElapsedColumn(),
-            parts.TimeRemainingColumn(), Whole(),
+            TimeLeft(), Whole(),
         )  # fmt: skip
         hidden = quiet or not console.is_terminal
         self.progress = Progress(*columns, console=console, transient=True, disable=hidden)

@@ -22,6 +22,7 @@ from netsim.nccl import choice, environment
 from netsim.results import nccl_tests
 from netsim.results.nccl_tests import acceptance_csv, closing, line, microseconds, min_bandwidth
 from netsim.results.row import Row, csv_text, stored
+from netsim.scenario.cells import assumed_defaults
 from netsim.scenario.models import node_count
 from netsim.topology.config import ClusterConfig
 from netsim.topology.load import figure_text
@@ -36,6 +37,7 @@ def assumptions(prepared: Prepared, given: Given) -> Iterator[str]:
     config = scenario.cluster
     if config.graph is None and node_count(config) > 1:
         yield from _network(config, given)
+        yield from assumed_defaults(prepared.cell)
         fabric = prepared.jobs[0].cluster.fabric if prepared.jobs else None
         if fabric is not None and fabric.note:
             yield fabric.note
@@ -89,22 +91,21 @@ def roundings(prepared: Prepared, sizes: list[int]) -> Iterator[str]:
 
 
 def _network(config: ClusterConfig, given: Given) -> Iterator[str]:
-    machine = config.members[0].loaded.machine
+    """What is assumed of the network between hosts, machine by machine where they differ."""
     if given.fabric is None and config.fabric is None:
-        several = _nics(config, machine) > 1
+        several = max(group.nic_count for group in config.members) > 1
         kind = "rail-optimized fabric" if several else "single switch"
         yield f"assumed: a {kind} that never blocks (--fabric names another)"
     said = config.nic or (config.network.nic if config.network else None)
-    if said is None and machine.nics is not None:
-        rate = format_bandwidth(machine.nics.rates[0], bits=True)
-        yield f"assumed: {_nics(config, machine)} NICs of {rate} a host (--nic, --nics-per-node)"
+    for group in config.members if said is None else ():
+        nics = group.loaded.machine.nics
+        if nics is None:
+            continue
+        rate = format_bandwidth(nics.rates[0], bits=True)
+        host = "a host" if len(config.members) == 1 else f"a {group.loaded.name}"
+        yield f"assumed: {group.nic_count} NICs of {rate} {host} (--nic, --nics-per-node)"
     if config.network is None or config.network.transport is None:
-        yield f"assumed: {machine.transport} (--transport names another)"
-
-
-def _nics(config: ClusterConfig, machine: Machine) -> int:
-    have = machine.nics.count if machine.nics else 0
-    return have if config.nics_per_node is None else config.nics_per_node
+        yield f"assumed: {config.usual_transport} (--transport names another)"
 
 
 _CHOICE = f"  {'algorithm':<13}  {'protocol':<9}  {'chan':>4}"

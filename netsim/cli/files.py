@@ -22,7 +22,7 @@ from netsim.cli import print_lines
 from netsim.cli.progress import tell
 from netsim.cli.topo_subject import Subject, TopologyOptions, find_subject, is_foreign
 from netsim.cli.topo_text import plural
-from netsim.results.folder import merge_into, open_folder, read_manifest, rows_in_order
+from netsim.results.folder import merge_costs, merge_into, open_folder, read_manifest, rows_in_order
 from netsim.scenario.cells import unused_keys
 from netsim.scenario.models import Scenario
 from netsim.timing.invariants import INVARIANTS
@@ -118,6 +118,8 @@ def merge(parts: list[Path], output: Path | None = None) -> None:
         merge_into(results, parts, whole)
         rows = rows_in_order(results.finished, whole)
         path = results.write_results(rows, whole["axes"])
+    for file in merge_costs(parts, whole, path.parent):
+        tell(f"wrote {file}")
     failed = sum(row.status != "ok" for row in rows)
     note = f", {failed} of them failed" if failed else ""
     typer.echo(f"{path}: {len(rows)} rows of {len(parts)} parts{note}")

@@ -13,7 +13,7 @@ from netsim.base.files import write_text
 from netsim.base.startup import at, on
 from netsim.base.units import format_size
 from netsim.base.values import dataclass
-from netsim.cell.answer import prepare_any
+from netsim.cell.answer import AnyPrepared, prepare_any
 from netsim.cell.explained import explained_run
 from netsim.cell.prepare import Prepared
 from netsim.cli import wrote
@@ -29,18 +29,29 @@ from netsim.plots.topology.draw import plot_topology
 from netsim.report.report import PICTURES, Extra, write_report
 from netsim.report.words import sure_rows
 from netsim.results import folder as folders
-from netsim.results.folder import BREAKDOWN, DISTRIBUTION, INTERFERENCE, JOURNAL, PARTIAL, RESULTS
+from netsim.results.folder import (
+    BREAKDOWN,
+    COSTS,
+    DISTRIBUTION,
+    INTERFERENCE,
+    JOURNAL,
+    PARTIAL,
+    RESULTS,
+)
 from netsim.results.row import csv_text
 from netsim.scenario.cells import Cell, expand_all, with_settings
 from netsim.scenario.models import Workload, line_rate
 from netsim.topology.cluster import build_cluster
 from netsim.trace.tables import write_links
 from netsim.training import run
+from netsim.training.explain import explained_step
+from netsim.training.prepare import PreparedStep
 from netsim.yamlio.read import parse_source
 
 MOST_ROWS = 1_000_000  # rows simulated again to confirm sensitivities: a report should be quick
 LARGEST = 200_000  # rows of an operation that is explained
-COSTS, COLUMNS = "costs.csv", ("cell", "cost_usd", "power_w")  # of which the page tells
+COLUMNS = ("cell", "cost_usd", "power_w")  # of costs.csv, of which the page tells
+LARGEST_STEP = 2_000_000  # tasks of a training step on all GPUs, the most that is explained
 
 
 def report(
@@ -83,6 +94,9 @@ def make_report(
     lost: list[LostError] = []
     extra = _explained(folder, manifest, table, helpers, lost) if explain else Extra({})
     on(str(folder), "the page is written")
+    steps = folder / BREAKDOWN
+    if steps.is_file() and (breakdown := read_values(steps, (), BREAKDOWN)).get("cell") is not None:
+        extra = replace(extra, steps=breakdown)
     if costs.is_file():
         extra = replace(extra, costs=read_values(costs, COLUMNS, "the columns of costs.csv"))
     return write_report(folder, manifest, table, extra), lost
@@ -102,8 +116,9 @@ def _explained(
     try:
         cells = {label: _cell(manifest, str(row["cell"])) for label, row in wanted.items()}
         both = {label: prepare_any(cell) for label, cell in cells.items()}
-        known = {label: cell for label, cell in both.items() if isinstance(cell, Prepared)}
-        size = _explained_size([*known.values()], _sizes(good, wanted)) if known else 0
+        known = {label: cell for label, cell in both.items() if _is_explained(cell)}
+        sized = [cell for cell in known.values() if isinstance(cell, Prepared)]
+        size = _explained_size(sized, _sizes(good, wanted)) if sized else 0
         asked = [
             (Wanted(label, manifest, cells[label].id, size, folder), one.memory_needed(size))
             for label, one in known.items()
@@ -133,6 +148,9 @@ class Wanted:
 def explained(wanted: Wanted) -> Iterator[dict[str, Any]]:
     """The explanation of a cell, as a worker gives it."""
     prepared = prepare_any(_cell(wanted.manifest, wanted.cell))
+    if isinstance(prepared, PreparedStep):
+        yield _one_step(prepared, wanted.folder, wanted.label)
+        return
     assert isinstance(prepared, Prepared)  # others are not asked for
     yield _one(prepared, wanted.size, wanted.folder, wanted.label)
 
@@ -197,6 +215,37 @@ def _one(prepared: Prepared, size: int, folder: Path, label: str) -> dict[str, A
         place.mkdir(exist_ok=True)
         write_links(place / "links.csv", program, timeline)
         plot_topology(prepared.topology.name, what, place / "topology", result=place,
+                      run=found["title"])  # fmt: skip
+    return found
+
+
+def _is_explained(prepared: AnyPrepared) -> bool:
+    """Whether a page explains a cell: a collective, or a training step that is simulated soon."""
+    if isinstance(prepared, Prepared):
+        return True
+    if not isinstance(prepared, PreparedStep) or prepared.lowered is not None:
+        return False
+    if prepared.large and not prepared.why_in_full:
+        return True  # one rank of each stage stands for all
+    tasks = len(prepared.tape().tasks) * prepared.setting.grid.size
+    if tasks > LARGEST_STEP:
+        raise InputError(
+            f"a step of {tasks:,} tasks, the most that a report explains is {LARGEST_STEP:,}",
+            hint="netsim explain takes the scenario, however large",
+        )
+    return True
+
+
+def _one_step(prepared: PreparedStep, folder: Path, label: str) -> dict[str, Any]:
+    """The explanation of a training step; of the best one with its links on the topology."""
+    step = run.simulate_step(prepared)
+    most = MOST_ROWS if label in ("best", "chosen") else 0
+    found = explained_step(step, most_rows=most)
+    if label == "best" and step.engine and prepared.cluster.hosts:
+        place = folder / PICTURES
+        place.mkdir(exist_ok=True)
+        write_links(place / "links.csv", step.program, step.spans.timeline)
+        plot_topology(prepared.topology.name, prepared.cluster, place / "topology", result=place,
                       run=found["title"])  # fmt: skip
     return found
 

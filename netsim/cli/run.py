@@ -373,11 +373,13 @@ def command(scenario: str, given: Options) -> None:
     if given.cell and (part or not (OF_ONE | {"report"}) & {*cells[0].scenario.outputs}):
         why = "--shard writes results only" if part else "outputs has neither trace nor report"
         raise InputError(f"--cell {given.cell}: nothing is of one cell: {why}")
-    _tell_before(cells, found.note, tell)
+    notes = _tell_before(cells, found.note, tell)
     name = cells[0].scenario.name or found.path.stem
     parted = name if part is None else f"{name}-{part[0]}of{part[1]}"
     engine = sweep.engine_for(tasks_of(cells), given.engine)
     manifest = summary.about(expansion, found.path, given.changes, engine, part)
+    if notes:
+        manifest["notes"] = notes
     if given.cell:
         manifest["chosen"] = [choice.id for choice in wanted]
     mine, folder = shown_progress.part_of(cells, part), given.output or Path("reports", parted)
@@ -393,17 +395,17 @@ def command(scenario: str, given: Options) -> None:
         raise failure
 
 
-def _tell_before(cells: Sequence[Cell], note: str, tell: Tell) -> None:
-    """What the user should know, or mend, before anything runs."""
-    for text in dict.fromkeys([note, *notes_of(cells)]):
+def _tell_before(cells: Sequence[Cell], note: str, tell: Tell) -> list[str]:
+    """Tell what the user should know, or mend, before anything runs; what a report repeats."""
+    notes = [*notes_of(cells), *(f"warning: {text}" for text in unused_keys(cells))]
+    for text in dict.fromkeys([note, *notes]):
         if text:
             tell(text)
-    for text in unused_keys(cells):
-        tell(f"warning: {text}")
     summary.check_prices(cells)
     for cell in cells:
         if cell.scenario.measured is not None:
             late("netsim.measured.compare.check")(cell)
+    return notes
 
 
 def _tell_after(job: _Run, rows: list[Row], tell: Tell, *, failed: bool, whole: bool) -> None:
@@ -438,6 +440,8 @@ def _written(job: _Run, rows: list[Row], folder: Path, *, whole: bool) -> Iterat
             files += write_outputs(able, folder, job.given.engine)
         else:
             files.append(str(folder / RESULTS))
+    else:
+        files += summary.write_costs(job.cells, folder)
     yield from (f"wrote {file}" for file in files)
 
 

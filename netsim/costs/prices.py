@@ -20,6 +20,7 @@ from netsim.yamlio.validate import validate
 DEFAULT = "default"
 SHIPPED = Path(__file__).with_name("prices.yaml")
 OTHER = "other"
+HOURS_A_YEAR = 8760
 
 
 class Part(Model):
@@ -31,13 +32,23 @@ class Part(Model):
 
 
 class Prices(Model):
-    """All parts; those of ports by their rate, GPUs by the first word of their model."""
+    """All parts; those of ports by their rate, GPUs by the first word of their model.
+
+    What an hour costs follows from both: parts are written off evenly over `lifetime_years`, and
+    what they draw costs `usd_per_kwh`.
+    """
 
     gpu: dict[str, Part]
     nic: dict[str, Part]
     switch_port: dict[str, Part]
     optic: dict[str, Part]
     cable: dict[str, Part]
+    lifetime_years: float | int = Field(default=4, gt=0)
+    usd_per_kwh: float | int = Field(default=0.1, ge=0)
+
+    def per_hour(self, cost_usd: float, power_w: float) -> float:
+        """US dollars an hour of parts that cost and draw so much."""
+        return cost_usd / (self.lifetime_years * HOURS_A_YEAR) + power_w / 1000 * self.usd_per_kwh
 
     def of_gpu(self, model: str) -> Part:
         """A GPU by its model."""
@@ -88,7 +99,7 @@ Lot = tuple[Part, float]
 
 @dataclass(frozen=True)
 class Bill:
-    """Numbers of parts, and what they cost and draw together."""
+    """Numbers of parts, what they cost and draw together, and what an hour of them costs."""
 
     switches: int
     cables: int
@@ -96,6 +107,7 @@ class Bill:
     gpus: int
     cost_usd: float
     power_w: float
+    usd_per_hour: float
 
 
 def bill_of(cluster: Cluster, gpu_models: Sequence[str], prices: Prices) -> Bill:
@@ -105,11 +117,12 @@ def bill_of(cluster: Cluster, gpu_models: Sequence[str], prices: Prices) -> Bill
     fabric, nics = cluster.fabric, len(cluster.ports) if cluster.fabric else 0
     lots = [(prices.of_gpu(model), float(n)) for model, n in Counter(gpu_models).items()]
     lots += _network(cluster, prices)
+    cost_usd = sum(part.usd * times for part, times in lots)
+    power_w = sum(part.watts * times for part, times in lots)
     return Bill(
         switches=len(fabric.switches) if fabric else 0,
         cables=len(fabric.tail) // 2 if fabric else 0, nics=nics, gpus=len(cluster.topology),
-        cost_usd=sum(part.usd * times for part, times in lots),
-        power_w=sum(part.watts * times for part, times in lots),
+        cost_usd=cost_usd, power_w=power_w, usd_per_hour=prices.per_hour(cost_usd, power_w),
     )  # fmt: skip
 
 

@@ -26,14 +26,15 @@ from netsim.base.errors import InputError, LostError, NetsimError, Tell, silent,
 from netsim.base.files import csv_of, preset_folder, text_of
 from netsim.base.memo import digest
 from netsim.base.processes import Processes
-from netsim.base.startup import MODEL_VERSION, STAGE, __version__, at
+from netsim.base.startup import MODEL_VERSION, STAGE, __version__, at, worked
 from netsim.base.values import dataclass, grouped
 from netsim.measured import compare as comparing
 from netsim.measured import estimate
 from netsim.measured.compare import ALL, Answer, Failed, Part, Point, answer, by_band, weights_of
 from netsim.measured.estimate import Without, figures_without, looked_at, shown_by
 from netsim.measured.index import Entry, dtype_of, joined_by, mapped
-from netsim.measured.training import Steps, published, rendered, run_steps
+from netsim.measured.training import Answer as StepAnswer
+from netsim.measured.training import ComparedStep, Steps, published, rendered, run_steps
 from netsim.results import row as columns
 from netsim.results.folder import append, damaged, few_of, sealed, unsealed
 
@@ -106,11 +107,15 @@ def run_index(
             answers |= {n: _told_of(answers[first], parts[n]) for n in others}
     firsts = {n for n in alike if n not in answers}
     order = sorted(firsts, key=lambda n: (-_work(parts[n]), n))
+    all_work, work_done = sum(_work(parts[n]) for n in firsts), 0.0
     workers = Processes(jobs or os.cpu_count() or 1, answered, memory=memory, tell=tell)
     lost = 0
     with suppress(KeyboardInterrupt), workers:  # what is finished is worth having
         STAGE.others, STAGE.done, STAGE.total = workers.memory, len(answers), len(parts)
+        worked(0.0, all_work)
         for number, found in _answers(parts, order, workers):
+            work_done += _work(parts[number])
+            worked(work_done, all_work)
             at(", ".join(workers.names()), len(answers), len(parts))
             for other in alike[number]:
                 if isinstance(found, LostError):
@@ -219,11 +224,12 @@ class Journal:
         self.path = path
         self.found: dict[str, Answer] = {}
         self.shown: dict[str, comparing.Floats] = {}  # what runs say of constants
+        self.steps: dict[str, StepFigures] = {}  # what training steps came to
         self.damaged: list[str] = []
         self.file: int | None = None
 
     def keep(self, key: str, **values: Any) -> None:
-        """Keep an `answer`, or what is `shown`, whatever happens next."""
+        """Keep an `answer`, what is `shown`, or a training `step`, whatever happens next."""
         if self.file is None:
             return
         try:
@@ -245,7 +251,9 @@ class Journal:
             try:
                 values = unsealed(line)
                 key = str(values["part"])
-                if "shown" in values:
+                if "step" in values:
+                    self.steps[key] = _step_figures(values["step"])
+                elif "shown" in values:
                     self.shown[key] = np.array(values["shown"], dtype=float)
                 else:
                     told = values["answer"]
@@ -257,6 +265,19 @@ class Journal:
                 if line.endswith(b"\n"):
                     why = error if type(error) is ValueError else ValueError("not of a journal")
                     self.damaged.append(damaged(self.path, number, why))
+
+
+# Seconds and MFU of a training step, as it is and with other values of constants; or why it has
+# none.
+StepFigures = str | tuple[tuple[float, float], tuple[float, float]]
+
+
+def _step_figures(kept: Any) -> StepFigures:
+    """The figures of a step from a line of the journal."""
+    if isinstance(kept, str):
+        return kept
+    first, again = ((float(seconds), float(mfu)) for seconds, mfu in kept)
+    return first, again
 
 
 @contextmanager
@@ -281,7 +302,10 @@ def journal_of(index: Path, *, resume: bool, tell: Tell) -> Iterator[Journal]:
             journal.read()
             for text in few_of([f"{one}; it is computed again" for one in journal.damaged]):
                 tell(text)
-            tell(f"{len(journal.found)} parts of runs are known from {path}")
+            if journal.steps:
+                tell(f"{len(journal.steps)} steps are known from {path}")
+            else:
+                tell(f"{len(journal.found)} parts of runs are known from {path}")
             if not path.read_bytes().endswith(b"\n"):
                 file.write(b"\n")  # ends a line that was cut off
                 file.flush()
@@ -328,7 +352,7 @@ def leave_out(
 
 def steps_left_out(
     entries: Sequence[Entry], corpus: Sequence[Entry], jobs: int | None,
-    done: Callable[[int, int], None],
+    done: Callable[[int, int], None], journal: "Journal | None" = None,
 ) -> Steps:  # fmt: skip
     """Steps simulated, and once more without what their own group says of constants."""
     members = list[Entry]()
@@ -349,7 +373,40 @@ def steps_left_out(
         + (f", that of {it.of}" if it.of in TABLE else ", as nothing else shows it" * bool(it.of))
         for it in told
     )
-    return replace(run_steps(entries, jobs, done, values), without=tuple(words))
+    return replace(journaled_steps(entries, jobs, done, journal, values), without=tuple(words))
+
+
+def journaled_steps(
+    entries: Sequence[Entry], jobs: int | None, done: Callable[[int, int], None] | None,
+    journal: "Journal | None" = None,
+    values: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
+) -> Steps:  # fmt: skip
+    """Steps simulated, but for those that the journal has; each that is finished goes into it.
+    Of one that was simulated with other `values` of constants, both answers are kept."""
+    if journal is None:
+        return run_steps(entries, jobs, done, values)
+    keys = {entry.id: _key_of_step(entry, values.get(entry.id, {})) for entry in entries}
+    known: dict[str, StepAnswer] = {}
+    for entry in entries:
+        figures = journal.steps.get(keys[entry.id])
+        if isinstance(figures, str):
+            known[entry.id] = figures
+        elif figures is not None:
+            of_entry = published(entry)
+            first, again = (ComparedStep(of_entry, *pair) for pair in figures)
+            known[entry.id] = first, again
+
+    def keep(entry: Entry, answer: StepAnswer) -> None:
+        kept = answer if isinstance(answer, str) else [(it.simulated, it.mfu) for it in answer]
+        journal.keep(keys[entry.id], step=kept)
+
+    return run_steps(entries, jobs, done, values, known=known, keep=keep)
+
+
+def _key_of_step(entry: Entry, values: Mapping[str, float]) -> str:
+    """What the answer of a training step depends on, in a few characters."""
+    asked = (entry.id, str(dict(entry.values)), sorted(values.items()))
+    return digest((asked, __version__, MODEL_VERSION, _files())).hex()
 
 
 def figures_off(entries: Sequence[Entry], off: Sequence[Without]) -> dict[str, Mapping[str, float]]:

@@ -29,7 +29,7 @@ from netsim.topology.config import ClusterConfig, Override
 from netsim.topology.fabrics.config import SingleSwitch
 from netsim.topology.foreign.nccl_xml import XmlPci, XmlSystem
 from netsim.topology.graph import LINK_KINDS
-from netsim.topology.machine import Figure
+from netsim.topology.machine import Figure, Machine, oldest_machine
 from netsim.topology.nccl_view import ASSUMED_SM, node_system
 
 
@@ -444,10 +444,17 @@ class Job:
     cluster: Cluster
     gpus: NDArray[np.int32]
 
+    @cached_property
+    def machines(self) -> tuple[Machine, ...]:
+        """The machines of its hosts, each kind once."""
+        classes = different(self.cluster.host_class[self.cluster.gpu_host[self.gpus]])
+        return tuple(self.cluster.hosts[number].machine for number in classes.tolist())
+
     @property
     def calibration(self) -> Mapping[str, Figure]:
-        """What was fitted to its first host."""
-        return self.cluster.machine_of(0).calibration
+        """What was fitted to its machines; to the oldest, whose constants all ranks have, where
+        they differ."""
+        return oldest_machine(self.machines).calibration
 
     @cached_property
     def mechanism(self) -> Mechanism:
@@ -509,6 +516,12 @@ def job_of(cluster: Cluster, gpus: NDArray[np.int32], wishes: Wishes) -> Job:
         for table in [node.view.table]
     ]
     ranks = [len(node.ranks) for node in nodes]
+    if len({one.rccl for one in alike}) > 1:
+        raise InputError(
+            "NVIDIA's GPUs and AMD's cannot be in one communicator: NCCL drives the former, RCCL "
+            "the latter",
+            hint="use machines of one maker, or jobs that each have hosts of one",
+        )
     comm = replace(_joined(alike, ranks), tuner=wishes.tuner)
     return Job(comm, nodes, cluster, gpus)
 
@@ -559,8 +572,7 @@ VERBS = ("infiniband", "roce")  # transports that NCCL drives itself, and that s
 def networked(config: ClusterConfig, settings: Settings, version: Version) -> ClusterConfig:
     """The cluster with the network that a version of NCCL uses of it under these settings."""
     changed: dict[str, Any] = {}
-    usual = config.members[0].loaded.machine.transport
-    transport = (config.fabric.transport if config.fabric else None) or usual
+    transport = (config.fabric.transport if config.fabric else None) or config.usual_transport
     if transport in VERBS and (settings.ib_disabled or settings.sockets):
         changed["transport"] = "tcp"
     elif transport in VERBS and settings.qps > 1:
@@ -572,9 +584,7 @@ def networked(config: ClusterConfig, settings: Settings, version: Version) -> Cl
         return config
     if alone:  # its GPUs may have to meet at its NICs
         return config.model_copy(update={"fabric": SingleSwitch(kind="single-switch", **changed)})
-    nics = config.members[0].loaded.machine.nics
-    count = config.nics_per_node if config.nics_per_node is not None else nics.count if nics else 0
-    fabric = config.fabric or usual_fabric(count)
+    fabric = config.fabric or usual_fabric(max(group.nic_count for group in config.members))
     return config.model_copy(update={"fabric": fabric.model_copy(update=changed)})
 
 

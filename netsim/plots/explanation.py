@@ -330,7 +330,7 @@ def published_points(rows: pd.DataFrame, results: pd.DataFrame, folder: Path) ->
     layout; MFU as steps here would have it at that rate."""
     columns = ["line", "gpus", "tokens_per_s", "mfu_pct"]
     swept = {"axis:workload.model", "axis:workload.sequence"} & {*rows.columns}
-    if swept or not (folder / MANIFEST).exists():
+    if swept or "mfu_pct" not in rows or not (folder / MANIFEST).exists():
         return pd.DataFrame(columns=columns)
     told = read_manifest(folder)
     source = with_settings(parse_source(told["text"], told["file"]), told["settings"])
@@ -369,9 +369,11 @@ def scaling_figure(rows: pd.DataFrame, known: pd.DataFrame | None = None) -> Fig
         some.assign(tokens_per_s=some["tokens_per_s"] / some["gpus"]) for some in (rows, points)
     )
     lines = rows.groupby("line", sort=False)
+    figures = [("tokens_per_s", "tokens a second and GPU")]
+    if "mfu_pct" in rows:  # steps of layers that have times only have none
+        figures.append(("mfu_pct", "MFU (%)"))
     figure = style.new_figure(9.5, 3.8)
-    panels = figure.subplots(1, 2)
-    figures = (("tokens_per_s", "tokens a second and GPU"), ("mfu_pct", "MFU (%)"))
+    panels = figure.subplots(1, len(figures), squeeze=False)[0]
     for axes, (column, label) in zip(panels, figures, strict=True):
         looks = zip(cycle(style.PALETTE), cycle(style.MARKERS), strict=False)
         for (name, line), (colour, marker) in zip(lines, looks, strict=False):
@@ -427,6 +429,8 @@ def _describe(axes: Axes, table: pd.DataFrame, factor: float) -> None:
     if "mfu_pct" not in table:
         return
     for place, (time, mfu) in enumerate(zip(table["step_time_us"], table["mfu_pct"], strict=True)):
+        if not mfu > 0:
+            continue
         text = f"{mfu:.1f} % MFU"
         axes.text(time / factor + 0.01 * longest, place, text, va="center", fontsize=8.5)
 

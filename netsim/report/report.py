@@ -18,12 +18,21 @@ from netsim.base.files import table_beside, write_text
 from netsim.base.startup import at as at_stage
 from netsim.base.values import dataclass
 from netsim.plots import results as pictures
-from netsim.plots.explanation import breakdown_figure, timeline_figure, tornado_figure
+from netsim.plots.explanation import (
+    answers,
+    breakdown_figure,
+    step_breakdown_figure,
+    timeline_figure,
+    tornado_figure,
+)
 from netsim.plots.sizes import AXIS, SEED, lines_of, sizes_figure, thinned, thinned_places
 from netsim.plots.style import drawing, save
 from netsim.report.words import Summary, blank, doubtful, pages, summary_of
 
 DIGITS = 6
+SECONDS_AN_HOUR = 3600
+OF_COSTS = ("cost_usd", "power_w", "usd_per_hour")  # columns of costs.csv that the page has
+OF_STEPS = ("mfu_pct", "tokens_per_s")  # columns of breakdown.csv that the page has
 
 
 def sheet_of(table: pd.DataFrame, axes: Sequence[str]) -> dict[str, Any]:
@@ -87,11 +96,13 @@ class Picture:
 
 @dataclass(frozen=True)
 class Extra:
-    """What simulations tell: explanations by name, and the drawing of the best cell's topology."""
+    """What simulations tell: explanations by name, the drawing of the best cell's topology, what
+    cells cost, and of training steps the breakdown."""
 
     explanations: Mapping[str, Mapping[str, Any]]
     topology: Path | None = None
     costs: pd.DataFrame | None = None
+    steps: pd.DataFrame | None = None
 
 
 def write_report(folder: Path, manifest: Mapping[str, Any], table: pd.DataFrame, extra: Extra
@@ -127,8 +138,14 @@ def _part(name: str) -> str:
 
 def _with_more(table: pd.DataFrame, manifest: Mapping[str, Any], extra: Extra) -> pd.DataFrame:
     """The rows with how they compare to the base line, and what their cells cost."""
+    if extra.steps is not None:
+        figures = [name for name in OF_STEPS if name in extra.steps]
+        table = table.merge(extra.steps[["cell", *figures]], on="cell", how="left")
     if extra.costs is not None:
-        table = table.merge(extra.costs[["cell", "cost_usd", "power_w"]], on="cell", how="left")
+        priced = [name for name in OF_COSTS if name in extra.costs]
+        table = _with_running_costs(
+            table.merge(extra.costs[["cell", *priced]], on="cell", how="left")
+        )
     good = table[table["status"].isin(["", "ok"])]
     asked = pictures.asked_of(good, manifest)
     if asked.base and len(good):
@@ -137,6 +154,31 @@ def _with_more(table: pd.DataFrame, manifest: Mapping[str, Any], extra: Extra) -
             speedup=1 / pictures.against(pictures.compared(good, every), every)["ratio"]
         )
     return table
+
+
+def _with_running_costs(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of training steps with what a step and a million tokens cost."""
+    if not {"usd_per_hour", "step_time_us"} <= {*table.columns}:
+        return table
+    hours = pd.to_numeric(table["step_time_us"], errors="coerce") / 1e6 / SECONDS_AN_HOUR
+    if hours.isna().all():
+        return table
+    table = table.assign(usd_per_step=table["usd_per_hour"] * hours)
+    if "tokens_per_s" in table:
+        tokens_an_hour = pd.to_numeric(table["tokens_per_s"], errors="coerce") * SECONDS_AN_HOUR
+        table = table.assign(usd_per_million_tokens=table["usd_per_hour"] / tokens_an_hour * 1e6)
+    return table
+
+
+def _is_step(explanation: Mapping[str, Any]) -> bool:
+    """Whether an explanation is of a training step, and not of a collective."""
+    return "gpus_us" in explanation
+
+
+def _other_of(explanations: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The explanation of a training step beside that of the best cell; empty where none is."""
+    others = [one for label, one in explanations.items() if label != "best" and _is_step(one)]
+    return others[0] if others and "best" in explanations else {}
 
 
 def _pictures(
@@ -151,6 +193,9 @@ def _pictures(
     name, front = pictures.title_of(good) + summary.at, rows[rows["shown"]]
     front = front[front["question"] == summary.answers[-1][0]]
     best = found.get("chosen") or found.get("best") or next(iter(found.values()), {})
+    step, other = bool(best) and _is_step(best), _other_of(found)
+    if other is best:
+        other = found["best"]
     what, front_of = best.get("title", ""), ", ".join(filter(None, (name, summary.answers[-1][0])))
     figures: dict[str, Callable[[], Figure | None]] = {
         "sizes": lambda: _sizes(good, manifest, summary),
@@ -162,15 +207,22 @@ def _pictures(
         "breakdown": lambda: breakdown_figure(found) if best else None,
         "tornado": lambda: tornado_figure(best, what) if best else None,
         "timeline": lambda: timeline_figure(best, what) if best else None,
+        "step": lambda: step_breakdown_figure(best),
+        "step-other": lambda: step_breakdown_figure(other) if other else None,
+        "what-if": lambda: _answers_figure(best),
     }
     numbers = {
         "lines": MOST_LINES,
         "panels": pictures.MOST_PANELS,
         "questions": pictures.MOST_QUESTIONS,
     }
-    plans = pages().get_template("pictures.txt").render(sum=summary, what=what, **numbers)
+    plans = (
+        pages()
+        .get_template("pictures.txt")
+        .render(sum=summary, what=what, step=step, other=other.get("title", ""), **numbers)
+    )
     with drawing():
-        for number, line in enumerate(plans.splitlines()):
+        for number, line in enumerate(filter(None, plans.splitlines())):
             group, stem, title, text = line.split("|")
             at_stage(title, number, len(figures))
             figure = figures[stem]()
@@ -183,6 +235,13 @@ def _pictures(
         files = (extra.topology.name, extra.topology.with_suffix(".png").name)
         groups["topology"].append(Picture("Topology", text, _uri(extra.topology), files))
     return groups
+
+
+def _answers_figure(explanation: Mapping[str, Any]) -> Figure | None:
+    """What would change a step; None where no change was simulated."""
+    if all(one["faster_10pct_us"] is one["free_us"] is None for one in explanation["answers"]):
+        return None
+    return answers(explanation)
 
 
 def _uri(svg: Path) -> str:

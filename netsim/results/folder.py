@@ -30,11 +30,12 @@ TIMINGS = "timings.csv"
 BREAKDOWN = "breakdown.csv"
 DISTRIBUTION = "distribution.csv"
 INTERFERENCE = "interference.csv"
+COSTS = "costs.csv"
 # Everything that a run writes besides its journal and manifest.
 OUTPUTS = (
     RESULTS, PARTIAL, TIMINGS, BREAKDOWN, "trace.csv", "trace.json*", "links*.csv", "busbw*.[ps]*g",
     "step_time*.[ps]*g", "timeline*.[ps]*g", "links*.[ps]*g", "comparison.csv", "bands.csv",
-    "costs.csv", "explain*.*", "report.html", "breakdown*.[ps]*g", "collectives.csv", "memory.csv",
+    COSTS, "explain*.*", "report.html", "breakdown*.[ps]*g", "collectives.csv", "memory.csv",
     "distribution.*", "interference.*", "chakra/*.et", "chakra/groups.json", "connections.cm",
     "flows.txt", "application.goal", "algorithm.xml", "plan.json", "pictures/*",
 )  # fmt: skip
@@ -380,6 +381,23 @@ def merge_into(target: Folder, parts: Sequence[Path], manifest: Mapping[str, Any
             hint="run the missing parts, or those that were interrupted with --resume",
         )
     return sum(len(point.get("sizes", "1")) for point in manifest["points"])
+
+
+def merge_costs(parts: Sequence[Path], manifest: Mapping[str, Any], folder: Path) -> list[str]:
+    """Write the costs of the cells of all parts of a sweep, in the order of a run of the whole.
+    Nothing is written where the parts have none."""
+    header = ""
+    lines: dict[str, str] = {}
+    for part in parts:
+        if not (part / COSTS).is_file():
+            continue
+        header, *rows = (part / COSTS).read_text(encoding="utf-8").splitlines(keepends=True)
+        lines |= {row.partition(",")[0]: row for row in rows}
+    if not lines:
+        return []
+    cells = dict.fromkeys(point["cell"] for point in manifest["points"])
+    ordered = [lines[cell] for cell in cells if cell in lines]
+    return [str(write_text(folder / COSTS, "".join([header, *ordered])))]
 
 
 def rows_in_order(finished: Mapping[Key, Row], manifest: Mapping[str, Any]) -> list[Row]:

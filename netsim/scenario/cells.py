@@ -22,6 +22,9 @@ from netsim.collectives.table import is_own
 from netsim.nccl.environment import without_effect
 from netsim.scenario.models import Scenario, Workload, hosts_label, node_count, question
 from netsim.scenario.sweep import WORDS, Change, Condition, Point, Sweep, looked_up, read_sweep
+from netsim.topology.config import ClusterConfig
+from netsim.topology.fabrics.config import DragonflyFabric
+from netsim.topology.machine import TRANSPORTS
 from netsim.yamlio.models import apply_overrides, override
 from netsim.yamlio.read import KeyPath, Source
 from netsim.yamlio.validate import validate
@@ -472,6 +475,57 @@ def _written(cell: Cell, path: KeyPath) -> bool:
             return False
         value = value[part]
     return True
+
+
+def assumed_defaults(cell: Cell) -> Iterator[str]:
+    """What the scenario leaves to defaults that often decide its result, a sentence each."""
+    cluster = cell.scenario.cluster
+    fabric = cluster.network
+    if cluster.graph is not None:
+        return
+    usual = dict.fromkeys(group.loaded.machine.transport for group in cluster.members)
+    if len(usual) > 1 and (fabric is None or fabric.transport is None):
+        yield (
+            f"assumed: {cluster.usual_transport} joins machines that usually have "
+            f"{', '.join(usual)} (cluster.fabric.transport names another)"
+        )
+    if isinstance(fabric, DragonflyFabric):
+        yield from _assumed_dragonfly(cluster, fabric)
+    yield from _assumed_static_paths(cluster, fabric)
+
+
+def _assumed_dragonfly(cluster: ClusterConfig, fabric: DragonflyFabric) -> Iterator[str]:
+    """The oversubscription between groups of a dragonfly whose links nobody counted."""
+    counted = {"ports_per_router", "global_links", "groups"} & fabric.model_fields_set
+    ports = sum(group.nodes * group.nic_count for group in cluster.members)
+    if counted or ports <= fabric.routers * fabric.ports_per_router:
+        return  # one group holds all, and nothing leaves it
+    ratio = fabric.ports_per_router / fabric.global_links
+    yield (
+        f"assumed: a dragonfly whose routers have {fabric.ports_per_router} ports to hosts and "
+        f"{fabric.global_links} links to other groups, which is {ratio:.3g}:1 between groups "
+        "(cluster.fabric.ports_per_router and global_links say others)"
+    )
+
+
+def _assumed_static_paths(cluster: ClusterConfig, fabric: Any) -> Iterator[str]:
+    """Static paths under a dead NIC: what it carried shares the paths of other NICs, which do not
+    move out of the way."""
+    hosts = sum(group.nodes for group in cluster.members)
+    if hosts == 1 or (fabric is not None and fabric.routing is not None):
+        return
+    named = None if fabric is None else fabric.transport
+    transport = TRANSPORTS[named or cluster.usual_transport]
+    dead = [fault.nic for fault in cluster.faults if fault.nic]
+    missing = any(override.nics is not None for override in cluster.overrides)
+    if transport.routing != "static" or not (dead or missing):
+        return
+    who = ", ".join(dead[:3]) + (" and more" if len(dead) > 3 else "")
+    yield (
+        f"assumed: static paths, as {transport.name} usually has them: what "
+        f"{who or 'the NICs that are left out'} carried keeps to the fixed paths of other NICs and "
+        "may collide there (cluster.fabric.routing: adaptive or ecmp spreads it)"
+    )
 
 
 _SLOWER = 0.9  # part of a NIC's rate from which a slot counts as enough

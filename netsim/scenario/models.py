@@ -472,7 +472,7 @@ class Scenario(Model, json_schema_extra=lambda schema: schema["required"].remove
     @property
     def retries(self) -> Retries | None:
         """How what is lost is sent again; None where NICs are not NCCL's to drive."""
-        usual = self.cluster.members[0].loaded.machine.transport if self.cluster.members else ""
+        usual = self.cluster.usual_transport if self.cluster.members else ""
         fabric = self.cluster.fabric
         if ((fabric.transport if fabric else None) or usual) not in ("infiniband", "roce"):
             return None

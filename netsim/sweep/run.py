@@ -317,6 +317,7 @@ class Local:
         )  # fmt: skip
         with closing(self.processes.results(jobs)) as found:
             STAGE.others, whole = self.processes.memory, sum(len(one.sizes) for one in orders)
+            at(", ".join(self.processes.names()), 0, whole)
             for done, (order, answer) in enumerate(found, 1):
                 at(", ".join(self.processes.names()), done, whole)
                 ended = isinstance(answer, LostError)

@@ -22,6 +22,7 @@ from netsim.nccl.environment import EFFECTS
 from netsim.nccl.environment import reason as variable_reason
 from netsim.program.place import place
 from netsim.program.program import Program, Timeline
+from netsim.results.folder import COSTS
 from netsim.results.row import AXIS, Row
 from netsim.scenario.cells import Cell, Expansion, idle_axis
 from netsim.scenario.models import Workload, line_rate
@@ -255,8 +256,7 @@ def _table(program: Program) -> dict[str, Any]:
     return {kind: np.sort(figures[rows], axis=0).tolist() for kind, rows in kinds.items()}
 
 
-COSTS = "costs.csv"
-COLUMNS = ("switches", "cables", "nics", "gpus", "cost_usd", "power_w")
+COLUMNS = ("switches", "cables", "nics", "gpus", "cost_usd", "power_w", "usd_per_hour")
 
 
 def bill(cell: Cell) -> Bill | None:

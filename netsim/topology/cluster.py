@@ -334,8 +334,8 @@ def _fabric(
 
 def _transport(config: ClusterConfig) -> Transport:
     named = config.network.transport if config.network else None
-    machine = config.members[0].loaded.machine
-    usual = machine.transport
+    machine = machines.oldest_machine(group.loaded.machine for group in config.members)
+    usual = config.usual_transport
     for one in config.overrides:
         if not one.hosts and "calibration" in one.machine:  # it holds for all hosts
             machine = with_figures(machine, {"calibration": one.machine["calibration"]})

@@ -9,7 +9,7 @@ from netsim.base.constants import value as constant
 from netsim.base.errors import InputError, ScenarioError, suggest
 from netsim.topology.graph import Sketch, Switching, Topology, TopologyError
 from netsim.topology.load import Loaded, find_machine
-from netsim.topology.machine import Machine
+from netsim.topology.machine import Machine, oldest_machine
 from netsim.topology.routing import StaticRouter, check_grid, full_mesh, ring, switch, torus, walk
 from netsim.yamlio import models
 from netsim.yamlio.models import Bandwidth, Count, Delays, FieldError, Index, ListOf, Model, Seconds
@@ -55,6 +55,13 @@ class Group(Model):
         check_gpus(self.loaded.machine, self.gpus_per_node, self.gpus)
         check_nics(self.loaded.machine, self.nics_per_node)
         return self
+
+    @property
+    def nic_count(self) -> int:
+        """The NICs that each of its hosts uses."""
+        nics = self.loaded.machine.nics
+        in_machine = nics.count if nics else 0
+        return in_machine if self.nics_per_node is None else self.nics_per_node
 
     @property
     def loaded(self) -> Loaded:
@@ -398,6 +405,11 @@ class ClusterConfig(Model):
     def network(self) -> Any:
         """The fabric between hosts, or between NVLink domains; None where none is given."""
         return getattr(self.fabric, "between", None) or self.fabric
+
+    @property
+    def usual_transport(self) -> str:
+        """The transport of its machines where the fabric names none: that of the oldest machine."""
+        return oldest_machine(group.loaded.machine for group in self.members).transport
 
     @property
     def members(self) -> tuple[Group, ...]:

@@ -1,7 +1,7 @@
 """A machine as its file describes it, transports, stamps of figures, and their calibration."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
 from math import inf
@@ -526,6 +526,19 @@ def calibrated_machine(machine: Machine) -> Machine:
             changed = now.model_copy(update={field: value_of(name, figure)})
             machine = machine.model_copy(update={part: changed})
     return machine
+
+
+def oldest_machine(machines: Iterable[Machine]) -> Machine:
+    """The machine whose figures a communicator over several kinds of machine has: that with the
+    oldest generation of GPUs, by whose compute capability NCCL decides for all of them. Between
+    machines of one generation the choice is arbitrary, but it does not depend on their order."""
+    different: list[Machine] = []
+    for machine in machines:
+        if machine not in different:
+            different.append(machine)
+    if len(different) == 1:
+        return different[0]
+    return min(different, key=lambda one: (one.gpu.sm, one.model_dump_json()))
 
 
 def calibrated_transport(transport: Transport, machine: Machine) -> Transport:

@@ -11,6 +11,7 @@ from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from netsim.base.memo import Memo
 from netsim.base.values import dataclass, grouped
@@ -35,6 +36,7 @@ from netsim.topology.graph import LINK_KINDS, Topology
 from netsim.workloads.lower import Coarse
 from netsim.workloads.tape import Task
 
+Floats = NDArray[np.float64]
 KEPT = ("hbm", "nic_msg", "nvls")  # what other collectives and kernels share with this one
 MOST_TARGETS = 8  # of one rank; more are stood for by some of them
 
@@ -68,11 +70,11 @@ class _Way:
 
 
 def coarse_of(
-    program: Program, seconds: float, launch: float, sms: float, *, scale: float
+    program: Program, seconds: float, launch: float, sms: Floats, *, scale: float
 ) -> Coarse:
     """The coarse form of a collective that takes `seconds` after its launch, of which `program` is
-    a simulation, perhaps with fewer bytes: `scale` times as many are meant. `sms` is the part of a
-    GPU's SMs that its channels hold."""
+    a simulation, perhaps with fewer bytes: `scale` times as many are meant. `sms` is by rank the
+    fraction of its GPU's SMs that the channels hold."""
     ways = _thinned(_ways(program))
     held = _held(ways, seconds / scale, sms)
     amounts = [max(1, round(way.nbytes * scale)) for way in ways]
@@ -159,13 +161,13 @@ def _some(ways: list[_Way]) -> list[_Way]:
     return kept
 
 
-def _held(ways: list[_Way], seconds: float, sms: float) -> dict[int, float]:
-    """By rank, the work-seconds of its SMs a byte that all its ways together add up to `sms`."""
+def _held(ways: list[_Way], seconds: float, sms: Floats) -> dict[int, float]:
+    """By rank, the work-seconds of its SMs a byte, of which all its ways add up to its `sms`."""
     total: dict[int, float] = defaultdict(float)
     for way in ways:
         for _, rank in _ends(way):
             total[rank] += way.nbytes
-    return {rank: sms * seconds / nbytes for rank, nbytes in total.items()}
+    return {rank: float(sms[rank]) * seconds / nbytes for rank, nbytes in total.items()}
 
 
 def _ends(way: _Way) -> list[tuple[str, int]]:
@@ -276,7 +278,8 @@ class Costs:
             call = replace(call, topology=topology, plans=(plan,))
             told, late, sms = self._chosen(job, plan)
         else:  # on a graph, of which NCCL knows nothing
-            told, late, sms = {"algorithm": next(iter(ALGORITHMS[collective.name]))}, 0.0, 0.0
+            told, late = {"algorithm": next(iter(ALGORITHMS[collective.name]))}, 0.0
+            sms = np.zeros(len(group))
             call = replace(call, algorithm=told["algorithm"])
         key = (self.patterns[group][1], task.collective, task.nbytes, task.dtype)
         if key not in self.times:
@@ -291,13 +294,17 @@ class Costs:
         made = replace(made, **told, approximation=timed.approximation, loads=loads)
         return made, frozenset(link_kinds(program)[program.paths.link].tolist())
 
-    def _chosen(self, job: Job, plan: Plan) -> tuple[dict[str, Any], float, float]:
-        """What NCCL chooses, as a form tells it; its launch; the part of the SMs that it holds."""
+    def _chosen(self, job: Job, plan: Plan) -> tuple[dict[str, Any], float, Floats]:
+        """What NCCL chooses, as a form tells it; its launch; the fraction of the SMs that it holds
+        on the GPU of each rank of the group."""
         begin = plan.start(job.mechanism, job.comm.n_nodes)
         late = nccl_launch(self.launch, job.comm.version, begin=begin).kernel
         told = {"algorithm": plan.algorithm, "protocol": plan.protocol, "channels": plan.n_channels}
-        sms = plan.n_channels / self.cluster.machine_of(0).gpu.sms if self.holds_sms else 0.0
-        return told, late, sms
+        if not self.holds_sms:
+            return told, late, np.zeros(len(job.gpus))
+        sms_of_class = np.array([host.machine.gpu.sms for host in self.cluster.hosts])
+        sms = sms_of_class[self.cluster.host_class[self.cluster.gpu_host[job.gpus]]]
+        return told, late, plan.n_channels / sms
 
 
 def _loads(program: Program, seconds: float, scale: float) -> tuple[tuple[str, float], ...]:

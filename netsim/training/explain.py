@@ -22,7 +22,7 @@ from netsim.explain.what_if import LABELS, ONE_FIGURE, Case
 from netsim.metrics.bound import critical_path
 from netsim.program.place import place
 from netsim.topology.graph import LINK_KINDS, Topology
-from netsim.training.run import Step, bound_of, family, pass_title, told_seconds
+from netsim.training.run import Step, bound_of, family, launch_waits, pass_title, told_seconds
 from netsim.workloads.lower import Coarse, Realise, lower
 from netsim.workloads.tape import COMPUTE, Tape, Task
 
@@ -78,7 +78,7 @@ def _visit(
     if not task.collective:
         rank = int(step.program.schedule.src[rows[0]])
         slow = {one.rank: one.slowdown for one in step.prepared.work.stragglers}
-        alone = task.seconds * slow.get(rank, 1.0)
+        alone = step.spans.tape.kernel_time(task, rank).seconds * slow.get(rank, 1.0)
         return Visit(task, rank, *when, min(alone, when[1] - when[0]))
     group = int(np.flatnonzero(lowered.begin[number] == rows[0])[0])
     members = task.groups[group].tolist()
@@ -159,12 +159,14 @@ class Answer:
     free: float | None
 
 
-def answers_of(step: Step, kinds: Sequence[str], *, engine: str) -> list[Answer]:
+def answers_of(
+    step: Step, kinds: Sequence[str], *, engine: str, most_rows: int = MOST_ROWS
+) -> list[Answer]:
     """An answer for computing, every kind of communication, and all of it; the first ones first,
-    as long as no more than `MOST_ROWS` rows are simulated. One that has less effect than the
+    as long as no more than `most_rows` rows are simulated. One that has less effect than the
     rounding of the step is kept: that something does not matter is an answer."""
     several = [ALL] if len(kinds) > 1 else []
-    able = MOST_ROWS // max(1, len(step.program))
+    able = most_rows // max(1, len(step.program))
     answers = []
     for done, what in enumerate(every := (*kinds, *several, COMPUTE)):
         at(f"{what} changed", done, len(every))
@@ -189,9 +191,8 @@ def answers_of(step: Step, kinds: Sequence[str], *, engine: str) -> list[Answer]
 def _time(step: Step, kinds: set[str], factor: float, engine: str) -> float:
     tape = step.spans.tape
     if COMPUTE in kinds:
-        tape = Tape(
-            [t if t.collective else replace(t, seconds=t.seconds * factor) for t in tape.tasks]
-        )
+        tasks = [task if task.collective else task.scaled(factor) for task in tape.tasks]
+        tape = Tape(tasks, kind_of_rank=tape.kind_of_rank)
     return _run(step, tape, _scaling(step.costs, kinds, factor), engine, slow=True)
 
 
@@ -249,8 +250,10 @@ def _part_of(coarse: Coarse, factor: float) -> Coarse:
 MICRO = 1e6
 
 
-def explained_step(step: Step, *, engine: str = "auto") -> dict[str, Any]:
-    """All of it; times in µs."""
+def explained_step(
+    step: Step, *, engine: str = "auto", most_rows: int = MOST_ROWS
+) -> dict[str, Any]:
+    """All of it; times in µs. No more than `most_rows` rows are simulated again for what-ifs."""
     visits = visits_of(step)
     causes = causes_of(visits)
     kinds = [kind for kind in step.spans.kinds if kind != COMPUTE]
@@ -267,7 +270,7 @@ def explained_step(step: Step, *, engine: str = "auto") -> dict[str, Any]:
         "calls": _calls(step, visits),
         "answers": [
             {"what": one.what, "faster_10pct_us": _micro(one.faster), "free_us": _micro(one.free)}
-            for one in answers_of(step, kinds, engine=engine)
+            for one in answers_of(step, kinds, engine=engine, most_rows=most_rows)
         ],
         "path": [
             {"what": hop.name, "rank": hop.rank, "gpu": step.program.gpus[hop.rank],
@@ -292,6 +295,7 @@ def _micro(seconds: float | None) -> float | None:
 
 def _gpus(step: Step) -> Iterator[dict[str, Any]]:
     found, grid = step.breakdown, step.prepared.setting.grid
+    launching = np.minimum(launch_waits(step.spans), found.idle)
     named, stages = dict[str, Any]({"all GPUs": slice(None)}), grid.degrees["pp"]
     if stages > 1:
         named |= {f"stage {number}": grid.stage(number) for number in range(stages)}
@@ -303,7 +307,8 @@ def _gpus(step: Step) -> Iterator[dict[str, Any]]:
                 f"exposed {kind}": float(found.exposed[number][ranks].mean()) * MICRO
                 for number, kind in enumerate(found.kinds)
             },
-            "waiting": float(found.idle[ranks].mean()) * MICRO,
+            "waiting for launches": float(launching[ranks].mean()) * MICRO,
+            "waiting": float((found.idle - launching)[ranks].mean()) * MICRO,
         }
 
 

@@ -33,6 +33,7 @@ from netsim.training.costs import Costs
 from netsim.training.recorded.chakra import is_execution_trace, ran_alone, tape_of_trace
 from netsim.training.recorded.kineto import StepError, is_trace, read_profile, step_of, tape_of
 from netsim.training.recorded.layers import layer_times
+from netsim.training.warnings import step_warnings
 from netsim.workloads import model as models
 from netsim.workloads import setting as settings
 from netsim.workloads.lower import Lowered
@@ -203,18 +204,31 @@ def memories(setting: settings.Setting) -> tuple[Memory, ...]:
     return tuple(memory_of(setting, stage) for stage in range(setting.degree("pp")))
 
 
+def memory_of_gpus(cluster: Cluster) -> NDArray[np.float64]:
+    """The memory in bytes of the GPU of every rank."""
+    by_class = np.array([float(host.machine.gpu.memory) for host in cluster.hosts])
+    return by_class[cluster.host_class[cluster.gpu_host]]
+
+
 def check_memory(cell: Cell, work: Training, setting: settings.Setting, cluster: Cluster) -> None:
     """Refuse what does not fit, unless it is wanted all the same."""
     if work.allow_oom:
         return
-    room = float(cluster.machine_of(0).gpu.memory)
-    found = memories(setting)
-    stage = max(range(len(found)), key=lambda number: found[number].total)
-    worst = found[stage]
+    gpu_memory = memory_of_gpus(cluster)
+    by_stage = memories(setting)
+    # Each stage is held against the smallest GPU memory among its own ranks.
+    smallest = [gpu_memory[setting.grid.stage(stage)].min() for stage in range(len(by_stage))]
+    stage = max(range(len(by_stage)), key=lambda n: by_stage[n].total - smallest[n])
+    worst, room = by_stage[stage], float(smallest[stage])
     if worst.total <= room:
         return
     parts = ", ".join(f"{name} {getattr(worst, name) / 1e9:.1f}" for name in PARTS)
-    where = f" of stage {stage}" if len(found) > 1 else ""
+    where = f" of stage {stage}" if len(by_stage) > 1 else ""
+    if len(np.unique(gpu_memory)) > 1:
+        ranks = setting.grid.stage(stage)
+        rank = int(ranks[gpu_memory[ranks].argmin()])
+        host = int(cluster.gpu_host[rank])
+        where += f" on node{host} ({cluster.machine_of(host).gpu.model})"
     message = (
         f"a GPU{where} needs {worst.total / 1e9:.1f} GB ({parts}), but has {room / 1e9:.0f} GB; "
         f"{worst.largest} take most"
@@ -253,23 +267,34 @@ def degrees_of(cell: Cell, work: Training, gpus: int) -> dict[str, int]:
 
 
 def model_flops(model: models.Model, batch: int, sequence: int) -> float:
-    """FLOPs of forward and backward for a batch, without recomputation."""
+    """FLOPs of forward and backward for a batch: the model FLOPs that MFU counts.
+
+    As in Megatron-LM's num_floating_point_operations: three times the forward pass, of which the
+    logits are a part and recomputation is not. 0 for a list of layers that have times only.
+    """
     if not isinstance(model, models.Transformer):
         return batch * sum(one.plain.flops + one.plain.backward_flops for one in model.layers)
-    each = sum(layer_flops(model, layer, sequence) for layer in models.layers_of(model))
-    return 3.0 * each * batch * sequence
+    forward = sum(layer_flops(model, layer, sequence) for layer in models.layers_of(model))
+    return 3.0 * forward * batch * sequence
 
 
 def layer_flops(model: models.Transformer, layer: models.Layer, sequence: int) -> float:
-    """FLOPs of the forward pass of one layer for one token. Two for each parameter that a token
-    passes through (of the embedding it only reads a row), and those of attention, halved where it
-    is causal."""
+    """FLOPs of the forward pass of one layer for one token.
+
+    Two for each parameter that a token passes through: of experts only those that it is sent to,
+    of the embedding none, as a token reads a row of that table. The logits count in full (also
+    where their matrix is that of the embedding, `tied`), once for each token that is predicted.
+    Attention adds 2 x keys x features of a key and a value, with half of the keys where it is
+    causal.
+    """
     if layer.kind == "embedding":
         return 0.0
+    if layer.kind == "head":
+        logits = model.vocabulary * model.hidden
+        norm_and_pooler = layer.parameters - (0 if model.tied else logits)
+        return 2.0 * (norm_and_pooler + model.predicted * logits)
     active = layer.parameters - layer.expert_parameters
     active += layer.expert_parameters * model.top_k // max(model.experts, 1)
-    if layer.kind == "head":
-        return 2.0 * (active + (model.vocabulary * model.hidden if model.tied else 0))
     latent = model.latent
     head = latent.nope + latent.rope + latent.value if latent else 2 * model.head
     attention = 2.0 * model.keys(sequence) * head * model.heads
@@ -382,13 +407,14 @@ def _setting(
     late = value("kernel.host") if launches.host is None else launches.host
     blocking, overlap, no_sync = pipeline.blocking_sends, replicas.overlap, replicas.no_sync
     sequence = work.sequence or (model.sequence if isinstance(model, models.Transformer) else 1)
-    again, machine = work.recompute, cluster.machine_of(0)
+    again = work.recompute
+    roofline, gpu_kinds = _rooflines(work, cluster, graph)
     # Megatron reduces in fp32; everyone else in the type of the weights.
     usual = (
         "float" if data == "distributed-optimizer" else settings.STORED.get(work.dtype, work.dtype)
     )
     return settings.Setting(
-        model=model, grid=grid, roofline=_roofline(work, machine.gpu, grid.size, graph),
+        model=model, grid=grid, roofline=roofline, gpu_kinds=gpu_kinds,
         batch=work.batch, micro=work.micro_batch, sequence=sequence, dtype=work.dtype,
         gradient_dtype=replicas.gradient_dtype or usual,
         gather_dtype=settings.CAST.get(work.dtype, "") if replicas.gather == "fp8" else "",
@@ -404,8 +430,9 @@ def _setting(
         expert_overlap=parallel.expert_overlap,
         deduplicated=parallel.dispatcher == "deduplicated", optimizer=work.optimizer,
         fused_experts=work.experts == "fused", apart=work.projections == "apart",
-        joined=machine.gpu.count * (machine.scale_up.hosts if machine.scale_up else 1),
+        joined=_joined_gpus(cluster),
         bucket=replicas.bucket, first_bucket=min(replicas.first_bucket, replicas.bucket),
+        shard_bucket=replicas.bucket if "bucket" in replicas.model_fields_set else 0,
         overlap=data not in ("zero1", "zero2") if overlap is None else overlap,
         no_sync=data not in SHARDED if no_sync is None else no_sync,
         compression=work.compression.kind, top_k=work.compression.keep, delayed=replicas.delayed,
@@ -432,6 +459,39 @@ def recorded_setting(ranks: int) -> settings.Setting:
     return settings.Setting(
         model=model, grid=grid, roofline=roofline, batch=ranks, micro=1, sequence=1
     )
+
+
+def _joined_gpus(cluster: Cluster) -> int:
+    """GPUs of an NVLink domain; of the smallest kind of domain, where machines differ."""
+    machines = [host.machine for host in cluster.hosts]
+    return min(one.gpu.count * (one.scale_up.hosts if one.scale_up else 1) for one in machines)
+
+
+def _rooflines(
+    work: Training, cluster: Cluster, graph: bool
+) -> tuple[settings.Roofline, settings.GpuKinds | None]:
+    """The roofline of the slowest kind of GPU, and all kinds where there are several.
+
+    All ranks compute in the same data types, so that a narrow type counts only where every GPU has
+    it: a step in FP8 on H100 and A100 is one in 16 bits, as on A100 alone.
+    """
+    gpus = len(cluster.topology)
+    of_class = [_roofline(work, host.machine.gpu, gpus, graph) for host in cluster.hosts]
+    shared = set.intersection(*({*roofline.flops} for roofline in of_class))
+    missing = {*settings.NARROW} - shared
+    kinds: list[settings.Roofline] = []
+    kind_of_class = []
+    for roofline in of_class:
+        flops = {name: rate for name, rate in roofline.flops.items() if name not in missing}
+        common = replace(roofline, flops=flops)
+        if common not in kinds:
+            kinds.append(common)
+        kind_of_class.append(kinds.index(common))
+    slowest = min(kinds, key=lambda roofline: roofline.rate(work.dtype))
+    if len(kinds) == 1:
+        return slowest, None
+    of_rank = np.array(kind_of_class)[cluster.host_class[cluster.gpu_host]]
+    return slowest, settings.GpuKinds(tuple(kinds), tuple(of_rank.tolist()))
 
 
 def _roofline(work: Training, gpu: Gpu, gpus: int, graph: bool) -> settings.Roofline:
@@ -614,6 +674,14 @@ class PreparedStep:
         )  # fmt: skip
 
 
+STEP_WARNINGS: dict[str, tuple[str, ...]] = {}  # of prepared steps, by the id of a cell
+
+
+def warnings_of_step(cell: Cell) -> tuple[str, ...]:
+    """What the user should know of a training step that has been prepared."""
+    return STEP_WARNINGS.get(cell.id, ())
+
+
 def prepare_step(cell: Cell) -> PreparedStep:
     """Build the cluster of a training cell and settle everything about its step."""
     work = cell.scenario.workload
@@ -624,6 +692,7 @@ def prepare_step(cell: Cell) -> PreparedStep:
         assert isinstance(work, Training)
         prepared = PreparedStep(cell, cluster, setting_of(cell, cluster))
         check_memory(cell, work, prepared.setting, cluster)
+        STEP_WARNINGS[cell.id] = tuple(step_warnings(work, prepared.setting, cluster))
     try:
         prepared.costs.wishes.settings()
     except InputError as error:

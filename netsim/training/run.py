@@ -31,7 +31,7 @@ from netsim.timing.fits import available_memory
 from netsim.timing.invariants import sound_step
 from netsim.topology.fault_times import in_time
 from netsim.training.costs import Costs
-from netsim.training.prepare import PARTS, PreparedStep, memories, model_flops
+from netsim.training.prepare import PARTS, PreparedStep, memories, memory_of_gpus, model_flops
 from netsim.workloads.lower import Coarse, Lowered, Realise, lower
 from netsim.workloads.memory import FULL, activation_bytes, full_activation_bytes
 from netsim.workloads.passes import EXPERT, Part
@@ -138,6 +138,28 @@ def breakdown_of(spans: Spans) -> Breakdown:
     return Breakdown(kinds, computing, exposed, hidden, idle, by_task)
 
 
+def launch_waits(spans: Spans) -> Times:
+    """Seconds by rank in which nothing runs because the host has not launched what comes next.
+
+    They are a part of the idle time of the breakdown: a gap between all that came before and a task
+    that begins at the very moment at which it is launched.
+    """
+    launched_of_task = np.array([task.launched for task in spans.tape.tasks])
+    rank, _, task, begin, end = spans.columns
+    of_told_rank = np.zeros(spans.ranks)
+    for told in np.unique(spans.first).tolist():
+        part = slice(*np.searchsorted(rank, [told, told + 1]))
+        launched = launched_of_task[task[part]]
+        # Of tasks that begin together, one that was only just launched comes first.
+        order = np.lexsort((-launched, begin[part]))
+        starts = begin[part][order]
+        busy_until = np.maximum.accumulate(end[part][order])
+        gaps = starts - np.concatenate([[0.0], busy_until[:-1]])
+        just_launched = launched[order] >= starts * (1 - 1e-12)
+        of_told_rank[told] = gaps[(gaps > 0) & just_launched].sum()
+    return of_told_rank[spans.first]
+
+
 def bound_of(breakdown: Breakdown) -> str:
     """What takes most of the time of all GPUs together, and which part of it."""
     spent = {"compute": float(breakdown.computing.sum()), "waiting": float(breakdown.idle.sum())}
@@ -183,9 +205,9 @@ class Rates:
 
     @property
     def mfu(self) -> float:
-        """Model FLOPs a second, as a part of the peak of all GPUs."""
+        """Model FLOPs a second, as a fraction of the peak of all GPUs."""
         setting = self.prepared.setting
-        peak = setting.roofline.peak(setting.dtype) * setting.grid.size
+        peak = setting.peak_flops
         flops = model_flops(setting.model, setting.batch, setting.sequence)
         return flops / (self.seconds * peak) if self.seconds > 0 else 0.0
 
@@ -331,7 +353,10 @@ def details_of(step: Step) -> dict[str, float]:
     worst = max(memories(step.prepared.setting), key=lambda memory: memory.total)
     memory = (worst.total / 1e9, worst.states / 1e9, worst.activations / 1e9)
     known = (step.mfu * 100, step.tokens_per_second, *memory)
-    return told | dict(zip(OF_MODEL, known, strict=True))
+    details = told | dict(zip(OF_MODEL, known, strict=True))
+    if not step.mfu:  # layers that have times only, without FLOPs
+        del details["mfu_pct"]
+    return details
 
 
 def row_of_step(
@@ -402,17 +427,19 @@ class Held:
 
 
 def held_over_time(step: Step) -> list[Held]:
-    """The memory of the first rank of every stage."""
-    setting, cluster = step.prepared.setting, step.prepared.cluster
+    """The memory of a rank of every stage: the first of those with the smallest GPU memory."""
+    setting = step.prepared.setting
+    gpu_memory = memory_of_gpus(step.prepared.cluster)
     layers = _bytes_of_layers(setting)
-    found = []
+    held_by_stage = []
     for stage, memory in enumerate(memories(setting)):
-        rank = int(setting.grid.stage(stage)[0])
+        ranks = setting.grid.stage(stage)
+        rank = int(ranks[gpu_memory[ranks].argmin()])
         when, change = _changes(step, rank, layers)
         constant = memory.total - memory.activations
-        room = float(cluster.machine_of(0).gpu.memory)
-        found.append(Held(stage, rank, when, np.cumsum(change), constant, room))
-    return found
+        room = float(gpu_memory[rank])
+        held_by_stage.append(Held(stage, rank, when, np.cumsum(change), constant, room))
+    return held_by_stage
 
 
 def _bytes_of_layers(setting: Setting) -> Layers:
@@ -671,7 +698,7 @@ class _Fold:
         return coarse.seconds, coarse.channels / self.prepared.setting.roofline.sms, coarse.loads
 
     def coarse(self, task: Task) -> Coarse:
-        """What a collective is made of in its first group."""
+        """What a collective is made of in the group in which it takes longest."""
         asked = (Same(task.groups), task.collective, task.nbytes, task.dtype, task.kind)
         return self.loads.of(asked, lambda: self._between(task))
 
@@ -684,7 +711,19 @@ class _Fold:
         return replace(lower, seconds=lower.seconds + part * (upper.seconds - lower.seconds))
 
     def _asked(self, task: Task) -> Coarse:
-        return (self.realise or self.costs)(task, tuple(task.groups[0].tolist()))
+        """The slowest of its groups: those of one kind of GPU are alike, so that one is asked."""
+        realise = self.realise or self.costs
+        groups = self._groups_of_kinds(task)
+        return max((realise(task, group) for group in groups), key=lambda one: one.seconds)
+
+    def _groups_of_kinds(self, task: Task) -> list[tuple[int, ...]]:
+        """One group for each pattern of kinds of GPU that the groups of a task have."""
+        gpu_kinds = self.prepared.setting.gpu_kinds
+        if gpu_kinds is None:
+            return [tuple(task.groups[0].tolist())]
+        kinds = np.array(gpu_kinds.of_rank, np.int32)[task.groups]
+        _, first = np.unique(kinds, axis=0, return_index=True)
+        return [tuple(task.groups[number].tolist()) for number in sorted(first.tolist())]
 
     def listed(self, tape: Tape, before: Sequence[Sequence[int]]) -> Lowered:
         """A row for each task, on the first of its ranks, which waits for all that it does."""

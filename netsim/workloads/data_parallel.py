@@ -158,7 +158,7 @@ class Zero(Alone):
         """The buckets of this stage; those of experts apart."""
         s, stage = self.replica.setting, self.replica.stage.number
         if s.data != "distributed-optimizer":
-            size = DEEPSPEED * s.gradient_element
+            size = s.shard_bucket or DEEPSPEED * s.gradient_element
             return buckets_of(s, self.replica.layers, size, size, s.gradient_element)
         elements = max(MEGATRON, 1_000_000 * self.replica.groups[False].shape[1])
         found: list[Bucket] = []
@@ -166,7 +166,8 @@ class Zero(Alone):
         for number, chunk in reversed([*enumerate(s.stages()[stage])]):
             before -= len(chunk)
             # Only the first chunk of the model is cut: later ones have time while others compute.
-            size = WHOLE if stage + number or not s.overlap else elements * s.gradient_element
+            usual = s.shard_bucket or elements * s.gradient_element
+            size = WHOLE if stage + number or not s.overlap else usual
             for one in buckets_of(s, chunk, size, size, s.gradient_element):
                 found.append(replace(one, number=len(found), layer=one.layer + before))
         return found

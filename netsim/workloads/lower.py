@@ -5,7 +5,7 @@ the bytes that the real schedule sends that way and the rate it reaches alone. A
 when the last of its group has come, and all its ranks are done when its last row has ended."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 
@@ -17,7 +17,7 @@ from netsim.base.values import dataclass
 from netsim.schedule.builder import Builder, compute_style
 from netsim.schedule.schedule import IN_ORDER, MULTICAST, SWITCH_REDUCE, Schedule, Style, Use
 from netsim.workloads.setting import Ranks
-from netsim.workloads.tape import Tape, Task
+from netsim.workloads.tape import KernelTime, Tape, Task
 
 NONE = -1
 SOME = 0.1  # of a kernel's time
@@ -85,6 +85,7 @@ class _Lowering:
         self.builder = Builder(world, collectives=tuple(self.names))
         self.streams = defaultdict[str, NDArray[np.int32]](lambda: np.full(world, NONE, np.int32))
         self.made: list[_Made] = []
+        self.kind_of_rank = np.array(tape.kind_of_rank, np.int32)
         self.slow = np.ones(world)
         for rank, factor in slowdown.items():
             self.slow[rank] = factor
@@ -98,19 +99,42 @@ class _Lowering:
         return np.where(place >= 0, self.made[task][1][place], NONE).astype(np.int32)
 
     def compute(self, task: Task) -> None:
+        """Write the rows of a kernel on all its ranks, those of one kind of GPU after another."""
         ranks = task.groups[:, 0]
-        stream = self.streams[task.stream]
-        after = [stream[ranks], *(self.rows_of(d, ranks) for d in task.after)]
+        begin = np.full(len(ranks), NONE, np.int32)
+        end = np.full(len(ranks), NONE, np.int32)
+        for places, time in self.times_of(task, ranks):
+            begin[places], end[places] = self.kernel(task, ranks[places], time)
+        self.streams[task.stream][ranks] = end
+        self.made.append((begin, end, (), np.zeros(0, np.int32)))
+
+    def times_of(
+        self, task: Task, ranks: Ranks
+    ) -> Iterator[tuple[slice | NDArray[np.intp], KernelTime]]:
+        """The places of the ranks of each kind of GPU, and how long the kernel takes there."""
+        if not task.by_kind:
+            yield slice(None), KernelTime(task.seconds, task.moving)
+            return
+        kinds = self.kind_of_rank[ranks]
+        for kind, time in enumerate(task.by_kind):
+            places = np.flatnonzero(kinds == kind)
+            if len(places):
+                yield places, time
+
+    def kernel(
+        self, task: Task, ranks: Ranks, time: KernelTime
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The first and the last row of a kernel on each of some ranks, whose GPUs are alike."""
+        after = [self.streams[task.stream][ranks], *(self.rows_of(d, ranks) for d in task.after)]
         before = [(column, IN_ORDER) for column in after if (column >= 0).any()]
         rows = []
-        for seconds, uses in parts_of(task):
+        for seconds, uses in parts_of(time):
             name = self.names[label(task)]
             style = compute_style(collective=name, stream=task.stream, uses=uses)
             pieces = self.pieces(seconds, ranks)
             rows.append(self.builder.rows(style, ranks, ranks, pieces, after=before))
             before = [(rows[-1], IN_ORDER)]
-        stream[ranks] = rows[-1]
-        self.made.append((rows[0], rows[-1], (), np.zeros(0, np.int32)))
+        return rows[0], rows[-1]
 
     def pieces(self, seconds: float, ranks: Ranks) -> NDArray[np.int32]:
         factors, place = np.unique(self.slow[ranks], return_inverse=True)
@@ -202,15 +226,15 @@ class _Lowering:
         return columns[0], columns[1]
 
 
-def parts_of(task: Task) -> list[tuple[float, tuple[Use, ...]]]:
+def parts_of(time: KernelTime) -> list[tuple[float, tuple[Use, ...]]]:
     """The seconds of a kernel that need all SMs and those that only move bytes, with what they use:
     apart where there are enough of both to tell."""
-    part = task.moving / task.seconds if task.seconds else 0.0
-    if part < SOME:
-        return [(task.seconds, ())]
-    if part > 1 - SOME:
-        return [(task.seconds, FEW_SMS)]
-    return [(task.seconds - task.moving, ()), (task.moving, FEW_SMS)]
+    moving_fraction = time.moving / time.seconds if time.seconds else 0.0
+    if moving_fraction < SOME:
+        return [(time.seconds, ())]
+    if moving_fraction > 1 - SOME:
+        return [(time.seconds, FEW_SMS)]
+    return [(time.seconds - time.moving, ()), (time.moving, FEW_SMS)]
 
 
 def lower(

@@ -187,6 +187,22 @@ class Roofline:
         return max(flops / self.rate(dtype), moved / (self.bandwidth * self.memory)) + self.kernel
 
 
+@dataclass(frozen=True)
+class GpuKinds:
+    """The kinds of GPU of a cluster whose machines differ.
+
+    `rooflines[k]` is the roofline of kind k, `of_rank[r]` the kind of the GPU of rank r. All ranks
+    run the same kernels in the same data types; only how long these take differs.
+    """
+
+    rooflines: tuple[Roofline, ...]
+    of_rank: tuple[int, ...]
+
+    def ranks_of_kind(self) -> list[int]:
+        """The number of ranks of every kind."""
+        return [self.of_rank.count(kind) for kind in range(len(self.rooflines))]
+
+
 # A Setting: one training step as asked, with every choice made: degrees, sizes, options.
 # It is what scenario files become; nothing in it is optional. Sizes are in elements and bytes.
 
@@ -217,7 +233,8 @@ class Setting:
     kind of data parallelism, `joined` the GPUs that NVLink joins. Replicas of an island exchange
     gradients, islands their weights each `sync_every` steps. The host takes `launch` seconds for
     each kernel and the GPU `wait` where it needs numbers of the GPU's; with one of `connections`,
-    nothing begins before what was launched earlier. Weights that share an input are `apart`."""
+    nothing begins before what was launched earlier. Weights that share an input are `apart`.
+    `roofline` is that of every GPU, or of the slowest kind where `gpu_kinds` has several."""
 
     model: Model
     grid: Grid
@@ -251,6 +268,7 @@ class Setting:
     optimizer: str = "adam"
     bucket: int = 25 * 2**20
     first_bucket: int = 2**20
+    shard_bucket: int = 0  # bytes of ZeRO's and Megatron's buckets; 0: as the frameworks
     overlap: bool = True
     no_sync: bool = True
     compression: str = "none"
@@ -269,6 +287,16 @@ class Setting:
     launch: float = 0.0
     wait: float = 0.0
     connections: int = 8
+    gpu_kinds: GpuKinds | None = None  # None: all GPUs are of one kind
+
+    @property
+    def peak_flops(self) -> float:
+        """The dense peak of all GPUs together for the data type of products, in FLOP/s."""
+        if self.gpu_kinds is None:
+            return self.roofline.peak(self.dtype) * self.grid.size
+        counts = self.gpu_kinds.ranks_of_kind()
+        peaks = [roofline.peak(self.dtype) for roofline in self.gpu_kinds.rooflines]
+        return sum(count * peak for count, peak in zip(counts, peaks, strict=True))
 
     def degree(self, axis: str) -> int:
         """The degree of one axis."""

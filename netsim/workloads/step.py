@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cache, partial
 
 from netsim.base.values import dataclass
@@ -11,7 +11,7 @@ from netsim.workloads.kernels import FP32, Shapes, optimizer_seconds
 from netsim.workloads.model import Layer, Transformer
 from netsim.workloads.passes import Part, Passes, PassTable
 from netsim.workloads.setting import Extra, Setting
-from netsim.workloads.tape import Deps, StageRanks, Tape, emit, stage_ranks
+from netsim.workloads.tape import Deps, StageRanks, Tape, emit, stage_ranks, tape_of_kinds
 
 AXES_OF = {
     "all": ("tp", "cp", "ep", "dp", "pp"), "tp": ("tp",), "cp": ("cp",), "ep": ("ep",),
@@ -161,8 +161,15 @@ class Pass:
 
 
 def training_step(setting: Setting, told: Callable[[Pass], float] | None = None) -> Tape:
-    """The tape of one step; quiet passes are kernels with `told`, which says how long they take."""
-    return _Step(setting, told).write()
+    """The tape of one step; quiet passes are kernels with `told`, which says how long they take.
+    Where GPUs are of several kinds, kernels have the time of each kind."""
+    kinds = setting.gpu_kinds
+    if kinds is None:
+        return _Step(setting, told).write()
+    tapes = [
+        _Step(replace(setting, roofline=roofline), told).write() for roofline in kinds.rooflines
+    ]
+    return tape_of_kinds(tapes, kinds.of_rank)
 
 
 def empty_tape(setting: Setting) -> Tape:

@@ -7,9 +7,13 @@ adds what else a rank waits for: what it did itself in earlier tasks."""
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import field, replace
+from functools import partial
 
-from netsim.base.memo import Memo, Same
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.base.memo import Memo, Same, different
 from netsim.base.values import dataclass
 from netsim.workloads.passes import Part
 from netsim.workloads.setting import Grid, Ranks
@@ -19,12 +23,22 @@ Deps = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class KernelTime:
+    """How long a kernel takes on one kind of GPU: `seconds`, of which `moving` only move bytes."""
+
+    seconds: float
+    moving: float
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """One entry of the tape. `groups` has a row a group, in rank order; of a kernel, one rank each.
     `collective` is empty for kernels. `nbytes` is the size as nccl-tests counts it. `posted`: the
     last rank of each group has posted its receive ahead and holds nobody up. `measured`: seconds
     that a profile recorded. `launched`: when the host has launched it, if that may be too late.
-    `moving`: seconds that need no more than a few SMs."""
+    `moving`: seconds that need no more than a few SMs. `by_kind`: the times of a kernel on each
+    kind of GPU of the tape, where its ranks have several; `seconds` and `moving` are those of the
+    slowest of these then."""
 
     name: str
     kind: str
@@ -43,6 +57,17 @@ class Task:
     measured: float = 0.0
     launched: float = 0.0
     moving: float = 0.0
+    by_kind: tuple[KernelTime, ...] = ()
+
+    def scaled(self, factor: float) -> "Task":
+        """The same kernel `factor` times as long, on every kind of GPU."""
+        by_kind = tuple(
+            replace(time, seconds=time.seconds * factor, moving=time.moving * factor)
+            for time in self.by_kind
+        )
+        return replace(
+            self, seconds=self.seconds * factor, moving=self.moving * factor, by_kind=by_kind
+        )
 
 
 @dataclass
@@ -60,7 +85,7 @@ class Host:
 class Tape:
     """Collects the tasks of a step; `tasks[i]` may wait for earlier ones only. Tasks are launched
     in this order, `launch` seconds a kernel, by the host of stage `at`; `in_order`: and begin so.
-    """
+    `kind_of_rank`: the kind of GPU of every rank, where there are several kinds."""
 
     tasks: list[Task] = field(default_factory=list)
     phase: str = "forward"
@@ -71,6 +96,7 @@ class Tape:
     launch: float = 0.0
     in_order: bool = False
     put_off: list[tuple[str, Ranks, float, Deps]] = field(default_factory=list)
+    kind_of_rank: tuple[int, ...] = ()
     _hosts: dict[int, Host] = field(default_factory=lambda: defaultdict(Host))
     _ends: list[float] = field(default_factory=list)
     _last: dict[Same, int] = field(default_factory=dict)
@@ -101,6 +127,12 @@ class Tape:
             collective=collective, nbytes=nbytes, dtype=dtype, posted=posted, measured=measured,
         )  # fmt: skip
         return (made,)
+
+    def kernel_time(self, task: Task, rank: int) -> KernelTime:
+        """How long a kernel takes on the GPU of one rank."""
+        if not task.by_kind:
+            return KernelTime(task.seconds, task.moving)
+        return task.by_kind[self.kind_of_rank[rank]]
 
     def later(self, name: str, ranks: Ranks, seconds: float, after: Deps) -> None:
         """A kernel that is written down only before the optimizer, so that nothing waits for it."""
@@ -156,6 +188,52 @@ class Tape:
         ready = max((self._ends[one] for one in waited), default=0.0)
         self._ends.append(max(ready, launched) + seconds)
         return launched if launched > ready else 0.0
+
+
+def tape_of_kinds(tapes: Sequence[Tape], kind_of_rank: tuple[int, ...]) -> Tape:
+    """One tape for GPUs of several kinds, from the tape that a step has on each kind alone.
+
+    All tapes have the same tasks; only the times of their kernels differ. A task is launched when
+    the host has come to it, which no GPU changes: a tape says 0 where its own GPUs are surely busy
+    for longer, so that the largest figure holds for all.
+    """
+    kinds = np.array(kind_of_rank, np.int32)
+    kinds_of_groups = Memo()
+    joined = []
+    for tasks in zip(*(tape.tasks for tape in tapes), strict=True):
+        first = tasks[0]
+        if any(_shape_of(task) != _shape_of(first) for task in tasks):
+            raise AssertionError(f"{first.name}: GPUs of several kinds run different tasks")
+        task = replace(first, launched=max(task.launched for task in tasks))
+        if not task.collective:
+            groups = task.groups
+            present = kinds_of_groups.of(Same(groups), partial(_kinds_among, kinds, groups))
+            task = _with_times(task, [KernelTime(t.seconds, t.moving) for t in tasks], present)
+        joined.append(task)
+    return replace(tapes[0], tasks=joined, kind_of_rank=kind_of_rank)
+
+
+def _kinds_among(kinds: NDArray[np.int32], ranks: Ranks) -> list[int]:
+    """The different kinds of GPU that some ranks have."""
+    present: list[int] = different(kinds[ranks]).tolist()
+    return present
+
+
+def _shape_of(task: Task) -> tuple[object, ...]:
+    """What of a task is the same on GPUs of every kind."""
+    return (task.name, task.kind, task.stream, task.after, task.collective, task.nbytes, task.dtype)
+
+
+def _with_times(task: Task, times: Sequence[KernelTime], present: Sequence[int]) -> Task:
+    """A kernel with its times on every kind of GPU, of which some are `present` in the task."""
+    slowest = max((times[kind] for kind in present), key=lambda time: time.seconds)
+    differs = any(times[kind] != slowest for kind in present)
+    return replace(
+        task,
+        seconds=slowest.seconds,
+        moving=slowest.moving,
+        by_kind=tuple(times) if differs else (),
+    )
 
 
 @dataclass(frozen=True)

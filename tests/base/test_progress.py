@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from netsim.base import startup as progress
-from netsim.base.startup import CLEAR, STAGE, Stage, at, line, watched
+from netsim.base.startup import CLEAR, STAGE, Stage, at, line, watched, worked
 from netsim.cli import main
 
 
@@ -38,6 +38,7 @@ def wait_for(text: str, shown: StringIO) -> None:
 def test_a_terminal_shows_what_is_done_and_results_take_its_place(monkeypatch) -> None:
     shown = terminal(monkeypatch)
     with watched("expect", quiet=False):
+        at("64 KiB", 0, 4)
         at("1 MiB", 1, 4)
         wait_for("expect: 1 MiB (1 of 4 done), 0 s, about 0 s left, ", shown)
         print("a row")
@@ -67,6 +68,8 @@ def test_elsewhere_there_are_lines_now_and_then(monkeypatch, quiet: bool, said: 
 
 def test_how_long_it_takes_yet_follows_from_what_is_done() -> None:
     with watched("run", quiet=True):
+        at("cell", 0, 4)
+        STAGE.counted_since = STAGE.began
         at("cell", 1, 4)
         STAGE.others = lambda: 10**12
         text = line("run", STAGE.began + 10)
@@ -183,3 +186,34 @@ def test_a_line_of_a_terminal_is_cut_and_taken_away_once() -> None:
     assert err.getvalue() == CLEAR + "x" * 100 + CLEAR
     assert shown.write("row") == 3
     assert out.getvalue() == shown.getvalue() == "row"
+
+
+def test_time_left_goes_by_the_work_that_parts_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("netsim.base.startup.time.monotonic", lambda: now[0])
+    STAGE.began = 0.0
+    worked(0.0, 100.0)
+    at("the largest of 200", 0, 200)
+    now[0] = 1090.0
+    worked(90.0, 100.0)
+    at("the next", 1, 200)
+    assert ", about 10 s left, " in line("accuracy", now[0])
+    worked(0.0, 0.0)
+    assert STAGE.seconds_left(now[0]) == pytest.approx(90 * 199)
+
+
+def test_time_left_does_not_count_what_earlier_runs_or_parts_have_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("netsim.base.startup.time.monotonic", lambda: now[0])
+    STAGE.began = 0.0
+    worked(0.0, 0.0)
+    at("resumed", 60, 100)  # 60 were known
+    now[0] = 1010.0
+    at("more", 70, 100)
+    assert STAGE.seconds_left(now[0]) == pytest.approx(30)
+    at("another part of the command", 0, 4)
+    now[0] = 1012.0
+    at("another part of the command", 1, 4)
+    assert STAGE.seconds_left(now[0]) == pytest.approx(6)

@@ -9,6 +9,7 @@ from netsim.scenario.cells import expand
 from netsim.sweep.summary import write_costs
 from netsim.topology.cluster import build_cluster
 from netsim.yamlio.read import parse_source
+from tests.cli.command import netsim
 
 
 def bill(cluster: str) -> Bill:
@@ -31,9 +32,51 @@ def test_costs_are_written_where_prices_are_wanted_and_only_there(tmp_path: Path
     assert not [*tmp_path.iterdir()]
     assert write_costs([*plain, *priced], tmp_path) == [str(tmp_path / "costs.csv")]
     header, line = (tmp_path / "costs.csv").read_text().splitlines()
-    assert header == "cell,switches,cables,nics,gpus,cost_usd,power_w"
+    assert header == "cell,switches,cables,nics,gpus,cost_usd,power_w,usd_per_hour"
     assert line.split(",")[0] == priced[0].id
     assert line.split(",")[4] == "8"
+
+
+SWEPT = """\
+name: priced
+prices: default
+cluster: {machine: dgx-h100, nodes: 1}
+workload: {collective: broadcast, algorithm: binomial, sizes: [1KiB, 1MiB]}
+sweep: {cluster.nodes: [1, 2, 3], cluster.nics_per_node: [4, 8]}
+outputs: [csv]
+"""
+
+
+def test_merged_shards_have_the_costs_of_the_whole_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("priced.yaml").write_text(SWEPT)
+    assert netsim(capsys, "run", "priced.yaml", "-q", "-o", "whole").code == 0
+    parts = []
+    for number in (3, 1, 2):
+        parts.append(f"part{number}")
+        shard = ("--shard", f"{number}/3", "-o", parts[-1])
+        assert netsim(capsys, "run", "priced.yaml", "-q", *shard).code == 0
+        assert Path(parts[-1], "costs.csv").exists()
+    assert netsim(capsys, "merge", *parts, "-o", "merged").code == 0
+    whole, merged = (Path(folder, "costs.csv").read_bytes() for folder in ("whole", "merged"))
+    assert merged == whole
+    assert len(whole.splitlines()) == 1 + 6
+    assert netsim(capsys, "report", "merged", "--no-explain").code == 0
+    assert "cost" in Path("merged", "report.html").read_text()
+
+
+def test_merged_shards_without_prices_have_no_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("free.yaml").write_text(SWEPT.replace("prices: default\n", ""))
+    for part in ("1/2", "2/2"):
+        command = ("run", "free.yaml", "-q", "--shard", part, "-o", part[0])
+        assert netsim(capsys, *command).code == 0
+    assert netsim(capsys, "merge", "1", "2", "-o", "merged").code == 0
+    assert not Path("merged", "costs.csv").exists()
 
 
 @pytest.mark.parametrize("k", [4, 8])

@@ -1,6 +1,7 @@
 """Entries of published training steps become scenarios by rules, or say why not."""
 
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ from netsim.measured.training import (
     page_of,
     published,
     run_steps,
+    work_of,
 )
 from netsim.topology.load import load_machine
 from netsim.workloads.model import MODELS
@@ -135,6 +137,74 @@ def test_steps_are_near_what_was_published() -> None:
     assert error(found.compared).median < 0.1
     page = page_of(found, dict.fromkeys(FEW, "https://example.org"))
     assert all(f"| {one} |" in page for one in FEW)
+
+
+@pytest.mark.parametrize("leave_out", [False, True])
+def test_steps_of_an_interrupted_run_are_known_when_it_resumes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    leave_out: bool,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    few = [part for one in FEW for part in ("--only", one)]
+    options = [*few, "--jobs", 1, "--json", tmp_path / "steps.json", *["--leave-out"] * leave_out]
+    if leave_out:
+        monkeypatch.setattr(accuracy, "_withouts", lambda *_: [])
+    simulate, asked = training._answer, list[str]()
+    most = 1
+
+    def answer(entry, values):
+        if len(asked) == most:
+            raise KeyboardInterrupt
+        asked.append(entry.id)
+        return simulate(entry, values)
+
+    monkeypatch.setattr(training, "_answer", answer)
+    done = command(capsys, "accuracy", "training.yaml", *options)
+    assert done.code == 130
+    assert "interrupted: 2 entries are missing" in done.err
+    assert Path("reports/accuracy-training.jsonl").exists()
+    most = 99
+    done = command(capsys, "accuracy", "training.yaml", *options, "--resume")
+    assert done.code == 0, done.err
+    assert "1 steps are known from reports/accuracy-training.jsonl" in done.err
+    assert sorted(asked) == sorted(FEW)  # each was simulated once
+    resumed = (tmp_path / "steps.json").read_text()
+    assert not Path("reports/accuracy-training.jsonl").exists()
+    assert command(capsys, "accuracy", "training.yaml", *options).code == 0
+    assert (tmp_path / "steps.json").read_text() == resumed
+
+
+def test_steps_on_more_gpus_are_more_work_and_entries_without_a_scenario_none() -> None:
+    works = {one: work_of(ENTRIES[one]) for one in FEW}
+    assert sorted(FEW, key=works.__getitem__) == sorted(
+        FEW, key=lambda one: published(ENTRIES[one]).gpus
+    )
+    assert min(works.values()) > 0
+    unstated = ENTRIES["mlperf_v41_NVIDIA_eos_dfw_n1452_ngc24_04_nemo_gpt3"]
+    assert work_of(unstated) == 0
+
+
+def test_a_step_that_changed_since_is_not_taken_from_the_journal() -> None:
+    entry = ENTRIES[FEW[0]]
+    keys = {
+        accuracy._key_of_step(entry, {}),
+        accuracy._key_of_step(entry, {"gemm.other": 0.5}),
+        accuracy._key_of_step(replace(entry, values={**entry.values, "nodes": 99}), {}),
+        accuracy._key_of_step(ENTRIES[FEW[1]], {}),
+    }
+    assert len(keys) == 4
+
+
+def test_failures_of_steps_are_known_and_lost_workers_are_asked_again(tmp_path: Path) -> None:
+    journal = accuracy.Journal(tmp_path / "steps.jsonl")
+    with journal.path.open("ab") as file:
+        journal.file = file.fileno()
+        journal.keep("a", step="no scenario")
+        journal.keep("b", step=[(1.5, 0.4), (1.6, 0.3)])
+    again = accuracy.Journal(journal.path)
+    again.read()
+    assert again.steps == {"a": "no scenario", "b": ((1.5, 0.4), (1.6, 0.3))}
+    assert not again.damaged
 
 
 def test_steps_are_simulated_again_without_what_their_group_says() -> None:
@@ -256,7 +326,10 @@ def test_processes_answer_where_there_are_several_for_several(
     order = list(reversed(range(asked)))
     found = list(training._answers(entries, order, workers))
     words = [f"e{number} here" if not together else "there" for number in order]
-    assert found == list(zip(order, words, strict=True))
+    assert [(number, str(answer)) for number, answer in found] == list(
+        zip(order, words, strict=True)
+    )
+    assert all(isinstance(answer, Exception) is bool(together) for _, answer in found)
     assert given == [(f"e{number}", 0) for number in order][:together]
 
 

@@ -109,6 +109,7 @@ def test_steps_on_several_numbers_of_gpus_have_a_line_for_each_other_choice() ->
     solid = [line for line in left.lines if line.get_linestyle() == "-"]
     assert [line.get_ydata().tolist() for line in solid] == [[125.0] * 3] * 2
     assert right.get_ylabel() == "MFU (%)"
+    assert len(scaling_figure(rows.drop(columns="mfu_pct")).axes) == 1  # of layers without FLOPs
     assert scaled(steps, results.assign(ranks=8)).empty
 
 

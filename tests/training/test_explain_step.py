@@ -11,7 +11,7 @@ from netsim.scenario.cells import expand
 from netsim.schedule.schedule import TRANSFER, Style
 from netsim.training.explain import _part_of, causes_of, explained_step, hops_of, visits_of
 from netsim.training.prepare import prepare_step
-from netsim.training.run import simulate_step
+from netsim.training.run import launch_waits, simulate_step
 from netsim.workloads.lower import Coarse
 from netsim.yamlio.models import override
 from tests.cli.command import netsim
@@ -161,3 +161,16 @@ def test_a_part_of_a_collective_moves_so_much_less_but_one_byte_at_least() -> No
     found = _part_of(coarse, 0.25)
     assert (found.seconds, found.styles[0].latency) == (2.0, 1e-6)
     assert found.amount.tolist() == [1, 1, 1, 250]
+
+
+def test_idle_time_before_a_late_launch_is_a_wait_for_launches() -> None:
+    slow_host = step("  parallelism: {data: zero1}\nlaunch: {host: 60us}", batch=8)
+    waits = launch_waits(slow_host.spans)
+    idle = slow_host.breakdown.idle
+    assert (waits > 0.3 * slow_host.seconds).all()
+    assert (waits <= idle * (1 + 1e-9)).all()
+    (of_all,) = explained_step(slow_host)["gpus_us"]
+    assert of_all["waiting for launches"] == pytest.approx(float(waits.mean()) * 1e6)
+    assert of_all["waiting for launches"] + of_all["waiting"] == pytest.approx(idle.mean() * 1e6)
+    graph = step("  parallelism: {data: zero1}\nlaunch: cuda_graph", batch=8)
+    assert launch_waits(graph.spans).sum() == 0

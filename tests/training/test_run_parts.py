@@ -39,7 +39,7 @@ from netsim.training.run import (
 from netsim.workloads.lower import Coarse
 from netsim.workloads.setting import Grid
 from netsim.workloads.tape import COMPUTE, Task
-from tests.training.steps import SMALL, cell, setting
+from tests.training.steps import SMALL, cell, setting, step
 
 NOBODY = np.zeros((1, 1), np.int64)
 
@@ -324,8 +324,9 @@ def test_the_stage_that_needs_most_is_refused_from_the_first_byte_too_many() -> 
     totals = [memory.total for memory in memories(made)]
     stage = totals.index(max(totals))
     for room, refused in ((max(totals), False), (max(totals) * (1 - 1e-9), True)):
-        gpu = SimpleNamespace(gpu=SimpleNamespace(memory=room))
-        cluster = SimpleNamespace(machine_of=lambda _, gpu=gpu: gpu)
+        host = SimpleNamespace(machine=SimpleNamespace(gpu=SimpleNamespace(memory=room)))
+        alike = np.zeros(2, np.int32)  # two GPUs of one host
+        cluster = SimpleNamespace(hosts=(host,), host_class=alike[:1], gpu_host=alike)
         if not refused:
             check_memory(one, work, made, cluster)
             continue
@@ -347,3 +348,10 @@ def test_a_step_told_by_one_rank_a_stage_needs_memory_for_that(
     assert PreparedStep.memory_needed(step, 1) == needed(16, 0, 1000 * tasks)
     rows = SimpleNamespace(**{**vars(step), "lowered": SimpleNamespace(schedule=range(500))})
     assert PreparedStep.memory_needed(rows, 1) == needed(16, 0, 500 * BYTES_A_ROW)
+
+
+def test_layers_with_times_only_have_no_mfu() -> None:
+    timed = step(model="[{forward: 1ms, backward: 2ms, repeat: 4}]", batch=8)
+    assert "mfu_pct" not in details_of(timed)
+    counted = step(model="[{flops: 1e9, forward: 1ms, backward: 2ms, repeat: 4}]", batch=8)
+    assert details_of(counted)["mfu_pct"] > 0

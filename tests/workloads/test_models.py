@@ -57,6 +57,52 @@ def test_gpt3_takes_the_flops_of_the_closed_form() -> None:
     assert model_flops(model, 1, s) == pytest.approx(closed - attention / 2, rel=1e-3)
 
 
+# What of the parameters no token passes through: tables of embeddings, which it reads a row of.
+READ_ONLY = {"llama3-8b": 128256 * 4096, "llama3-70b": 128256 * 8192, "mixtral-8x7b": 32000 * 4096}
+
+
+@pytest.mark.parametrize("name", ["llama3-8b", "llama3-70b"])
+def test_dense_models_take_six_flops_a_parameter_but_those_of_the_embedding(name: str) -> None:
+    """PaLM, appendix B: 6 N + 12 L H Q T for a token, of which causal attention needs half; N has
+    the logits and not the table of the embedding."""
+    model = MODELS[name]
+    assert isinstance(model, Transformer)
+    s = model.sequence
+    passed = PUBLISHED[name] - READ_ONLY[name]
+    closed = 6 * passed + 12 * model.layers * model.heads * model.head * s / 2
+    assert model_flops(model, 1, s) / s == pytest.approx(closed, rel=1e-12)
+
+
+def test_experts_count_only_where_a_token_goes() -> None:
+    model = MODELS["mixtral-8x7b"]
+    assert isinstance(model, Transformer)
+    s, experts = 4096, 32 * 8 * 3 * 4096 * 14336
+    passed = PUBLISHED["mixtral-8x7b"] - READ_ONLY["mixtral-8x7b"] - experts * 6 // 8
+    closed = 6 * passed + 12 * 32 * 4096 * s / 2
+    assert model_flops(model, 1, s) / s == pytest.approx(closed, rel=1e-12)
+
+
+def test_logits_count_whether_their_matrix_is_that_of_the_embedding_or_not() -> None:
+    numbers = {"layers": 2, "hidden": 64, "heads": 4, "ffn": 256, "vocabulary": 1000}
+    own, shared = (
+        model_of(SimpleNamespace(model=TransformerConfig(**numbers, tied=tied)))
+        for tied in (False, True)
+    )
+    assert own.parameters - shared.parameters == 64 * 1000
+    assert model_flops(own, 2, 128) == model_flops(shared, 2, 128)
+
+
+def test_each_predicted_token_has_logits_of_its_own() -> None:
+    once, twice = MODELS["deepseek-v3"], MODELS["deepseek-v3-mtp"]
+    assert isinstance(once, Transformer)
+    assert isinstance(twice, Transformer)
+    block = layers_of(twice)[-2]
+    more = 3 * (layer_flops(twice, block, 4096) + 2 * 129280 * 7168)
+    assert model_flops(twice, 1, 4096) / 4096 - model_flops(once, 1, 4096) / 4096 == pytest.approx(
+        more, rel=1e-9
+    )
+
+
 def test_flops_of_layers_add_up() -> None:
     model = MODELS["llama3-8b"]
     assert isinstance(model, Transformer)

@@ -169,11 +169,12 @@ def nodes_of(
         waits = [*awaited, *([last[task.stream]] if task.stream in last else [])]
         after = tuple(dict.fromkeys(one for wait in waits for one in made.get(wait, ())))
         last[task.stream] = number
-        computed += task.seconds * slowdown * 1e6
+        time = tape.kernel_time(task, rank)
+        computed += time.seconds * slowdown * 1e6
         micros = round(computed - written_so_far)
         written_so_far += micros
         name = " ".join(filter(None, (task.layer, task.name)))
-        moving = min(micros, round(task.moving * slowdown * 1e6))
+        moving = min(micros, round(time.moving * slowdown * 1e6))
         node = Node(number, name, COMPUTE, after, micros, {MOVING: moving} if moving else {})
         nodes = [node]
         if task.collective:
