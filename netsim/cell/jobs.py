@@ -33,6 +33,7 @@ from netsim.schedule.schedule import TRANSFER, Schedule, Style, combine
 from netsim.timing.bench import Noise, sampled
 from netsim.topology.cluster import Cluster, build_at, build_cluster
 from netsim.topology.fault_times import in_time
+from netsim.topology.faults import with_slow_gpus
 from netsim.topology.graph import LINK_KINDS, Topology
 from netsim.training.prepare import PreparedStep, prepare_step
 from netsim.workloads.lower import lower
@@ -248,11 +249,9 @@ class PreparedJobs:
         assert self.cluster is not None  # steps are not prepared on graphs
         fresh: Any = {name: {} for name in ("crossed", "known", "times", "patterns")}
         costs = replace(one.costs, cluster=self.cluster, jobs=Memo(), **fresh)
-        slow = {straggler.rank: straggler.slowdown for straggler in one.work.stragglers}
         lowered = lower(
-            one.tape(), len(gpus), lambda task, group: costs(task, tuple(gpus[[*group]].tolist())),
-            slow,
-        )  # fmt: skip
+            one.tape(), len(gpus), lambda task, group: costs(task, tuple(gpus[[*group]].tolist()))
+        )
         return Part(name, lowered.schedule, gpus)
 
 
@@ -267,13 +266,29 @@ def prepare_jobs(cell: Cell) -> PreparedJobs:
     hosts = hosts_of(cell, jobs, len(every))
     gpus = tuple(np.concatenate([every[host] for host in mine.tolist()]) for mine in hosts)
     alone = tuple(_prepared(cell, *one) for one in zip(jobs, map(len, hosts), gpus, strict=True))
+    slowdowns = _stragglers_of(alone, gpus)
     joined = next((one.topology for one in alone if isinstance(one, Prepared)), None)
     if joined is None:
         joined = in_time(topology, scenario.retries) if scenario.timed else topology
+    joined = with_slow_gpus(joined, slowdowns)
+    if cluster is not None:
+        cluster = replace(cluster, topology=with_slow_gpus(cluster.topology, slowdowns))
     unused = sorted(set(range(len(every))).difference(*(mine.tolist() for mine in hosts)))
     numbers = range(len(scenario.background))
     messages = tuple(messages_of(cell, number, joined, every, unused) for number in numbers)
     return PreparedJobs(cell, jobs, gpus, alone, joined, cluster, messages)
+
+
+def _stragglers_of(
+    alone: Sequence[Prepared | PreparedStep], gpus: Sequence[Ints]
+) -> dict[int, float]:
+    """The slowdowns that steps among the jobs ask for, by GPU of the cluster."""
+    return {
+        int(of_job[straggler.rank]): straggler.slowdown
+        for one, of_job in zip(alone, gpus, strict=True)
+        if not isinstance(one, Prepared)
+        for straggler in one.work.stragglers
+    }
 
 
 def _prepared(cell: Cell, job: JobConfig, hosts: int, gpus: Ints) -> Prepared | PreparedStep:

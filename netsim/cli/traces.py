@@ -21,6 +21,7 @@ from netsim.scenario.cells import Cell
 from netsim.scenario.models import Workload
 from netsim.schedule.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Schedule
 from netsim.timing.bench import Noise, sampled
+from netsim.topology.faults import slowdowns_of
 from netsim.trace.chrome import write_trace
 from netsim.trace.goal import Sheet
 from netsim.trace.names import Operation
@@ -132,8 +133,8 @@ def write_execution_traces(cells: Sequence[Cell], folder: Path, engine: str) -> 
     prepared = prepare_step(cell)
     name = cell.scenario.name or "step"
     ranks = range(prepared.setting.grid.size)
-    slow = {one.rank: one.slowdown for one in prepared.work.stragglers}
-    files = write_ranks(folder / FOLDER, name, prepared.tape(), ranks, slow)
+    slowdowns = slowdowns_of(prepared.topology)
+    files = write_ranks(folder / FOLDER, name, prepared.tape(), ranks, slowdowns)
     return [f"{folder / FOLDER} ({len(files) - 1} ranks)"]
 
 

@@ -230,6 +230,29 @@ def with_effects(topology: Topology, effects: Sequence[Effect]) -> Topology:
     return replace(topology, description=changed, capacities=capacities, effects=tuple(effects))
 
 
+def with_slow_gpus(topology: Topology, slowdowns: Mapping[int, float]) -> Topology:
+    """The topology with GPUs (by number) that are slower all the time, on top of its faults."""
+    effects = [
+        Effect(
+            Fault.model_validate({"gpu": str(topology.gpus[gpu]), "slowdown": slowdown}),
+            gpus=np.array([gpu]),
+        )
+        for gpu, slowdown in slowdowns.items()
+    ]
+    if not effects:
+        return topology
+    slower = with_effects(topology, effects)
+    return replace(slower, effects=(*topology.effects, *effects))
+
+
+def slowdowns_of(topology: Topology) -> dict[int, float]:
+    """By GPU, how many times slower it computes all the time; only those that are slower."""
+    left = topology.capacities.get("sms")
+    if left is None:
+        return {}
+    return {gpu: 1 / fraction for gpu, fraction in enumerate(left.tolist()) if 0 < fraction < 1}
+
+
 def scaled(capacity: float, fraction: float) -> float:
     """A fraction of a capacity; nothing of an infinite one is nothing."""
     return capacity * fraction if fraction > 0 else 0.0

@@ -8,7 +8,7 @@ import heapq
 import re
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -279,16 +279,14 @@ def read_goal(path: Path) -> Goal:
 # its rank's processors, of which each goes on beside the others.
 
 
-def replayed(
-    goal: Goal, gpus: int, rendezvous: int | None = None, slow: Mapping[int, float] | None = None
-) -> tuple[tape.Tape, Lowered]:
+def replayed(goal: Goal, gpus: int, rendezvous: int | None = None) -> tuple[tape.Tape, Lowered]:
     """What a file is made of, and its rows. Messages are of the sender's size; of more than
-    `rendezvous` bytes they begin when their receive is posted, too. `slow` is by rank."""
+    `rendezvous` bytes they begin when their receive is posted, too."""
     if goal.ranks > gpus:
         raise InputError(f"{goal.path}: is of {goal.ranks} ranks, but the cluster has {gpus} GPUs")
     sends, receives = np.array(_pairs(goal), np.int64).reshape(-1, 2).T
     most = np.inf if rendezvous is None else rendezvous
-    schedule, place = _Rows(goal, sends, receives, most).schedule(slow or {})
+    schedule, place = _Rows(goal, sends, receives, most).schedule()
     calculated = np.flatnonzero(goal.table[:, 1] == CALCULATE)
     ends = goal.table[:, [0, 2]].astype(np.int32)
     named = {tape.COMPUTE: ends[calculated, :1], "messages": ends[sends]}
@@ -393,7 +391,7 @@ class _Rows:
         self.target, self.source = np.concatenate(target), np.concatenate(source)
         self.arrives = np.arange(len(self.target)) >= len(self.target) - len(sends)
 
-    def schedule(self, slow: Mapping[int, float]) -> tuple[rows.Schedule, NDArray[np.int32]]:
+    def schedule(self) -> tuple[rows.Schedule, NDArray[np.int32]]:
         """The schedule, and the row of every operation."""
         builder = Builder(self.goal.ranks, collectives=("application",))
         lags = np.array([builder.lag(rows.IN_ORDER), builder.lag(rows.ARRIVED)], np.int16)
@@ -402,10 +400,10 @@ class _Rows:
         sort = np.argsort(place[self.target], kind="stable")
         ends = np.searchsorted(place[self.target][sort], np.arange(len(order) + 1))
         joins = ends, place[self.source[sort]], lags[self.arrives[sort].astype(np.int8)]
-        builder.rows(*(column[order] for column in self._columns(builder, slow)), joins=joins)
+        builder.rows(*(column[order] for column in self._columns(builder)), joins=joins)
         return builder.finish(), place[: len(self.goal.table)]
 
-    def _columns(self, builder: Builder, slow: Mapping[int, float]) -> tuple[Longs, ...]:
+    def _columns(self, builder: Builder) -> tuple[Longs, ...]:
         """rows.Style, source, target and piece of every node."""
         rank, kind, peer, size, _, cpu, nic, _ = self.nodes.T
         sends, calculates = kind == SEND, kind == CALCULATE
@@ -417,10 +415,9 @@ class _Rows:
         for number in np.unique(nic[sends]).tolist():
             style[sends & (nic == number)] = builder.style(rows.Style(channel=number))
         style[sends & (rank == peer)] = builder.style(rows.Style(kind=rows.LOCAL_COPY))
-        speed = np.array([slow.get(one, 1.0) for one in range(self.goal.ranks)])
         piece = np.full(len(kind), builder.pieces(0)[0])
         piece[sends] = builder.pieces(size[sends])
-        piece[calculates] = builder.work((size * NS * speed[rank])[calculates])
+        piece[calculates] = builder.work((size * NS)[calculates])
         return style, rank, np.where(sends, peer, rank), piece
 
     def _order(self) -> Longs:

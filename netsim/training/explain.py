@@ -21,10 +21,22 @@ from netsim.explain.explanation import as_values, explain
 from netsim.explain.what_if import LABELS, ONE_FIGURE, Case
 from netsim.metrics.bound import critical_path
 from netsim.program.place import place
+from netsim.scenario.cells import cell_of
+from netsim.topology.faults import slowdowns_of
 from netsim.topology.graph import LINK_KINDS, Topology
-from netsim.training.run import Step, bound_of, family, launch_waits, pass_title, told_seconds
+from netsim.training.prepare import prepare_step
+from netsim.training.run import (
+    Step,
+    bound_of,
+    family,
+    launch_waits,
+    pass_title,
+    simulate_step,
+    told_seconds,
+)
 from netsim.workloads.lower import Coarse, Realise, lower
 from netsim.workloads.tape import COMPUTE, Tape, Task
+from netsim.yamlio.models import override
 
 HOST = "host"
 ROUNDING = 1e-9  # of a time: what adding up floats leaves over
@@ -77,8 +89,8 @@ def _visit(
     task, lowered = step.spans.tape.tasks[number], step.spans.lowered
     if not task.collective:
         rank = int(step.program.schedule.src[rows[0]])
-        slow = {one.rank: one.slowdown for one in step.prepared.work.stragglers}
-        alone = step.spans.tape.kernel_time(task, rank).seconds * slow.get(rank, 1.0)
+        slowdown = slowdowns_of(step.prepared.topology).get(rank, 1.0)
+        alone = step.spans.tape.kernel_time(task, rank).seconds * slowdown
         return Visit(task, rank, *when, min(alone, when[1] - when[0]))
     group = int(np.flatnonzero(lowered.begin[number] == rows[0])[0])
     members = task.groups[group].tolist()
@@ -183,8 +195,8 @@ def answers_of(
         able -= 2
         answers.append(_with_links(step, kind, engine))
     if step.prepared.work.stragglers:
-        run = partial(_run, step, step.spans.tape, step.costs, engine, slow=False)
-        answers.append(Answer("stragglers", None, run() if able > 0 else None))
+        seconds = _without_stragglers(step, engine) if able > 0 else None
+        answers.append(Answer("stragglers", None, seconds))
     return answers
 
 
@@ -193,7 +205,14 @@ def _time(step: Step, kinds: set[str], factor: float, engine: str) -> float:
     if COMPUTE in kinds:
         tasks = [task if task.collective else task.scaled(factor) for task in tape.tasks]
         tape = Tape(tasks, kind_of_rank=tape.kind_of_rank)
-    return _run(step, tape, _scaling(step.costs, kinds, factor), engine, slow=True)
+    return _run(step, tape, _scaling(step.costs, kinds, factor), engine)
+
+
+def _without_stragglers(step: Step, engine: str) -> float:
+    """Seconds of the step if its stragglers were as fast as the other GPUs."""
+    cell = step.prepared.cell
+    source = override(cell.source, "workload.stragglers", [], "without stragglers")
+    return simulate_step(prepare_step(cell_of(source, cell.axes)), engine=engine).seconds
 
 
 def _with_links(step: Step, kind: str, engine: str) -> Answer:
@@ -215,16 +234,15 @@ def _on(step: Step, kind: str, factor: float, engine: str) -> float:
     also = [name for name, whose in ONE_FIGURE.items() if whose == kind]
     room = {n: r * factor if n in also else r for n, r in topology.capacities.items()}
     other = replace(topology, description=layout, capacities=room)
-    return _run(step, step.spans.tape, step.costs.on(other, kind), engine, slow=True, on=other)
+    return _run(step, step.spans.tape, step.costs.on(other, kind), engine, on=other)
 
 
 def _run(
-    step: Step, tape: Tape, realise: Realise, engine: str, *, slow: bool, on: Topology | None = None
+    step: Step, tape: Tape, realise: Realise, engine: str, *, on: Topology | None = None
 ) -> float:
     if not step.engine:
         return told_seconds(step.prepared, tape, realise)
-    stragglers = {one.rank: one.slowdown for one in step.prepared.work.stragglers if slow}
-    lowered = lower(tape, step.spans.ranks, realise, stragglers)
+    lowered = lower(tape, step.spans.ranks, realise)
     return simulate(place(lowered.schedule, on or step.prepared.topology), engine).makespan
 
 

@@ -25,6 +25,7 @@ from netsim.scenario.cells import Cell
 from netsim.scenario.training import LayerConfig, Recorded, Training, TransformerConfig
 from netsim.timing.fits import BYTES_A_ROW, BYTES_A_TASK, limits_of, needed
 from netsim.topology.cluster import Cluster, build_at, build_cluster
+from netsim.topology.faults import slowdowns_of, with_slow_gpus
 from netsim.topology.graph import Topology, TopologyError
 from netsim.topology.machine import Gpu
 from netsim.topology.network import Ports
@@ -638,7 +639,7 @@ class PreparedStep:
         scenario = self.cell.scenario
         if scenario.exact or self.recorded or scenario.timed or scenario.disturbances:
             return "it is to be exact, recorded, or disturbed over time"
-        if self.work.stragglers or len(different(self.cluster.host_class)) > 1:
+        if slowdowns_of(self.topology) or len(different(self.cluster.host_class)) > 1:
             return "some GPUs or hosts are slower"
         return odd_one(Where(self.topology, self.gpus))
 
@@ -686,6 +687,10 @@ def prepare_step(cell: Cell) -> PreparedStep:
     """Build the cluster of a training cell and settle everything about its step."""
     work = cell.scenario.workload
     cluster = _cluster(cell, isinstance(work, Recorded))
+    assert isinstance(work, Training | Recorded)
+    gpu_count = len(cluster.topology)
+    slowdowns = {one.rank: one.slowdown for one in work.stragglers if one.rank < gpu_count}
+    cluster = replace(cluster, topology=with_slow_gpus(cluster.topology, slowdowns))
     if isinstance(work, Recorded):
         prepared = _recorded(cell, work, cluster)
     else:
@@ -726,8 +731,7 @@ def _replay(work: Recorded, gpus: int) -> Replay:
     if work.rendezvous is not None and not goal:
         raise StepError("only GOAL's messages have it")
     if goal:
-        slow = {one.rank: one.slowdown for one in work.stragglers}
-        tape, lowered = replayed(read_goal(path), gpus, work.rendezvous, slow)
+        tape, lowered = replayed(read_goal(path), gpus, work.rendezvous)
         return Replay(tape, lowered=lowered)
     if alone:
         return Replay(*tape_of_trace(path, gpus), alone=ran_alone(path))

@@ -275,8 +275,7 @@ def _simulated(prepared: PreparedStep, engine: str, progress: Progress | None) -
             told = f"{needs}, {room / 1e9:.0f} GB are free, and one does not stand for all: {why}"
             raise InputError(told, hint="fewer GPUs, or GPUs that are alike")
     if lowered is None:
-        slow = {one.rank: one.slowdown for one in prepared.work.stragglers}
-        lowered = lower(tape, prepared.setting.grid.size, prepared.costs, slow)
+        lowered = lower(tape, prepared.setting.grid.size, prepared.costs)
     scenario, topology = prepared.cell.scenario, prepared.topology
     if scenario.timed:
         topology = in_time(topology, scenario.retries)

@@ -5,7 +5,7 @@ the bytes that the real schedule sends that way and the rate it reaches alone. A
 when the last of its group has come, and all its ranks are done when its last row has ended."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 
@@ -79,17 +79,14 @@ _Made = tuple[NDArray[np.int32], NDArray[np.int32], tuple[Coarse, ...], NDArray[
 
 
 class _Lowering:
-    def __init__(self, tape: Tape, world: int, realise: Realise, slowdown: Mapping[int, float]):
+    def __init__(self, tape: Tape, world: int, realise: Realise) -> None:
         self.tape, self.world, self.realise = tape, world, realise
         self.names = {name: k for k, name in enumerate(dict.fromkeys(map(label, tape.tasks)))}
         self.builder = Builder(world, collectives=tuple(self.names))
         self.streams = defaultdict[str, NDArray[np.int32]](lambda: np.full(world, NONE, np.int32))
         self.made: list[_Made] = []
         self.kind_of_rank = np.array(tape.kind_of_rank, np.int32)
-        self.slow = np.ones(world)
-        for rank, factor in slowdown.items():
-            self.slow[rank] = factor
-        self.work = cache(lambda seconds, factor: int(self.builder.work(seconds * factor)[0]))
+        self.work = cache(lambda seconds: int(self.builder.work(seconds)[0]))
         self.known = Memo()
 
     def rows_of(self, task: int, ranks: Ranks) -> NDArray[np.int32]:
@@ -131,14 +128,9 @@ class _Lowering:
         for seconds, uses in parts_of(time):
             name = self.names[label(task)]
             style = compute_style(collective=name, stream=task.stream, uses=uses)
-            pieces = self.pieces(seconds, ranks)
-            rows.append(self.builder.rows(style, ranks, ranks, pieces, after=before))
+            rows.append(self.builder.rows(style, ranks, ranks, self.work(seconds), after=before))
             before = [(rows[-1], IN_ORDER)]
         return rows[0], rows[-1]
-
-    def pieces(self, seconds: float, ranks: Ranks) -> NDArray[np.int32]:
-        factors, place = np.unique(self.slow[ranks], return_inverse=True)
-        return np.array([self.work(seconds, one) for one in factors.tolist()], np.int32)[place]
 
     def collective(self, task: Task) -> None:
         groups = task.groups
@@ -237,11 +229,9 @@ def parts_of(time: KernelTime) -> list[tuple[float, tuple[Use, ...]]]:
     return [(time.seconds - time.moving, ()), (time.moving, FEW_SMS)]
 
 
-def lower(
-    tape: Tape, world: int, realise: Realise, slowdown: Mapping[int, float] | None = None
-) -> Lowered:
-    """The schedule of a tape on `world` ranks; `slowdown` is by rank, of what it computes."""
-    work = _Lowering(tape, world, realise, slowdown or {})
+def lower(tape: Tape, world: int, realise: Realise) -> Lowered:
+    """The schedule of a tape on `world` ranks."""
+    work = _Lowering(tape, world, realise)
     for task in tape.tasks:
         if task.collective:
             work.collective(task)

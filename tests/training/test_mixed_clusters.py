@@ -201,3 +201,20 @@ def test_usual_network_of_mixed_machines_does_not_depend_on_their_order() -> Non
         assert any("infiniband joins machines that usually" in note for note in notes_of(cells))
         found.append(cluster.transport.name)
     assert found == ["infiniband", "infiniband"]
+
+
+@pytest.mark.parametrize("parallelism", ["{dp: 4}", "{tp: 2, dp: 2}", "{pp: 2, dp: 2}"])
+def test_a_straggler_is_a_fault_of_its_gpu(parallelism: str) -> None:
+    """Both slow what the GPU computes and what NCCL does on it."""
+    text = f"""
+cluster: {{machine: dgx-h100, gpus_per_node: 4%s}}
+workload: {{model: bert-base, batch: 16, parallelism: {parallelism}%s}}
+"""
+    slow_rank = ", stragglers: [{rank: 1, slowdown: 2}]"
+    slow_gpu = ", faults: [{gpu: node0.gpu1, slowdown: 2}]"
+    steps = []
+    for faults, stragglers in (("", slow_rank), (slow_gpu, ""), ("", "")):
+        cell = expand(parse_source(text % (faults, stragglers), "slow.yaml"))[0]
+        steps.append(simulate_step(prepare_step(cell)).seconds)
+    assert steps[0] == pytest.approx(steps[1], rel=1e-12)
+    assert steps[0] > 1.3 * steps[2]

@@ -9,6 +9,7 @@ import pytest
 from netsim.engines.engine import simulate
 from netsim.program.place import place
 from netsim.schedule.schedule import Style, Use
+from netsim.topology.faults import with_slow_gpus
 from netsim.topology.routing import switch
 from netsim.workloads.kernels import Linear, Shapes, forward
 from netsim.workloads.lower import Coarse, Lowered, lower
@@ -43,8 +44,9 @@ def run(
         one = np.zeros(1, np.int32)
         return Coarse(time, (style,), one, one + 1, np.array([task.nbytes], np.int64))
 
-    lowered = lower(tape, world, realise, slow)
-    timeline = simulate(place(lowered.schedule, switch(world, float("inf"))), "simpy")
+    lowered = lower(tape, world, realise)
+    topology = with_slow_gpus(switch(world, float("inf")), slow or {})
+    timeline = simulate(place(lowered.schedule, topology), "simpy")
     return tape, lowered, timeline.start, timeline.end
 
 
