@@ -11,6 +11,7 @@ from netsim.base.errors import InputError, LostError
 from netsim.base.files import SUFFIXES, find_preset, is_path, write_text
 from netsim.base.units import format_bandwidth, format_time
 from netsim.cli import check_outputs, print_lines, with_options
+from netsim.cli.files import refuse_output_as_input
 from netsim.cli.log_questions import Question, prepared_with_notes, question_of
 from netsim.cli.progress import memory_of, tell
 from netsim.cli.questions import ONLY_EXPECT, Given, Text
@@ -64,6 +65,7 @@ def command(
     """Fit launch, latencies and rates of TOPOLOGY to LOG…, and write them as a topology file."""
     text = machine_text(topology)
     check_outputs({"-o": output})
+    refuse_output_as_input(output, logs)
     pairs = []
     for run in (run for path in logs for run in read_log(path, collective)):
         if not run.rows:

@@ -5,7 +5,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,6 +31,18 @@ from netsim.topology.machine import Machine
 from netsim.yamlio.models import Model
 
 OF_CLUSTER = {"cluster", "name"}  # keys of a file that describes a cluster, and nothing to run
+
+
+def refuse_output_as_input(output: Path | None, inputs: Iterable[Path]) -> None:
+    """Refuse an output file that is one of the inputs, by whatever path or link it is named."""
+    if output is None or not output.exists():
+        return
+    for path in inputs:
+        if path.exists() and os.path.samefile(output, path):
+            raise InputError(
+                f"{output}: this is the input {path}, which would be overwritten",
+                hint="name another file for the output",
+            )
 
 
 def check_file(path: Path, changes: Sequence[str] = ()) -> str:
