@@ -1,6 +1,7 @@
 """`netsim compare`: measured logs and traces against the prediction, and what would explain it."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -22,6 +23,7 @@ from netsim.measured import compare as comparing
 from netsim.measured.hypotheses import SIZES, Explained, explanations
 from netsim.measured.logs import LogRun, read_log
 from netsim.measured.several import Judged, culprit_lines, ranking, with_bad_marked
+from netsim.measured.single_parts import joined_titles
 from netsim.measured.verdict import BandVerdict, Verdict, usual_launch_cost, verdict_of
 from netsim.plots.explanation import plot_calls
 from netsim.plots.results import plot_results
@@ -240,6 +242,7 @@ MEANING = (
     "# allowed: the larger of --tolerance and the interval that holds 80% of validated systems"
 )
 CAUSES_SHOWN = 5
+NODE = re.compile(r"\bnode(\d+)\b")  # a host, as simulations call it
 ALTERNATIVES_SHOWN = 3  # causes that look the same; more are too many to read
 
 
@@ -304,10 +307,10 @@ def _compare_logs(
         judged = with_bad_marked(judged, tolerance)
         print_lines(_table_of_logs(judged))
         worst = ranking(judged)[0]
-        if worst.verdict.fails and not explain:
+        if not explain and (worst.verdict.fails or worst.is_bad):
             typer.echo(f"# causes of the slowest log, {worst.label} (--explain: of every log):")
             print_lines(_causes(worst))
-    failed = [one for one in judged if one.verdict.fails]
+    failed = [one for one in judged if one.verdict.fails or one.is_bad]
     for one in failed:
         typer.echo(f"# beyond the tolerance: {one.label}: {_failure(one.verdict)}", err=True)
     if failed:
@@ -337,6 +340,8 @@ def _failure(verdict: Verdict) -> str:
     """Which bands fail, by how much."""
     if not verdict.bands:
         return "no size could be simulated"
+    if not verdict.failed_bands:
+        return "slower than the other logs"
     return ", ".join(
         f"{band.band} {band.error:+.1%} (allowed {band.lowest:+.0%} to {band.highest:+.0%})"
         for band in verdict.failed_bands
@@ -360,7 +365,8 @@ def _compare_run(
     typer.echo(HEADER)
     try:
         for row in comparing.rows_of(prepared, run):
-            rows.append(replace(row, axes={**row.axes, "log": label}) if several else row)
+            # Pictures draw a line for each scenario, and name it so: that of a log is its label.
+            rows.append(replace(row, scenario=label) if several else row)
             typer.echo(line(row, run.choices))
     finally:
         compared = comparing.Compared(run, tuple(rows), line_rate(scenario.cluster))
@@ -397,14 +403,32 @@ def _causes(judged: Judged) -> Iterator[str]:
         if good
         else f"# no single cause that was tried{some} explains it; the nearest:"
     )
-    for one in (good or explained)[:CAUSES_SHOWN]:
-        yield f"#   {_cause_line(one)}"
+    lines = [_cause_line(one) for one in (good or explained)[:CAUSES_SHOWN]]
+    for text in lines:
+        yield f"#   {_with_host_names(text, judged.hosts)}"
+    if any(NODE.search(text) for text in lines):
+        yield (
+            "# (a part in brackets is one of several that are used in the same way: "
+            "one log cannot tell which)"
+        )
+
+
+def _with_host_names(text: str, hosts: Sequence[str]) -> str:
+    """A text in which hosts are called as in the log, whose ranks are in the same order, instead of
+    `node0`, `node1`, …; unchanged where the log does not list its hosts."""
+
+    def host_name(match: re.Match[str]) -> str:
+        number = int(match[1])
+        return hosts[number] if number < len(hosts) else match[0]
+
+    return NODE.sub(host_name, text)
 
 
 def _cause_line(one: Explained) -> str:
     """A cause with its error, and which sizes it explains."""
-    text = " or ".join(one.names[:ALTERNATIVES_SHOWN])
-    more = len(one.names) - ALTERNATIVES_SHOWN
+    titles = joined_titles(one.names)
+    text = " or ".join(titles[:ALTERNATIVES_SHOWN])
+    more = len(titles) - ALTERNATIVES_SHOWN
     text += f" or {more} more" if more > 0 else ""
     parts = [f"mean error {expm1(one.distance):.1%} instead of {expm1(one.usual):.1%}"]
     for what, sizes in (

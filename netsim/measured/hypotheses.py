@@ -1,7 +1,7 @@
 """What would explain a run that is far from its simulation: single causes, each simulated.
 
-A cause changes one thing of the scenario. They are ranked by how well the changed simulation fits;
-those that no size tells apart are one."""
+A cause changes one thing of the scenario: of the whole cluster, or of a single part of it. Causes
+are ranked by how well the changed simulation fits; those that no size tells apart are one."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +17,7 @@ from netsim.cell.prepare import Prepared
 from netsim.measured.compare import Floats, error_figures, few, prepared_for, times_of
 from netsim.measured.index import CLOUDS
 from netsim.measured.logs import LogRun, Measured
+from netsim.measured.single_parts import Cause, single_part_causes
 from netsim.topology.machine import Machine
 from netsim.yamlio.models import override
 from netsim.yamlio.read import Source
@@ -30,14 +31,6 @@ LEFT_BY_CAUSE = (
     0.33  # a size is explained by a cause that leaves at most this part of its log ratio
 )
 ALIKE = 0.01  # the largest difference of log times up to which two causes are one
-
-
-@dataclass(frozen=True)
-class Cause:
-    """One thing changed: what it is called, and the keys of the scenario that say so."""
-
-    name: str
-    changes: tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True)
@@ -92,12 +85,12 @@ def tried(source: Source, run: LogRun) -> Tried:
     times: dict[str, Floats] = {}
     every = list(causes(source, prepared))
     for done, cause in enumerate(every):
-        at(f"{run.file}, cause tried: {cause.name}", done, len(every))
+        at(f"{run.file}, cause tried: {cause.title}", done, len(every))
         changed = source
         for key, value in cause.changes:
             changed = override(changed, key, value, cause.name)
         with suppress(NetsimError):
-            times[cause.name] = times_of(prepared_for(changed, run), rows, run.collective)
+            times[cause.title] = times_of(prepared_for(changed, run), rows, run.collective)
     return Tried(rows, times_of(prepared, rows, run.collective), times)
 
 
@@ -155,6 +148,7 @@ def causes(source: Source, prepared: Prepared) -> Iterator[Cause]:
     hosts = sum(group.nodes for group in config.members)
     if hosts > 1 and machine.nics is not None:
         yield from _network(source, prepared, machine)
+    yield from single_part_causes(source, prepared, machine)
     yield from _inside(source, machine)
     yield from _choices(source, prepared)
     launch = prepared.cell.scenario.launch_costs()

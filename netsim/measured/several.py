@@ -48,14 +48,18 @@ def ranking(judged: Sequence[Judged]) -> list[Judged]:
 
 
 def with_bad_marked(judged: Sequence[Judged], tolerance: float) -> list[Judged]:
-    """The runs with `is_bad` set where a band fails because the run was slow. If that holds for
-    all of them, the simulation may be too fast for this system; then those count as bad that are
-    slower than the median run by more than the tolerance."""
-    slow = [any(band.error < 0 for band in one.verdict.failed_bands) for one in judged]
-    if all(slow):
-        middle = median(one.deviation for one in judged)
-        slow = [one.deviation < middle - log1p(tolerance) for one in judged]
-    return [replace(one, is_bad=bad) for one, bad in zip(judged, slow, strict=True)]
+    """The runs with `is_bad` set where a band fails because the run was slow, or where the run is
+    slower than the others by more than the tolerance: what the simulation is off by, it is off by
+    in all runs of a system. Where all runs fail, only the comparison with the others counts."""
+    fails_slow = [any(band.error < 0 for band in one.verdict.failed_bands) for one in judged]
+    if all(fails_slow):
+        fails_slow = [False] * len(judged)
+    others = [one.deviation for one, slow in zip(judged, fails_slow, strict=True) if not slow]
+    slowest_allowed = median(others) - log1p(tolerance)
+    return [
+        replace(one, is_bad=slow or one.deviation < slowest_allowed)
+        for one, slow in zip(judged, fails_slow, strict=True)
+    ]
 
 
 def suspected_hosts(judged: Sequence[Judged]) -> list[str]:
