@@ -79,14 +79,17 @@ def culprit_lines(judged: Sequence[Judged]) -> Iterator[str]:
     """What the runs say about hosts, in sentences."""
     bad = [one for one in judged if one.is_bad]
     good = [one for one in judged if not one.is_bad]
+    if not bad and all(one.verdict.fails for one in judged):
+        yield (
+            "every log fails, and none is slower than the others: the cause is common to all "
+            "hosts, or the scenario is not what ran"
+        )
+        return
     if not bad:
-        yield "no log is slow: no host is suspected"
+        yield "no log is slower than the others: no host is suspected"
         return
     if not all(one.hosts for one in judged):
         yield "not every log lists its ranks in full: hosts cannot be compared"
-        return
-    if not good:
-        yield "all logs are equally slow: the cause is common to all hosts, or to the simulation"
         return
     suspects = suspected_hosts(judged)
     if len(suspects) == 1:
