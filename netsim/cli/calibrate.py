@@ -86,6 +86,8 @@ def command(
 def report(found: Calibrated) -> Iterator[str]:
     """The parameters with their intervals, what was left alone, and the errors."""
     yield "# fitted: factor on the usual value, 90 % interval"
+    if all(one.left for one in found.fitted):
+        yield "  nothing"
     for one in found.fitted:
         if not one.left:
             values = ", ".join(
@@ -95,6 +97,7 @@ def report(found: Calibrated) -> Iterator[str]:
             span = f"[{exp(one.low):.2f}, {exp(one.high):.2f}]"
             edge = " (at the edge of what is physical)" if one.at_edge else ""
             yield f"  {one.parameter.name:<36} x {exp(one.x):.2f} {span}   {values}{edge}"
+    yield from _alternative_lines(found)
     yield "# left at their usual values"
     for one in found.fitted:
         if one.left:
@@ -104,6 +107,23 @@ def report(found: Calibrated) -> Iterator[str]:
     yield from _errors(title, found.before, found.forecast)
     if found.held:
         yield from _errors("sizes held back from every fit", found.held_before, found.held)
+
+
+def _alternative_lines(found: Calibrated) -> Iterator[str]:
+    """The parameters that the logs cannot separate: each line would explain the same points."""
+    if not found.alternatives:
+        return
+    if len(found.alternatives) == 1:
+        yield "# explains the points, but too few of them show it to be sure: left alone"
+    else:
+        yield "# not separated by these logs: each line explains the same points; all left alone"
+    for one in found.alternatives:
+        named = (
+            f"{parameter.name} x {exp(x):.2f}"
+            for parameter, x in zip(one.parameters, one.x, strict=True)
+        )
+        yield f"  {' and '.join(named)}"
+    yield "# (logs of more sizes or of other collectives may separate them)"
 
 
 def _errors(title: str, before: dict[str, Error], after: dict[str, Error]) -> Iterator[str]:
