@@ -22,6 +22,7 @@ from netsim.measured.index import with_figures
 from netsim.measured.logs import LogRun, Measured
 from netsim.measured.selection import (
     FLOOR,
+    MOST_FITTED,
     FittedSet,
     Linear,
     Members,
@@ -302,12 +303,12 @@ class Ratios:
 Narrow = Callable[[NDArray[np.bool_]], None]  # told which points depend on which parameters
 
 STEP = 0.1  # of a parameter, for differences: simulated times are piecewise smooth
+WIDE_STEP = 0.4  # the same for parameters that only count beyond some value
 DEPENDS = 1e-3  # change of a log time by a factor of e from which a point depends on a parameter
 SHOWS = 0.03  # the same from which a point shows it
 CLOSE = 30.0  # a set whose score by straight lines is worse by this is not simulated
 MOST_SETS = 4  # sets of each count of parameters that are simulated in a round
-SIMULATED_ROUNDS = 3  # simulations of a set, each where the ones before suggest
-EXPANSIONS = 2  # places around which residuals are taken as straight lines: the usual, the best
+SIMULATED_ROUNDS = 4  # simulations of a set, each where the ones before suggest
 STILL = 0.01  # a move of all parameters that changes nothing any more
 EXPLAINED = 0.01  # root mean square of residuals up to which a few parameters explain them
 VAGUE = "the points do not determine it"
@@ -368,17 +369,20 @@ def fit(parameters: Sequence[Parameter], residuals: Residuals, narrow: Narrow) -
     low = np.log([parameter.low for parameter in parameters])
     high = np.maximum(np.log([parameter.high for parameter in parameters]), low + 0.01)
     usual = residuals([np.zeros(count)])[0]
-    slopes = _differences(residuals, np.zeros(count), high)
-    narrow(np.abs(slopes) > DEPENDS)
-    seen = np.abs(slopes).max(axis=0, initial=0.0) > SHOWS
-    simulated, line = _simulated(residuals, Linear(usual, slopes), seen, low, high)
+    near_slopes = _differences(residuals, np.zeros(count), high)
+    wide_slopes = _wide_differences(residuals, np.zeros(count), low, high)
+    narrow(np.maximum(np.abs(near_slopes), np.abs(wide_slopes)) > DEPENDS)
+    seen_near = _is_seen(near_slopes)
+    seen = seen_near | _is_seen(wide_slopes)
+    lines = [Linear(usual, slopes) for slopes in (near_slopes, wide_slopes)]
+    simulated, line = _simulated(residuals, lines, seen, low, high)
     sets = plausible(simulated)
     sparse = _fit_of(parameters, sets, line, usual, seen, (low, high))
     if float(np.sqrt(np.mean(sets[0].residuals ** 2))) < EXPLAINED:
         return sparse
     rates = np.array([all(kind_of(n) != "time" for n in p.usual) for p in parameters], dtype=bool)
     spread = shrunken_fit(
-        residuals, partial(_differences, residuals, high=high), seen, rates, low, high
+        residuals, partial(_differences, residuals, high=high), seen_near, rates, low, high
     )
     if forecast_score(sparse.forecast) <= forecast_score(spread.forecast):
         return sparse
@@ -386,24 +390,39 @@ def fit(parameters: Sequence[Parameter], residuals: Residuals, narrow: Narrow) -
 
 
 def _simulated(
-    residuals: Residuals, line: Linear, seen: NDArray[np.bool_], low: Floats, high: Floats
-) -> tuple[list[FittedSet], Linear]:
-    """The sets of parameters that may be plausible, as simulated, and the last straight lines."""
+    residuals: Residuals, lines: Sequence[Linear], seen: NDArray[np.bool_], low: Floats,
+    high: Floats,
+) -> tuple[list[FittedSet], Linear]:  # fmt: skip
+    """The sets of parameters that may be plausible, as simulated, and straight lines near the best
+    of them. They are sought by the lines given, around the usual values, and then by others around
+    the best set."""
     nothing = np.zeros(len(seen))
+    usual = lines[0].usual
     simulated: dict[Members, FittedSet] = {
-        (): FittedSet((), nothing, line.usual, score_of(line.usual, nothing, 0))
+        (): FittedSet((), nothing, usual, score_of(usual, nothing, 0))
     }
-    for expansion in range(EXPANSIONS):
-        candidates = fitted_sets(line, np.flatnonzero(seen).tolist(), low, high)
-        for one in _simulated_sets(_close_sets(candidates), line, residuals, low, high):
+
+    def add(line: Linear, most: int) -> FittedSet:
+        """Simulate the sets of at most so many parameters that are close by a line; the best set
+        so far."""
+        candidates = fitted_sets(line, np.flatnonzero(seen).tolist(), low, high, most)
+        missing = [one for one in candidates if most == 1 or one.members not in simulated]
+        for one in _simulated_sets(_close_sets(missing), line, residuals, low, high):
             before = simulated.get(one.members)
             if before is None or one.score < before.score:
                 simulated[one.members] = one
-        best = min(simulated.values(), key=lambda one: one.score)
-        if expansion == EXPANSIONS - 1 or _is_perfect(best):
+        return min(simulated.values(), key=lambda one: one.score)
+
+    # One parameter that explains everything is not compared with several that do.
+    for most in (1, MOST_FITTED):
+        for line in lines:
+            best = add(line, most)
+        if _is_perfect(best):
             break
-        slopes = _differences(residuals, best.x, high)
-        line = Linear(best.residuals - slopes @ best.x, slopes)
+    slopes = _differences(residuals, best.x, high)
+    line = Linear(best.residuals - slopes @ best.x, slopes)
+    if not _is_perfect(best):
+        add(line, MOST_FITTED)
     return list(simulated.values()), line
 
 
@@ -421,6 +440,8 @@ def _spread_fit(parameters: Sequence[Parameter], spread: Shrunken, seen: NDArray
 def _close_sets(candidates: Sequence[FittedSet]) -> list[FittedSet]:
     """The sets that are worth a simulation, of those in order of their scores: a few of each
     count of parameters, so that many large sets do not keep out the small ones among them."""
+    if not candidates:
+        return []
     limit = candidates[0].score + CLOSE
     close = [one for one in candidates if one.score <= limit and one.members]
     by_count = grouped(close, lambda one: len(one.members))
@@ -431,33 +452,37 @@ def _simulated_sets(
     sets: Sequence[FittedSet], line: Linear, residuals: Residuals, low: Floats, high: Floats
 ) -> list[FittedSet]:
     """The sets, each fitted to what is simulated where its fit to straight lines ends, and again
-    with lines that pass through what was simulated (Broyden); the best of these."""
+    with lines that pass through the last two places that were simulated (Broyden's method)."""
+    if not sets:
+        return []
     best: dict[Members, FittedSet] = {}
-    lines = {one.members: line for one in sets}
+    nothing = np.zeros(line.slopes.shape[1])
+    places = {one.members: (nothing, line.usual, line.slopes) for one in sets}
     aims = {one.members: one.x for one in sets}
     for _ in range(SIMULATED_ROUNDS):
-        for (members, x), there in zip(
-            list(aims.items()), residuals(list(aims.values())), strict=True
-        ):
+        there_by_set = dict(zip(aims, residuals(list(aims.values())), strict=True))
+        for members, there in there_by_set.items():
+            x = aims.pop(members)
             score = score_of(there, x, len(members))
             if members not in best or score < best[members].score:
                 best[members] = FittedSet(members, x, there, score)
-            now = lines[members]
-            missed = there - now.at(x)
-            slopes = now.slopes + np.outer(missed, x) / max(float(x @ x), STILL**2)
-            lines[members] = Linear(now.usual, slopes)
-            aim = solved(lines[members], members, low, high)
-            if np.abs(aim - x).max() < STILL / 2:
-                del aims[members]
-            else:
+            before, residuals_before, slopes = places[members]
+            move = x - before
+            missed = there - residuals_before - slopes @ move
+            slopes = slopes + np.outer(missed, move) / max(float(move @ move), STILL**4)
+            places[members] = (x, there, slopes)
+            aim = solved(Linear(there - slopes @ x, slopes), members, low, high)
+            if np.abs(aim - x).max() > STILL / 4:
                 aims[members] = aim
+        limit = min(one.score for one in best.values()) + CLOSE
+        aims = {members: aim for members, aim in aims.items() if best[members].score <= limit}
         if not aims:
             break
     return list(best.values())
 
 
 def _is_perfect(fitted: FittedSet) -> bool:
-    """Whether one parameter leaves nothing to explain."""
+    """Whether no parameter, or one, leaves nothing to explain."""
     return len(fitted.members) <= 1 and float(np.abs(fitted.residuals).max()) < FLOOR
 
 
@@ -515,10 +540,39 @@ def _alternative(
 
 
 def _differences(residuals: Residuals, x: Floats, high: Floats) -> Floats:
+    """The derivatives of residuals (rows) by parameters, from a small step of each."""
     steps = np.where(x + STEP <= high, STEP, -STEP)
-    here, *moved = residuals([x, *(x + np.diag(steps))])
-    columns = [(there - here) / step for there, step in zip(moved, steps, strict=True)]
+    return _slopes(residuals, x, np.diag(steps))
+
+
+def _wide_differences(residuals: Residuals, x: Floats, low: Floats, high: Floats) -> Floats:
+    """The same from a wide step up or down, whichever shows more: what a host takes to launch, or a
+    part of a rate, only counts once it is the bottleneck."""
+    best = np.zeros((len(residuals([x])[0]), len(x)))
+    for sign in (1.0, -1.0):
+        steps = np.clip(x + sign * WIDE_STEP, low, high) - x
+        possible = np.flatnonzero(np.abs(steps) > STILL)
+        if not len(possible):
+            continue
+        slopes = _slopes(residuals, x, np.diag(steps)[possible])
+        for column, number in zip(slopes.T, possible, strict=True):
+            if np.abs(column).max(initial=0.0) > np.abs(best[:, number]).max(initial=0.0):
+                best[:, number] = column
+    return best
+
+
+def _slopes(residuals: Residuals, x: Floats, moves: Floats) -> Floats:
+    """The changes of residuals (rows) by moves of a parameter each, over the lengths of moves."""
+    here, *there = residuals([x, *(x + moves)])
+    lengths = moves.sum(axis=1)
+    columns = [(now - here) / length for now, length in zip(there, lengths, strict=True)]
     return np.array(columns).T.reshape(len(here), len(columns))
+
+
+def _is_seen(slopes: Floats) -> NDArray[np.bool_]:
+    """Which parameters at least one point shows."""
+    seen: NDArray[np.bool_] = np.abs(slopes).max(axis=0, initial=0.0) > SHOWS
+    return seen
 
 
 # A calibration: measured runs of one system, the parameters that fit them, the error that is left.

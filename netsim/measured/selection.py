@@ -106,9 +106,11 @@ def fitted_set(line: Linear, members: Members, low: Floats, high: Floats) -> Fit
     return FittedSet(members, x, residuals, score_of(residuals, x, len(members)))
 
 
-def fitted_sets(line: Linear, seen: Sequence[int], low: Floats, high: Floats) -> list[FittedSet]:
-    """All sets of parameters that may be fitted, the most plausible first."""
-    most = min(MOST_FITTED, len(line.usual) // POINTS_EACH)
+def fitted_sets(
+    line: Linear, seen: Sequence[int], low: Floats, high: Floats, most: int = MOST_FITTED
+) -> list[FittedSet]:
+    """All sets of at most so many parameters that may be fitted, the most plausible first."""
+    most = min(most, len(line.usual) // POINTS_EACH)
     sets = (
         fitted_set(line, members, low, high)
         for count in range(most + 1)
@@ -118,8 +120,8 @@ def fitted_sets(line: Linear, seen: Sequence[int], low: Floats, high: Floats) ->
 
 
 def plausible(sets: Iterable[FittedSet]) -> list[FittedSet]:
-    """The sets that explain the residuals about as well as the best one, which comes first; of
-    those that contain another one, only the smaller."""
+    """The sets that explain the residuals about as well as the best one, which comes first, with no
+    more parameters than that has; of those that contain another one, only the smaller."""
     ordered = sorted(sets, key=lambda one: one.score)
     best = ordered[0]
     for one in ordered:
@@ -129,8 +131,9 @@ def plausible(sets: Iterable[FittedSet]) -> list[FittedSet]:
     found = [best]
     for one in sorted(ordered, key=lambda one: (len(one.members), one.score)):
         members = set(one.members)
-        smaller = any(set(other.members) <= members for other in found)
-        if one.score <= limit and not smaller and not members < set(best.members):
+        larger = len(members) > len(best.members)
+        contains = any(set(other.members) <= members for other in found)
+        if one.score <= limit and not larger and not contains and not members < set(best.members):
             found.append(one)
     return found
 
