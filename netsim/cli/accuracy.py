@@ -12,6 +12,7 @@ from netsim.base.files import preset_folder, write_text
 from netsim.base.values import dataclass, grouped
 from netsim.cli import INTERRUPTED, check_outputs, print_lines, with_options
 from netsim.cli.bars import Counter
+from netsim.cli.files import refuse_output_as_input
 from netsim.cli.progress import memory_of, tell
 from netsim.measured import accuracy
 from netsim.measured.compare import ALL, Point, by_band
@@ -52,6 +53,8 @@ def command(index: Path, given: AccuracyOptions) -> None:
     files = {"--json": given.json_file, "--page": given.page, "--predict": given.predict}
     check_outputs(files, plots=given.plots)
     index = _index(index)
+    for output in files.values():
+        refuse_output_as_input(output, _input_files(index, given))
     if is_published(index):
         _steps(index, given)
         return
@@ -72,6 +75,15 @@ def command(index: Path, given: AccuracyOptions) -> None:
         raise typer.Exit(INTERRUPTED)
     if found.lost:
         raise typer.Exit(LostError.exit_code)
+
+
+def _input_files(index: Path, given: AccuracyOptions) -> Iterator[Path]:
+    """The files that the command reads: the index, the tables of its runs, earlier results."""
+    yield index
+    yield from (path for path in (given.against, given.predicted) if path is not None)
+    if index.is_file() and not is_published(index):
+        for entry in read_index(index):
+            yield entry.folder / entry.text("file")
 
 
 def _simulated(

@@ -11,6 +11,7 @@ from netsim.base.errors import InputError, LostError
 from netsim.base.files import SUFFIXES, find_preset, is_path, write_text
 from netsim.base.units import format_bandwidth, format_time
 from netsim.cli import check_outputs, print_lines, with_options
+from netsim.cli.files import refuse_output_as_input
 from netsim.cli.log_questions import Question, prepared_with_notes, question_of
 from netsim.cli.progress import memory_of, tell
 from netsim.cli.questions import ONLY_EXPECT, Given, Text
@@ -64,6 +65,7 @@ def command(
     """Fit launch, latencies and rates of TOPOLOGY to LOG…, and write them as a topology file."""
     text = machine_text(topology)
     check_outputs({"-o": output})
+    refuse_output_as_input(output, logs)
     pairs = []
     for run in (run for path in logs for run in read_log(path, collective)):
         if not run.rows:
@@ -84,6 +86,8 @@ def command(
 def report(found: Calibrated) -> Iterator[str]:
     """The parameters with their intervals, what was left alone, and the errors."""
     yield "# fitted: factor on the usual value, 90 % interval"
+    if all(one.left for one in found.fitted):
+        yield "  nothing"
     for one in found.fitted:
         if not one.left:
             values = ", ".join(
@@ -93,6 +97,7 @@ def report(found: Calibrated) -> Iterator[str]:
             span = f"[{exp(one.low):.2f}, {exp(one.high):.2f}]"
             edge = " (at the edge of what is physical)" if one.at_edge else ""
             yield f"  {one.parameter.name:<36} x {exp(one.x):.2f} {span}   {values}{edge}"
+    yield from _alternative_lines(found)
     yield "# left at their usual values"
     for one in found.fitted:
         if one.left:
@@ -102,6 +107,23 @@ def report(found: Calibrated) -> Iterator[str]:
     yield from _errors(title, found.before, found.forecast)
     if found.held:
         yield from _errors("sizes held back from every fit", found.held_before, found.held)
+
+
+def _alternative_lines(found: Calibrated) -> Iterator[str]:
+    """The parameters that the logs cannot separate: each line would explain the same points."""
+    if not found.alternatives:
+        return
+    if len(found.alternatives) == 1:
+        yield "# explains the points, but too few of them show it to be sure: left alone"
+    else:
+        yield "# not separated by these logs: each line explains the same points; all left alone"
+    for one in found.alternatives:
+        named = (
+            f"{parameter.name} x {exp(x):.2f}"
+            for parameter, x in zip(one.parameters, one.x, strict=True)
+        )
+        yield f"  {' and '.join(named)}"
+    yield "# (logs of more sizes or of other collectives may separate them)"
 
 
 def _errors(title: str, before: dict[str, Error], after: dict[str, Error]) -> Iterator[str]:

@@ -1,9 +1,11 @@
 """`netsim compare`: measured logs and traces against the prediction, and what would explain it."""
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
-from math import inf, log1p
+from dataclasses import asdict, replace
+from math import expm1, inf, log1p
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +14,17 @@ import typer
 
 from netsim.base.errors import InputError
 from netsim.base.files import csv_of, write_text
-from netsim.base.units import parse_ratio
+from netsim.base.units import format_size, parse_ratio
 from netsim.cli import check_outputs, parsed, print_lines, with_options, wrote
+from netsim.cli.files import refuse_output_as_input
 from netsim.cli.log_questions import Question, cell_of_trace, prepared_with_notes, question_of
 from netsim.cli.questions import ONLY_EXPECT, Given, Text
 from netsim.measured import compare as comparing
-from netsim.measured.hypotheses import SIZES, explanations
+from netsim.measured.hypotheses import SIZES, Explained, explanations
 from netsim.measured.logs import LogRun, read_log
+from netsim.measured.several import Judged, culprit_lines, ranking, with_bad_marked
+from netsim.measured.single_parts import joined_titles
+from netsim.measured.verdict import BandVerdict, Verdict, usual_launch_cost, verdict_of
 from netsim.plots.explanation import plot_calls
 from netsim.plots.results import plot_results
 from netsim.results.nccl_tests import microseconds
@@ -28,7 +34,6 @@ from netsim.training.compared import Line, TraceCompared, compare_trace
 from netsim.training.prepare import PreparedStep, prepare_step
 from netsim.training.recorded.kineto import Profile, is_trace, read_profile
 from netsim.training.run import simulate_step
-from netsim.yamlio.read import Source
 
 HEADER = (
     f"# {'size':>11}  {'measured':>9}  {'simulated':>9}  {'error':>7}  "
@@ -38,8 +43,9 @@ HEADER = (
 
 
 def line(row: Row, logged: Mapping[int, tuple[str, str]]) -> str:
-    """One size; where the log tells another choice of NCCL's, that as well."""
-    size, measured = row.size_bytes or 0, row.measured_time_us or 0.0
+    """One size of the table; where NCCL chose another algorithm by its log, that as well."""
+    size = row.asked
+    measured = row.measured_time_us or 0.0
     if row.status != "ok" or row.time_us is None or row.busbw_GBps is None:
         return f"{size:>13}  {microseconds(measured):>9}  not simulated: {row.error}"
     busbw = row.busbw_GBps * row.time_us / measured
@@ -53,18 +59,30 @@ def line(row: Row, logged: Mapping[int, tuple[str, str]]) -> str:
     )
 
 
-def summary(bands: Mapping[str, comparing.Error], what: str = "sizes") -> Iterator[str]:
-    """The error by band."""
+def summary(
+    bands: Mapping[str, comparing.Error], what: str = "sizes", verdict: Verdict | None = None
+) -> Iterator[str]:
+    """A line for the error of every band; with a verdict, also what the band may be off."""
+    judged = {one.band: one for one in verdict.bands} if verdict is not None else {}
     for band in (*BANDS, comparing.ALL):
         if band in bands:
             error = bands[band]
+            allowed = f"; {_allowed(judged[band])}" if band in judged else ""
             yield (
                 f"# {band:>12}: median error {error.median:6.1%}, 90th percentile "
-                f"{error.p90:6.1%}, bias {error.bias:+.1%} ({error.points} {what})"
+                f"{error.p90:6.1%}, bias {error.bias:+.1%} ({error.points} {what}){allowed}"
             )
 
 
-TABLE = "collectives.csv"
+def _allowed(band: BandVerdict) -> str:
+    """What a band may be off, and whether it is within that."""
+    verdict = "within" if not band.fails else "FAILS"
+    return f"allowed {band.lowest:+.0%} to {band.highest:+.0%}: {verdict}"
+
+
+TABLE = "collectives.csv"  # of traces
+RESULTS = "results.csv"  # of logs
+COMPARISON = "comparison.json"
 COLUMNS = {
     **{name: f"any.{name}" for name in ("collective", "group", "ranks", "size_bytes", "dtype")},
     "calls": "measured.calls", "measured_us": "measured.us", "least_us": "measured.least_us",
@@ -213,16 +231,19 @@ def _write(
     if output is None:
         return []
     output.mkdir(parents=True, exist_ok=True)
-    return [write_text(output / name, table), write_text(output / "comparison.json", text)]
+    return [write_text(output / name, table), write_text(output / COMPARISON, text)]
 
 
 MEANING = (
     "# error: simulated / measured - 1; of several, the median of the factor by which they differ\n"
-    "# either way, less 1 (at 0.5 and at 2 times it is 100%); bias: the same with its sign"
+    "# either way, less 1 (at 0.5 and at 2 times it is 100%); bias: the same with its sign\n"
+    "# measured: the smaller of out of place and in place for all_reduce, broadcast and reduce\n"
+    "# (the same work: the rest is noise), else out of place\n"
+    "# allowed: the larger of --tolerance and the interval that holds 80% of validated systems"
 )
-FAR = 0.25  # log ratio from which a run that is slower than simulated is explained
-SHOWN = 5
-ALTERNATIVES = 3  # causes that look the same, of which more are too many to read
+CAUSES_SHOWN = 5
+NODE = re.compile(r"\bnode(\d+)\b")  # a host, as simulations call it
+ALTERNATIVES_SHOWN = 3  # causes that look the same; more are too many to read
 
 
 @with_options(Given, "sizes", "dtype", *ONLY_EXPECT)
@@ -238,87 +259,227 @@ def command(
         raise InputError(message, hint=f"did you mean {tolerance}%?")
     if topology is not None and scenario is not None:
         raise InputError("give --topology or --scenario, not both")
-    asked = Question(topology, scenario, given)
+    question = Question(topology, scenario, given)
     check_outputs({"--json": json_file}, output=output)
+    for file in (json_file, *_files_written(output)):
+        refuse_output_as_input(file, logs)
     traces = [path for path in logs if is_trace(path)]
-    if traces:
-        if len(traces) < len(logs):
-            other = next(path for path in logs if path not in traces)
-            raise InputError(f"{traces[0]} is a trace, {other} is none: compare them one by one")
-        for name, value in (("--collective", collective is not None), ("--explain", explain)):
-            if value:
-                raise InputError(f"{name}: goes with logs, {traces[0]} is a trace")
-        worst = compare_traces(traces, asked, output, json_file)
-    else:
-        runs = [run for path in logs for run in read_log(path, collective)]
-        done: list[comparing.Compared] = []
-        typer.echo(MEANING)
-        try:
-            for run in runs:
-                _compared(asked, run, done, explain=explain)
-        finally:  # what is finished is worth having
-            _write_logs(done, output, json_file)
-        worst = max((one.bands[comparing.ALL].median for one in done if one.points), default=inf)
-    if worst > most:
-        typer.echo(f"# beyond the tolerance: {worst:.1%} > {most:.1%}", err=True)
+    if not traces:
+        _compare_logs(logs, question, most, collective, output, json_file, explain=explain)
+        return
+    if len(traces) < len(logs):
+        log = next(path for path in logs if path not in traces)
+        raise InputError(f"{traces[0]} is a trace, {log} is none: compare them one by one")
+    for name, value in (("--collective", collective is not None), ("--explain", explain)):
+        if value:
+            raise InputError(f"{name}: goes with logs, {traces[0]} is a trace")
+    error = compare_traces(traces, question, output, json_file)
+    if error > most:
+        typer.echo(f"# beyond the tolerance: {error:.1%} > {most:.1%}", err=True)
         raise typer.Exit(1)
 
 
-def _compared(
-    asked: Question, run: LogRun, done: list[comparing.Compared], *, explain: bool
-) -> None:
-    """One run, whose rows are printed and kept as they are compared."""
+def _files_written(folder: Path | None) -> list[Path]:
+    """The tables that are written to the folder of `-o`."""
+    if folder is None:
+        return []
+    return [folder / name for name in (TABLE, RESULTS, COMPARISON)]
+
+
+def _compare_logs(
+    logs: Sequence[Path], question: Question, tolerance: float, collective: Text,
+    output: Path | None, json_file: Path | None, *, explain: bool,
+) -> None:  # fmt: skip
+    """Compare every run of the logs, print and write the result; exit with 1 if a band fails."""
+    runs = [run for path in logs for run in read_log(path, collective)]
+    labels = _labels(runs)
+    judged: list[Judged] = []
+    typer.echo(MEANING)
+    try:
+        for run, label in zip(runs, labels, strict=True):
+            _compare_run(question, run, label, tolerance, judged, several=len(runs) > 1)
+            if explain or (len(runs) == 1 and judged[-1].verdict.fails):
+                print_lines(_causes(judged[-1]))
+            typer.echo("#")
+    finally:  # what is finished is worth having
+        _write_logs(judged, output, json_file)
+    if len(runs) > 1:
+        judged = with_bad_marked(judged, tolerance)
+        print_lines(_table_of_logs(judged))
+        worst = ranking(judged)[0]
+        if not explain and (worst.verdict.fails or worst.is_bad):
+            typer.echo(f"# causes of the slowest log, {worst.label} (--explain: of every log):")
+            print_lines(_causes(worst))
+    failed = [one for one in judged if one.verdict.fails or one.is_bad]
+    for one in failed:
+        typer.echo(f"# beyond the tolerance: {one.label}: {_failure(one.verdict)}", err=True)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _labels(runs: Sequence[LogRun]) -> list[str]:
+    """The names of runs in tables and pictures: of the file, with more of its path or the number of
+    the run in the file where the name alone is not unique."""
+    names = [Path(run.file).name for run in runs]
+    paths_by_name: dict[str, set[str]] = {}
+    for name, run in zip(names, runs, strict=True):
+        paths_by_name.setdefault(name, set()).add(run.file)
+    labels = []
+    for name, run in zip(names, runs, strict=True):
+        labels.append(name if len(paths_by_name[name]) == 1 else run.file)
+    counts = Counter(labels)
+    seen: Counter[str] = Counter()
+    unique = []
+    for label in labels:
+        seen[label] += 1
+        unique.append(label if counts[label] == 1 else f"{label} #{seen[label]}")
+    return unique
+
+
+def _failure(verdict: Verdict) -> str:
+    """Which bands fail, by how much."""
+    if not verdict.bands:
+        return "no size could be simulated"
+    if not verdict.failed_bands:
+        return "slower than the other logs"
+    return ", ".join(
+        f"{band.band} {band.error:+.1%} (allowed {band.lowest:+.0%} to {band.highest:+.0%})"
+        for band in verdict.failed_bands
+    )
+
+
+def _compare_run(
+    question: Question, run: LogRun, label: str, tolerance: float, judged: list[Judged], *,
+    several: bool,
+) -> None:  # fmt: skip
+    """Compare one run: its rows are printed as they are simulated, and kept when interrupted."""
     if not run.rows:
         raise InputError(f"{run.file}: {run.problems[0] if run.problems else 'no rows'}")
-    source, notes = question_of(asked, run)
+    source, notes = question_of(question, run)
     prepared = prepared_with_notes(source, notes, run)
     if len(run.rows) == 1:
         typer.echo(f"{run.file}: one size only: no curve to compare", err=True)
-    cluster, rows = prepared.cell.scenario.cluster, list[Row]()
-    typer.echo(f"# {run.collective} on {hosts_label(cluster)}, {run.file}")
+    scenario = prepared.cell.scenario
+    rows = list[Row]()
+    typer.echo(f"# {run.collective} on {hosts_label(scenario.cluster)}, {run.file}")
     typer.echo(HEADER)
     try:
         for row in comparing.rows_of(prepared, run):
-            rows.append(row)
+            # Pictures draw a line for each scenario, and name it so: that of a log is its label.
+            rows.append(replace(row, scenario=label) if several else row)
             typer.echo(line(row, run.choices))
     finally:
-        found = comparing.Compared(run, tuple(rows), line_rate(cluster))
-        done.append(found)
-    print_lines(summary(found.bands))
-    if explain or (found.points and found.slower > FAR):
-        print_lines(_causes(source, run))
-    typer.echo("#")
+        compared = comparing.Compared(run, tuple(rows), line_rate(scenario.cluster))
+        launch = scenario.launch_costs()
+        usual_launch = usual_launch_cost(launch.style, prepared.gpus_per_node, launch.host)
+        verdict = verdict_of(compared, tolerance, usual_launch)
+        judged.append(Judged(label, source, compared, verdict))
+    print_lines(summary(compared.bands, verdict=verdict))
+    print_lines(_launch_line(verdict))
 
 
-def _causes(source: Source, run: LogRun) -> Iterator[str]:
-    found = explanations(source, run)
-    if not found:
+def _launch_line(verdict: Verdict) -> Iterator[str]:
+    """What was inferred of the launch cost, if that makes a difference."""
+    if verdict.launch_us is not None and abs(verdict.launch_us) >= 0.05:
+        more = "longer" if verdict.launch_us > 0 else "less"
+        yield (
+            f"# {'launch':>12}: takes {abs(verdict.launch_us):.3g} us {more} than simulated, "
+            "by the smallest sizes; small bands are judged with it"
+        )
+
+
+def _causes(judged: Judged) -> Iterator[str]:
+    """The causes that were tried for a run, the best fit first, with the sizes each explains."""
+    run = judged.compared.run
+    explained = explanations(judged.source, run)
+    if not explained:
+        yield "# no cause can be tried on this system"
         return
-    good, tried = [one for one in found if one.explains], len(comparing.few(run.rows, SIZES))
+    good = [one for one in explained if one.explains]
+    tried = len(comparing.few(run.rows, SIZES))
     some = f" at {tried} of {len(run.rows)} rows" if tried < len(run.rows) else ""
     yield (
         f"# single causes that would explain it{some}, the best fit (mean |log ratio|) first:"
         if good
         else f"# no single cause that was tried{some} explains it; the nearest:"
     )
-    for one in (good or found)[:SHOWN]:
-        text = " or ".join(one.names[:ALTERNATIVES])
-        yield f"#   {text}: median error {one.error:.1%} instead of {one.before:.1%}"
+    lines = [_cause_line(one) for one in (good or explained)[:CAUSES_SHOWN]]
+    for text in lines:
+        yield f"#   {_with_host_names(text, judged.hosts)}"
+    if any(NODE.search(text) for text in lines):
+        yield (
+            "# (a part in brackets is one of several that are used in the same way: "
+            "one log cannot tell which)"
+        )
 
 
-def _write_logs(
-    done: list[comparing.Compared], output: Path | None, json_file: Path | None
-) -> None:
-    rows = [row for one in done for row in one.rows]
+def _with_host_names(text: str, hosts: Sequence[str]) -> str:
+    """A text in which hosts are called as in the log, whose ranks are in the same order, instead of
+    `node0`, `node1`, …; unchanged where the log does not list its hosts."""
+
+    def host_name(match: re.Match[str]) -> str:
+        number = int(match[1])
+        return hosts[number] if number < len(hosts) else match[0]
+
+    return NODE.sub(host_name, text)
+
+
+def _cause_line(one: Explained) -> str:
+    """A cause with its error, and which sizes it explains."""
+    titles = joined_titles(one.names)
+    text = " or ".join(titles[:ALTERNATIVES_SHOWN])
+    more = len(titles) - ALTERNATIVES_SHOWN
+    text += f" or {more} more" if more > 0 else ""
+    parts = [f"mean error {expm1(one.distance):.1%} instead of {expm1(one.usual):.1%}"]
+    for what, sizes in (
+        ("explains", one.explained_sizes),
+        ("does not explain", one.unexplained_sizes),
+        ("makes worse", one.worse_sizes),
+    ):
+        if sizes:
+            parts.append(f"{what} {', '.join(map(format_size, sizes))}")
+    return f"{text}: {'; '.join(parts)}"
+
+
+LABEL_WIDTH = 24
+
+
+def _table_of_logs(judged: Sequence[Judged]) -> Iterator[str]:
+    """All logs by their deviation, the slowest first, and the host that makes them slow."""
+    yield "# logs by deviation, the slowest compared with its simulation first"
+    yield f"# {'log':<{LABEL_WIDTH}}  {'error':>7}  {'band':>12}  {'verdict':<8}  hosts"
+    for one in ranking(judged):
+        band = one.verdict.slowest_band
+        error = "-" if band is None else f"{band.error:+.1%}"
+        name = "-" if band is None else band.band
+        verdict = "slow" if one.is_bad else "fails" if one.verdict.fails else "within"
+        hosts = " ".join(one.hosts) or "not listed"
+        yield f"  {one.label:<{LABEL_WIDTH}}  {error:>7}  {name:>12}  {verdict:<8}  {hosts}"
+    yield from (f"# {text}" for text in culprit_lines(judged))
+    yield "#"
+
+
+def _write_logs(judged: Sequence[Judged], output: Path | None, json_file: Path | None) -> None:
+    """Write what was compared so far: nothing, if nothing was."""
+    rows = [row for one in judged for row in one.compared.rows]
+    if not rows:
+        return
     values = [
         {
-            "run": one.run.file,
-            "collective": one.run.collective,
-            "points": [asdict(point) for point in one.points],
-            "bands": comparing.as_values(one.bands),
+            "run": one.compared.run.file,
+            "collective": one.compared.run.collective,
+            "hosts": list(one.hosts),
+            "points": [asdict(point) for point in one.compared.points],
+            "bands": comparing.as_values(one.compared.bands),
+            "verdict": {
+                "fails": one.verdict.fails,
+                "launch_us": one.verdict.launch_us,
+                "bands": [{**asdict(band), "fails": band.fails} for band in one.verdict.bands],
+            },
         }
-        for one in done
+        for one in judged
     ]
-    files = _write(values, json_file, output, "results.csv", csv_text(rows)) if rows else ()
+    files = _write(values, json_file, output, RESULTS, csv_text(rows))
     if files:
-        wrote(*files, *plot_results(files[:1], files[0].parent, line_rate=done[0].rate))
+        rate = judged[0].compared.rate
+        wrote(*files, *plot_results(files[:1], files[0].parent, line_rate=rate))

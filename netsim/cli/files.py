@@ -49,6 +49,18 @@ def refuse_output_as_input(output: Path | None, inputs: Iterable[Path]) -> None:
 OF_CLUSTER = {"cluster", "name"}  # keys of a file that describes a cluster, and nothing to run
 
 
+def refuse_output_as_input(output: Path | None, inputs: Iterable[Path]) -> None:
+    """Refuse an output file that is one of the inputs, by whatever path or link it is named."""
+    if output is None or not output.exists():
+        return
+    for path in inputs:
+        if path.exists() and os.path.samefile(output, path):
+            raise InputError(
+                f"{output}: this is the input {path}, which would be overwritten",
+                hint="name another file for the output",
+            )
+
+
 def check_file(path: Path, changes: Sequence[str] = ()) -> str:
     """Validate one file as whatever it is; the text says what was found."""
     if path.suffix and path.is_file() and is_foreign(path):

@@ -27,7 +27,9 @@ from netsim.training.recorded.kineto import Profile
 from netsim.yamlio.models import override
 from netsim.yamlio.read import Source
 
-CANDIDATES, CANDIDATE_SIZES = 5, 4  # machines that are named, sizes that are simulated for each
+CANDIDATES = 5  # machines that are named where a log does not say on what it ran
+CANDIDATE_SIZES = 4  # sizes that are simulated for each machine
+MOST_GUESSED_ERROR = 0.4  # median error beyond which the best machine is not taken for the log's
 
 
 @dataclass(frozen=True)
@@ -66,24 +68,48 @@ def _scenario(name: str, given: Given, what: str) -> Source:
 
 
 def _fitting(question: Question, run: LogRun, said: index.Proposal) -> tuple[str, str]:
-    """The machine whose simulation fits a log best that names none, and what else comes near."""
-    found: list[tuple[float, float, str]] = []
+    """The machine whose simulation fits best a log that names none, and a note of what else comes
+    near. A log that no machine fits is refused: what follows would be about another system."""
+    candidates: list[tuple[float, float, str]] = []
     names = preset_names(FOLDER)
     for done, name in enumerate(names):
         at(f"{run.file}: was it {name}?", done, len(names))
         with suppress(NetsimError):
             given = _completed(question.given, said, name, [], run.file)
             ratios = fit_of(asked(name, run.collective, given)[0], run, CANDIDATE_SIZES)
-            found.append((error_figures(ratios)[0], float(abs(ratios).mean()), name))
-    if not found:
+            median_error = error_figures(ratios)[0]
+            candidates.append((median_error, float(abs(ratios).mean()), name))
+    if not candidates:
         raise InputError(
             f"{run.file}: the log does not say on what it ran, and no machine has its ranks",
             hint="give --topology",
         )
-    told = (f"{name} (median error {error:.1%})" for error, _, name in sorted(found)[:CANDIDATES])
-    text = f"the log does not say on what it ran; of {len(found)} machines these fit best:"
-    best = sorted(found)[0][2]
-    return best, f"{text} {', '.join(told)}; {best} is taken, --topology names another"
+    nearest = sorted(candidates)[:CANDIDATES]
+    errors = ", ".join(f"{name} (median error {error:.1%})" for error, _, name in nearest)
+    best_error, _, best = nearest[0]
+    if best_error > MOST_GUESSED_ERROR:
+        raise InputError(
+            f"{run.file}: the log does not say on what it ran, and none of {len(candidates)} "
+            f"machines fits it within {MOST_GUESSED_ERROR:.0%}; the nearest are {errors}",
+            hint=f"give --topology (netsim list names machines){_missing_options(question, said)}",
+        )
+    text = f"the log does not say on what it ran; of {len(candidates)} machines these fit best:"
+    return best, f"{text} {errors}; {best} is taken, --topology names another"
+
+
+def _missing_options(question: Question, said: index.Proposal) -> str:
+    """The options beside --topology that neither the command line nor the log has."""
+    missing = []
+    if question.given.nodes is None and said.hosts is None:
+        missing.append("--nodes")
+    counted = said.hosts is not None and said.ranks is not None
+    if question.given.gpus_per_node is None and not counted:
+        missing.append("--gpus-per-node")
+    if question.given.launch is None and said.launch is None:
+        missing.append("--launch (single_process for nccl-tests -g 8)")
+    if question.given.transport is None and said.cloud is None:
+        missing.append("--transport and --nic")
+    return f", and {', '.join(missing)} as the system has them" if missing else ""
 
 
 def prepared_with_notes(source: Source, notes: Sequence[str], run: LogRun) -> Prepared:

@@ -10,17 +10,32 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import lsq_linear
 
 from netsim.base.errors import InputError, LostError, NetsimError, Tell, silent
 from netsim.base.memo import Memo
 from netsim.base.processes import Processes
 from netsim.base.startup import STAGE, at
-from netsim.base.values import dataclass
+from netsim.base.values import dataclass, grouped
 from netsim.cell.prepare import Prepared
 from netsim.measured import compare
 from netsim.measured.index import with_figures
 from netsim.measured.logs import LogRun, Measured
+from netsim.measured.selection import (
+    FLOOR,
+    MOST_FITTED,
+    FittedSet,
+    Linear,
+    Members,
+    alternatives,
+    common_members,
+    fitted_sets,
+    forecast_residuals,
+    interval_moves,
+    plausible,
+    score_of,
+    solved,
+)
+from netsim.measured.shrinkage import WIDE, Residuals, Shrunken, forecast_score, shrunken_fit
 from netsim.nccl.constants import HOST, KERNEL, constant, names_of
 from netsim.topology.machine import TRANSPORTS, USABLE, Figure, kind_of, written
 from netsim.yamlio.read import Source
@@ -79,9 +94,15 @@ def parameters_of(prepared: Prepared) -> list[Parameter]:
             "time of a post", "network.post.ll", "network.post.ll128", "network.post.simple",
             factor=FOREIGN,
         )  # fmt: skip
-        busy = [one for one in known if one.startswith("network.path.handling.")]
-        if any(constant(job.mechanism, one) for one in busy):
-            scaled("handling of a message", *busy)
+        # Only the times: the copy rate is infinite without a plugin, which no file can say, and
+        # more time is less of a rate.
+        handling = [
+            one
+            for one in known
+            if one.startswith("network.path.handling.") and kind_of(one) == "time"
+        ]
+        if any(constant(job.mechanism, one) for one in handling):
+            scaled("handling of a message", *handling)
         now = machine.calibration.get(USABLE)
         transport = job.cluster.transport or TRANSPORTS[machine.transport]
         usable = transport.usable if now is None else float(now.value)
@@ -277,131 +298,23 @@ class Ratios:
         return compare.by_band(found)
 
 
-# Residuals as straight lines of parameters: the best ones, what they forecast, how sure they are.
-# Parameters spread around 0, the usual value, by a given amount from system to system.
+# The fit: sets of few parameters are fitted to the simulation itself, not only to straight lines.
 
-Which = NDArray[np.bool_]
-
-NOISE = 0.02  # of a measured point, as a part
-ROBUST = 6  # rounds in which points far off lose their weight
-TELLS = 0.9  # of how little was known of a parameter, what points must leave at most
-SPAN = 3.3  # standard deviations from the 5th to the 95th percentile
-WIDE = log(4)  # an interval wider than this factor tells nothing
-DRAWS = 200
-SEED = 20240229
-
-
-@dataclass(frozen=True)
-class Linear:
-    """Residuals where all parameters are 0, and how they change with each."""
-
-    usual: Floats
-    slopes: Floats
-
-    def without(self, point: int) -> "Linear":
-        """The same without one point."""
-        return Linear(np.delete(self.usual, point), np.delete(self.slopes, point, axis=0))
-
-    def intervals(self, kept: Which, spread: float) -> Floats:
-        """The 5th and 95th percentile of each parameter's move when points are drawn anew. What the
-        points do not tell is drawn as systems differ."""
-        spans = np.zeros((len(kept), 2))
-        count, points = int(kept.sum()), len(self.usual)
-        if not count:
-            return spans
-        rest = self.usual + self.slopes @ solved(self, kept, spread)
-        random = np.random.default_rng(SEED)
-        size = np.maximum(np.abs(rest), NOISE)
-        moves = np.zeros((DRAWS, count))
-        for draw in range(DRAWS):
-            chosen = random.integers(points, size=points)
-            noise = random.choice((-1.0, 1.0), size=points)
-            noise *= size[random.integers(points, size=points)]
-            pull = random.normal(size=count)
-            rows = np.vstack([self.slopes[chosen][:, kept] / NOISE, np.eye(count) / spread])
-            target = np.concatenate([noise / NOISE, pull])
-            moves[draw] = np.linalg.lstsq(rows, target, rcond=None)[0]
-        spans[kept] = np.quantile(moves, (0.05, 0.95), axis=0).T
-        return spans
-
-
-def solved(line: Linear, kept: Which, spread: float) -> Floats:
-    """The best values of the parameters that are kept; the others are 0."""
-    x = np.zeros(len(kept))
-    for rows, target in _weighted(line, kept, spread):
-        x[kept] = np.linalg.lstsq(rows, target, rcond=None)[0]
-    return x
-
-
-def least_squares(line: Linear, kept: Which, spread: float, low: Floats, high: Floats) -> Floats:
-    """The same within bounds."""
-    x = np.zeros(len(kept))
-    if not kept.any():
-        return x
-    *_, (rows, target) = _weighted(line, kept, spread)
-    x[kept] = lsq_linear(rows, target, (low[kept], high[kept])).x
-    return x
-
-
-def _weighted(line: Linear, kept: Which, spread: float) -> Iterator[tuple[Floats, Floats]]:
-    """Equations in rounds: points that the last solution misses by far count less."""
-    slopes, count = line.slopes[:, kept], int(kept.sum())
-    weight = np.ones(len(line.usual))
-    pull, nothing = np.eye(count) / spread, np.zeros(count)
-    for _ in range(ROBUST):
-        rows = np.vstack([slopes * (weight / NOISE)[:, None], pull])
-        target = np.concatenate([-line.usual * weight / NOISE, nothing])
-        yield rows, target
-        rest = line.usual + slopes @ np.linalg.lstsq(rows, target, rcond=None)[0]
-        weight = (1 + (rest / (2 * NOISE)) ** 2) ** -0.25
-
-
-def settled(line: Linear, seen: Which, spread: float) -> Which:
-    """The parameters of which the points tell something, found by leaving the vaguest, one by one.
-    Two that do the same are both vague until one of them is left."""
-    kept = seen.copy()
-    while kept.any():
-        *_, (rows, target) = _weighted(line, kept, spread)
-        sure = np.sqrt(np.diag(np.linalg.inv(rows.T @ rows)))
-        rest = line.usual + line.slopes[:, kept] @ np.linalg.lstsq(rows, target, rcond=None)[0]
-        worse = max(1.0, float(np.median(np.abs(rest))) / NOISE)  # than points of a good fit
-        vague = np.maximum(sure / spread / TELLS, sure * worse * SPAN / WIDE)
-        worst = int(vague.argmax())
-        if vague[worst] <= 1.0:
-            break
-        kept[np.flatnonzero(kept)[worst]] = False
-    return kept
-
-
-def forecast_errors(line: Linear, seen: Which, spread: float) -> Floats:
-    """How far every point is off where the others alone are fitted."""
-    found = np.zeros(len(line.usual))
-    for point in range(len(found)):
-        others = line.without(point)
-        x = solved(others, settled(others, seen, spread), spread)
-        found[point] = line.usual[point] + line.slopes[point] @ x
-    return found
-
-
-# Robust least squares of a few physical parameters on measured times, with intervals.
-# The residual of a point is the logarithm of simulated over measured time. Parameters are
-# logarithms of factors on their usual values, and systems are known to be alike: a pull draws every
-# parameter to its usual value, as strongly as lets a fit without a point best forecast that point.
-# Where no fit forecasts better than the usual values do, those stay.
-
-Residuals = Callable[[Sequence[Floats]], Sequence[Floats]]  # at some places, of all parameters
 Narrow = Callable[[NDArray[np.bool_]], None]  # told which points depend on which parameters
 
 STEP = 0.1  # of a parameter, for differences: simulated times are piecewise smooth
+WIDE_STEP = 0.4  # the same for parameters that only count beyond some value
 DEPENDS = 1e-3  # change of a log time by a factor of e from which a point depends on a parameter
 SHOWS = 0.03  # the same from which a point shows it
-SPREADS = (0.1, 0.2, 0.4)  # by how much systems may differ in their parameters, as a log
-ROUNDS = 4
+CLOSE = 30.0  # a set whose score by straight lines is worse by this is not simulated
+MOST_SETS = 4  # sets of each count of parameters that are simulated in a round
+SIMULATED_ROUNDS = 4  # simulations of a set, each where the ones before suggest
 STILL = 0.01  # a move of all parameters that changes nothing any more
-BENT = 0.03  # by how much a straight line may miss residuals before it is drawn anew
-FAR = 0.3  # a forecast that is further off than this counts no more than one that is not
-UNSEEN = "the points do not show it"
+EXPLAINED = 0.01  # root mean square of residuals up to which a few parameters explain them
 VAGUE = "the points do not determine it"
+UNSEEN = "the points do not show it"
+NOT_NEEDED = "the points are explained without it"
+AMBIGUOUS = "the points do not separate it from others"
 NO_BETTER = "without a point, no fit forecasts it better than the usual values do"
 
 
@@ -423,11 +336,22 @@ class Fitted:
 
 
 @dataclass(frozen=True)
+class Alternative:
+    """Parameters with their logarithms that explain what the points show beside the fitted ones."""
+
+    parameters: tuple[Parameter, ...]
+    x: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Fit:
-    """The parameters, and how far each point is off where a fit without it forecasts it."""
+    """The parameters, and how far each point is off where a fit without it forecasts it. Of the
+    `alternatives`, each explains as well as the others what the fitted parameters do not: the
+    points cannot separate them, so that none of them is fitted."""
 
     fitted: tuple[Fitted, ...]
     forecast: Floats
+    alternatives: tuple[Alternative, ...] = ()
 
     @property
     def x(self) -> Floats:
@@ -436,76 +360,219 @@ class Fit:
 
 
 def fit(parameters: Sequence[Parameter], residuals: Residuals, narrow: Narrow) -> Fit:
-    """The parameters that the points determine; the others at their usual values."""
+    """The parameters that the points determine; the others at their usual values.
+
+    If few parameters explain all that the points show, they are fitted, and what cannot be
+    separated is left alone. Else the points have noise, or the system differs in many parameters;
+    then a fit of all of them with a pull to the usual values is made if it forecasts better."""
     count = len(parameters)
     low = np.log([parameter.low for parameter in parameters])
     high = np.maximum(np.log([parameter.high for parameter in parameters]), low + 0.01)
-    x = np.zeros(count)
-    here = residuals([x])[0]
-    slopes = _differences(residuals, x, high)
-    narrow(np.abs(slopes) > DEPENDS)
-    seen = np.abs(slopes).max(axis=0, initial=0.0) > SHOWS
+    usual = residuals([np.zeros(count)])[0]
+    near_slopes = _differences(residuals, np.zeros(count), high)
+    wide_slopes = _wide_differences(residuals, np.zeros(count), low, high)
+    narrow(np.maximum(np.abs(near_slopes), np.abs(wide_slopes)) > DEPENDS)
+    seen_near = _is_seen(near_slopes)
+    seen = seen_near | _is_seen(wide_slopes)
+    lines = [Linear(usual, slopes) for slopes in (near_slopes, wide_slopes)]
+    simulated, line = _simulated(residuals, lines, seen, low, high)
+    sets = plausible(simulated)
+    sparse = _fit_of(parameters, sets, line, usual, seen, (low, high))
+    if float(np.sqrt(np.mean(sets[0].residuals ** 2))) < EXPLAINED:
+        return sparse
     rates = np.array([all(kind_of(n) != "time" for n in p.usual) for p in parameters], dtype=bool)
-    usual = here
-    least, best = _cost(x, here), (x, np.zeros(count, dtype=bool), SPREADS[0], usual)
-    for last in range(ROUNDS):
-        line = Linear(here - slopes @ x, slopes)
-        spread, among, forecast = _chosen(line, (seen, seen & rates), usual)
-        kept = settled(line, among, spread)
-        aim = least_squares(line, kept, spread, low, high)
-        move = aim - x
-        if np.abs(move).max(initial=0.0) < STILL:
-            break
-        there = residuals([aim])[0]
-        missed = there - (here + slopes @ move)
-        x, here = aim, there
-        if (cost := _cost(x, here)) < least:
-            least, best = cost, (x, kept, spread, forecast)
-        if np.median(np.abs(missed)) > BENT and last < ROUNDS - 1:
-            slopes = _differences(residuals, x, high)
-        else:  # what the step showed (Broyden); differences would hardly change the next one
-            slopes = slopes + np.outer(missed, move) / float(move @ move)
-    x, kept, spread, forecast = best
-    unfitted = VAGUE if kept.any() else NO_BETTER
-    left = ["" if kept[i] else unfitted if seen[i] else UNSEEN for i in range(count)]
-    spans = line.intervals(kept, spread)
-    fitted = (
-        Fitted(parameters[i], float(x[i]), float(x[i] + s[0]), float(x[i] + s[1]), left[i])
-        for i, s in enumerate(spans)
+    spread = shrunken_fit(
+        residuals, partial(_differences, residuals, high=high), seen_near, rates, low, high
     )
-    return Fit(tuple(fitted), forecast)
+    if forecast_score(sparse.forecast) <= forecast_score(spread.forecast):
+        return sparse
+    return _spread_fit(parameters, spread, seen)
 
 
-def _cost(x: Floats, residuals: Floats) -> float:
-    """What a fit makes small: robust squares of residuals, and of parameters as they may spread."""
-    size = residuals / (2 * NOISE)
-    return float(4 * (np.sqrt(1 + size**2) - 1).sum() + (x / SPREADS[-1]) @ (x / SPREADS[-1]))
+def _simulated(
+    residuals: Residuals, lines: Sequence[Linear], seen: NDArray[np.bool_], low: Floats,
+    high: Floats,
+) -> tuple[list[FittedSet], Linear]:  # fmt: skip
+    """The sets of parameters that may be plausible, as simulated, and straight lines near the best
+    of them. They are sought by the lines given, around the usual values, and then by others around
+    the best set."""
+    nothing = np.zeros(len(seen))
+    usual = lines[0].usual
+    simulated: dict[Members, FittedSet] = {
+        (): FittedSet((), nothing, usual, score_of(usual, nothing, 0))
+    }
+
+    def add(line: Linear, most: int) -> FittedSet:
+        """Simulate the sets of at most so many parameters that are close by a line; the best set
+        so far."""
+        candidates = fitted_sets(line, np.flatnonzero(seen).tolist(), low, high, most)
+        missing = [one for one in candidates if most == 1 or one.members not in simulated]
+        for one in _simulated_sets(_close_sets(missing), line, residuals, low, high):
+            before = simulated.get(one.members)
+            if before is None or one.score < before.score:
+                simulated[one.members] = one
+        return min(simulated.values(), key=lambda one: one.score)
+
+    # One parameter that explains everything is not compared with several that do.
+    for most in (1, MOST_FITTED):
+        for line in lines:
+            best = add(line, most)
+        if _is_perfect(best):
+            break
+    slopes = _differences(residuals, best.x, high)
+    line = Linear(best.residuals - slopes @ best.x, slopes)
+    if not _is_perfect(best):
+        add(line, MOST_FITTED)
+    return list(simulated.values()), line
 
 
-def _chosen(
-    line: Linear, choices: Sequence[NDArray[np.bool_]], usual: Floats
-) -> tuple[float, NDArray[np.bool_], Floats]:
-    """The spread, and the parameters, whose fits forecast best what they have not seen. Nothing
-    where no fit should be made. `choices`: what large sizes tell of rates may hold where latencies,
-    which small ones show, are not to be had."""
-    found, best = (SPREADS[0], np.zeros_like(choices[0]), usual), _score(usual)
-    for seen in choices:
-        for spread in SPREADS:
-            errors = forecast_errors(line, seen, spread)
-            if _score(errors) < best:
-                found, best = (spread, seen, errors), _score(errors)
-    return found
+def _spread_fit(parameters: Sequence[Parameter], spread: Shrunken, seen: NDArray[np.bool_]) -> Fit:
+    """A fit of many parameters as the result."""
+    unfitted = VAGUE if spread.fitted.any() else NO_BETTER
+    fitted = []
+    for number, parameter in enumerate(parameters):
+        left = "" if spread.fitted[number] else unfitted if seen[number] else UNSEEN
+        low, high = spread.intervals[number].tolist()
+        fitted.append(Fitted(parameter, float(spread.x[number]), low, high, left))
+    return Fit(tuple(fitted), spread.forecast)
 
 
-def _score(errors: Floats) -> float:
-    return float(np.minimum(np.abs(errors), FAR).mean())
+def _close_sets(candidates: Sequence[FittedSet]) -> list[FittedSet]:
+    """The sets that are worth a simulation, of those in order of their scores: a few of each
+    count of parameters, so that many large sets do not keep out the small ones among them."""
+    if not candidates:
+        return []
+    limit = candidates[0].score + CLOSE
+    close = [one for one in candidates if one.score <= limit and one.members]
+    by_count = grouped(close, lambda one: len(one.members))
+    return [one for sets in by_count.values() for one in sets[:MOST_SETS]]
+
+
+def _simulated_sets(
+    sets: Sequence[FittedSet], line: Linear, residuals: Residuals, low: Floats, high: Floats
+) -> list[FittedSet]:
+    """The sets, each fitted to what is simulated where its fit to straight lines ends, and again
+    with lines that pass through the last two places that were simulated (Broyden's method)."""
+    if not sets:
+        return []
+    best: dict[Members, FittedSet] = {}
+    nothing = np.zeros(line.slopes.shape[1])
+    places = {one.members: (nothing, line.usual, line.slopes) for one in sets}
+    aims = {one.members: one.x for one in sets}
+    for _ in range(SIMULATED_ROUNDS):
+        there_by_set = dict(zip(aims, residuals(list(aims.values())), strict=True))
+        for members, there in there_by_set.items():
+            x = aims.pop(members)
+            score = score_of(there, x, len(members))
+            if members not in best or score < best[members].score:
+                best[members] = FittedSet(members, x, there, score)
+            before, residuals_before, slopes = places[members]
+            move = x - before
+            missed = there - residuals_before - slopes @ move
+            slopes = slopes + np.outer(missed, move) / max(float(move @ move), STILL**4)
+            places[members] = (x, there, slopes)
+            aim = solved(Linear(there - slopes @ x, slopes), members, low, high)
+            if np.abs(aim - x).max() > STILL / 4:
+                aims[members] = aim
+        limit = min(one.score for one in best.values()) + CLOSE
+        aims = {members: aim for members, aim in aims.items() if best[members].score <= limit}
+        if not aims:
+            break
+    return list(best.values())
+
+
+def _is_perfect(fitted: FittedSet) -> bool:
+    """Whether no parameter, or one, leaves nothing to explain."""
+    return len(fitted.members) <= 1 and float(np.abs(fitted.residuals).max()) < FLOOR
+
+
+def _fit_of(
+    parameters: Sequence[Parameter], sets: Sequence[FittedSet], line: Linear, usual: Floats,
+    seen: NDArray[np.bool_], bounds: tuple[Floats, Floats],
+) -> Fit:  # fmt: skip
+    """What plausible sets, the best one first, say together."""
+    best = sets[0]
+    determined = common_members(sets)
+    forecast = usual
+    if determined:
+        forecast = forecast_residuals(line, determined, *bounds)
+        if len(sets) == 1 and forecast_score(forecast) >= forecast_score(usual):
+            left = [NO_BETTER if one else UNSEEN for one in seen]
+            unfitted = zip(parameters, left, strict=True)
+            fitted = [Fitted(one, 0.0, 0.0, 0.0, why) for one, why in unfitted]
+            return Fit(tuple(fitted), usual, (_alternative(parameters, best, best.members),))
+    rivals = {number for one in alternatives(sets) for number in one}
+    spans = [one.x[:, None] + interval_moves(line, one) for one in sets]
+    low = np.min([span[:, 0] for span in spans], axis=0)
+    high = np.max([span[:, 1] for span in spans], axis=0)
+    fitted = []
+    for number, parameter in enumerate(parameters):
+        ends = float(low[number]), float(high[number])
+        if number in determined and ends[1] - ends[0] > WIDE:
+            fitted.append(Fitted(parameter, 0.0, 0.0, 0.0, VAGUE))
+        elif number in determined:
+            fitted.append(Fitted(parameter, float(best.x[number]), *ends))
+        else:
+            why = AMBIGUOUS if number in rivals else NOT_NEEDED if seen[number] else UNSEEN
+            fitted.append(Fitted(parameter, 0.0, 0.0, 0.0, why))
+    return Fit(tuple(fitted), forecast, _alternatives(parameters, sets))
+
+
+def _alternatives(
+    parameters: Sequence[Parameter], sets: Sequence[FittedSet]
+) -> tuple[Alternative, ...]:
+    """What the sets have beside the parameters that all of them have."""
+    common = set(common_members(sets))
+    rests = [[number for number in one.members if number not in common] for one in sets]
+    return tuple(
+        _alternative(parameters, one, rest) for one, rest in zip(sets, rests, strict=True) if rest
+    )
+
+
+def _alternative(
+    parameters: Sequence[Parameter], fitted: FittedSet, members: Sequence[int]
+) -> Alternative:
+    """Some members of a set, with their values."""
+    return Alternative(
+        tuple(parameters[number] for number in members),
+        tuple(float(fitted.x[number]) for number in members),
+    )
 
 
 def _differences(residuals: Residuals, x: Floats, high: Floats) -> Floats:
+    """The derivatives of residuals (rows) by parameters, from a small step of each."""
     steps = np.where(x + STEP <= high, STEP, -STEP)
-    here, *moved = residuals([x, *(x + np.diag(steps))])
-    columns = [(there - here) / step for there, step in zip(moved, steps, strict=True)]
+    return _slopes(residuals, x, np.diag(steps))
+
+
+def _wide_differences(residuals: Residuals, x: Floats, low: Floats, high: Floats) -> Floats:
+    """The same from a wide step up or down, whichever shows more: what a host takes to launch, or a
+    part of a rate, only counts once it is the bottleneck."""
+    best = np.zeros((len(residuals([x])[0]), len(x)))
+    for sign in (1.0, -1.0):
+        steps = np.clip(x + sign * WIDE_STEP, low, high) - x
+        possible = np.flatnonzero(np.abs(steps) > STILL)
+        if not len(possible):
+            continue
+        slopes = _slopes(residuals, x, np.diag(steps)[possible])
+        for column, number in zip(slopes.T, possible, strict=True):
+            if np.abs(column).max(initial=0.0) > np.abs(best[:, number]).max(initial=0.0):
+                best[:, number] = column
+    return best
+
+
+def _slopes(residuals: Residuals, x: Floats, moves: Floats) -> Floats:
+    """The changes of residuals (rows) by moves of a parameter each, over the lengths of moves."""
+    here, *there = residuals([x, *(x + moves)])
+    lengths = moves.sum(axis=1)
+    columns = [(now - here) / length for now, length in zip(there, lengths, strict=True)]
     return np.array(columns).T.reshape(len(here), len(columns))
+
+
+def _is_seen(slopes: Floats) -> NDArray[np.bool_]:
+    """Which parameters at least one point shows."""
+    seen: NDArray[np.bool_] = np.abs(slopes).max(axis=0, initial=0.0) > SHOWS
+    return seen
 
 
 # A calibration: measured runs of one system, the parameters that fit them, the error that is left.
@@ -531,6 +598,7 @@ class Calibrated:
     held_before: dict[str, compare.Error]
     held: dict[str, compare.Error]
     lost: tuple[str, ...] = ()  # points that are left out, each with what its worker died of
+    alternatives: tuple[Alternative, ...] = ()  # of which the logs cannot tell which one holds
 
 
 def calibrate(
@@ -574,7 +642,7 @@ def _calibrated(ratios: Ratios, found: Fit, fitted: Sequence[int], count: int) -
         found.fitted, _figures(found.fitted), ratios.errors(usual, fitted),
         ratios.errors(found.x, fitted), ratios.by_band(found.forecast, fitted),
         ratios.errors(usual, held) if held else {}, ratios.errors(found.x, held) if held else {},
-        tuple(ratios.lost.values()),
+        tuple(ratios.lost.values()), found.alternatives,
     )  # fmt: skip
 
 

@@ -128,9 +128,7 @@ def point_of(entry: Entry, prepared: Prepared, row: Measured) -> Iterator[Point]
     work = prepared.cell.scenario.collective
     in_place = row.is_in_place(work.collective) and work.collective in HAS_IN_PLACE
     try:
-        size = row.size_bytes
-        while not prepared.collective(size).size_bytes:
-            size *= 2  # the least that newer versions of nccl-tests do not round to nothing
+        size = simulated_size(prepared, row.size_bytes)
         timing = simulate_one(prepared, size, in_place=in_place, engine="compiled")
         plan = prepared.planned(size)
     except CollectiveError as error:
@@ -266,28 +264,46 @@ def rows_of(prepared: Prepared, run: LogRun) -> Iterator[Row]:
         yield _row(prepared, row, run.collective)
 
 
+def simulated_size(prepared: Prepared, size_bytes: int) -> int:
+    """The size that is simulated for a row of a log: its own, or where newer versions of nccl-tests
+    would round that to nothing (alltoall of 8 B on 16 ranks), the next power of 2 times it of
+    which they would not. The system that wrote the log did move the row's bytes."""
+    while size_bytes and not prepared.collective(size_bytes).size_bytes:
+        size_bytes *= 2
+    return size_bytes
+
+
 def _row(prepared: Prepared, measured: Measured, collective: str) -> Row:
     seconds = measured.seconds(collective)
     assert seconds is not None  # readers keep only rows with a time
-    row = replace(question_row(prepared, measured.size_bytes), measured_time_us=seconds * MICRO)
+    size = simulated_size(prepared, measured.size_bytes)
+    row = replace(
+        question_row(prepared, size),
+        measured_time_us=seconds * MICRO,
+        size_asked=measured.size_bytes,
+    )
+    if size != measured.size_bytes:
+        row = replace(row, size_bytes=measured.size_bytes)
     try:
         simulated = simulated_seconds(prepared, measured, collective)
     except NetsimError as error:
         return replace(row, status="error", error=str(error))
-    collective_now = prepared.collective(measured.size_bytes)
-    algbw = collective_now.size_bytes / simulated / 1e9
+    algbw = (row.size_bytes or 0) / simulated / 1e9
     return replace(
-        row, time_us=simulated * MICRO,
-        **interval_at(prepared, measured.size_bytes, simulated * MICRO), algbw_GBps=algbw,
-        busbw_GBps=algbw * collective_now.bus_factor, error_pct=(simulated / seconds - 1) * 100,
+        row,
+        time_us=simulated * MICRO,
+        **interval_at(prepared, size, simulated * MICRO),
+        algbw_GBps=algbw,
+        busbw_GBps=algbw * prepared.collective(size).bus_factor,
+        error_pct=(simulated / seconds - 1) * 100,
         engine="compiled",
-    )  # fmt: skip
+    )
 
 
 def simulated_seconds(prepared: Prepared, measured: Measured, collective: str) -> float:
     """The simulated time of what a row measured."""
     in_place = measured.is_in_place(collective) and collective in HAS_IN_PLACE
-    size = measured.size_bytes
+    size = simulated_size(prepared, measured.size_bytes)
     return simulate_one(prepared, size, in_place=in_place, engine="compiled").seconds
 
 

@@ -1,10 +1,10 @@
 """What would explain a run that is far from its simulation: single causes, each simulated.
 
-A cause changes one thing of the scenario. They are ranked by how well the changed simulation fits;
-those that no size tells apart are one."""
+A cause changes one thing of the scenario: of the whole cluster, or of a single part of it. Causes
+are ranked by how well the changed simulation fits; those that no size tells apart are one."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +17,7 @@ from netsim.cell.prepare import Prepared
 from netsim.measured.compare import Floats, error_figures, few, prepared_for, times_of
 from netsim.measured.index import CLOUDS
 from netsim.measured.logs import LogRun, Measured
+from netsim.measured.single_parts import Cause, single_part_causes
 from netsim.topology.machine import Machine
 from netsim.yamlio.models import override
 from netsim.yamlio.read import Source
@@ -25,22 +26,21 @@ SIZES = 6  # of a run that are simulated for each cause
 WORTH = 0.67  # a cause that leaves more of the error than this explains nothing
 SLOW_HOST = (3.0, 6.0, 12.0, 24.0)  # times the usual cost of a launch
 FLAGS = ("transport", "nic", "nics-per-node")
+DEVIATES = 0.05  # |log ratio| of simulated over measured time from which a size is to be explained
+LEFT_BY_CAUSE = (
+    0.33  # a size is explained by a cause that leaves at most this part of its log ratio
+)
 ALIKE = 0.01  # the largest difference of log times up to which two causes are one
-
-
-@dataclass(frozen=True)
-class Cause:
-    """One thing changed: what it is called, and the keys of the scenario that say so."""
-
-    name: str
-    changes: tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True)
 class Explained:
     """How well a cause fits: the error (measured/compare.py says of what), and as it was without.
     `distance` and `usual` are the same as means of |log ratio|, in which every size counts. `same`
-    are the causes that nothing tells apart from it, `nothing` says that it changes nothing."""
+    are the causes that nothing tells apart from it, `nothing` says that it changes nothing.
+
+    Of the sizes that deviate from the simulation without the cause, it explains some and leaves
+    others unexplained; `worse_sizes` agree with the simulation only without it."""
 
     cause: str
     error: float
@@ -49,6 +49,9 @@ class Explained:
     usual: float
     same: tuple[str, ...] = ()
     nothing: bool = False
+    explained_sizes: tuple[int, ...] = ()
+    unexplained_sizes: tuple[int, ...] = ()
+    worse_sizes: tuple[int, ...] = ()
 
     @property
     def explains(self) -> bool:
@@ -82,12 +85,12 @@ def tried(source: Source, run: LogRun) -> Tried:
     times: dict[str, Floats] = {}
     every = list(causes(source, prepared))
     for done, cause in enumerate(every):
-        at(f"{run.file}, cause tried: {cause.name}", done, len(every))
+        at(f"{run.file}, cause tried: {cause.title}", done, len(every))
         changed = source
         for key, value in cause.changes:
             changed = override(changed, key, value, cause.name)
         with suppress(NetsimError):
-            times[cause.name] = times_of(prepared_for(changed, run), rows, run.collective)
+            times[cause.title] = times_of(prepared_for(changed, run), rows, run.collective)
     return Tried(rows, times_of(prepared, rows, run.collective), times)
 
 
@@ -100,19 +103,36 @@ def ranked(found: Tried, collective: str) -> list[Explained]:
     for name, seconds in found.times.items():
         twin = next((first for first in groups if _alike(found.times[first], seconds)), name)
         groups.setdefault(twin, []).append(name)
+    sizes = [row.size_bytes for row in found.rows]
     explained = [
         Explained(
-            first,
-            error_figures(logs[first])[0],
-            error_figures(usual)[0],
-            float(np.abs(logs[first]).mean()),
-            float(np.abs(usual).mean()),
-            tuple(others),
-            _alike(found.times[first], found.usual),
+            cause=first,
+            error=error_figures(logs[first])[0],
+            before=error_figures(usual)[0],
+            distance=float(np.abs(logs[first]).mean()),
+            usual=float(np.abs(usual).mean()),
+            same=tuple(others),
+            nothing=_alike(found.times[first], found.usual),
+            **_sizes_explained(sizes, usual, logs[first]),
         )
         for first, *others in groups.values()
     ]
     return sorted(explained, key=lambda one: (one.nothing, one.distance))
+
+
+def _sizes_explained(
+    sizes: Sequence[int], usual: Floats, changed: Floats
+) -> dict[str, tuple[int, ...]]:
+    """The sizes that a cause explains, leaves unexplained and makes worse, from the log ratios of
+    simulated over measured times without and with the cause."""
+    deviates = np.abs(usual) > DEVIATES
+    agrees = np.abs(changed) <= np.maximum(DEVIATES, np.abs(usual) * LEFT_BY_CAUSE)
+    size_array = np.array(sizes)
+    return {
+        "explained_sizes": tuple(size_array[deviates & agrees].tolist()),
+        "unexplained_sizes": tuple(size_array[deviates & ~agrees].tolist()),
+        "worse_sizes": tuple(size_array[~deviates & ~agrees].tolist()),
+    }
 
 
 def _alike(one: Floats, other: Floats) -> bool:
@@ -128,6 +148,7 @@ def causes(source: Source, prepared: Prepared) -> Iterator[Cause]:
     hosts = sum(group.nodes for group in config.members)
     if hosts > 1 and machine.nics is not None:
         yield from _network(source, prepared, machine)
+    yield from single_part_causes(source, prepared, machine)
     yield from _inside(source, machine)
     yield from _choices(source, prepared)
     launch = prepared.cell.scenario.launch_costs()

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -751,7 +752,8 @@ def _positive(text: str, column: str, unit: str, place: str) -> float | None:
 # Files with measured runs, of any kind that is read: text, JSON, CSV; and what was timed in them.
 # What a file does not say of itself is inferred from its name and its figures, or asked for.
 
-LARGEST_FILE = 256 * 2**20
+LARGEST_FILE = 256 * 2**20  # bytes of text, packed or not
+GZIP_MAGIC = b"\x1f\x8b"
 OTHER_KINDS = (b"{", b"[{", b"size_bytes,")  # how JSON and CSV begin
 WHOLE, PART, DOUBLE = "1", "(n-1)/n", "2(n-1)/n"
 FACTOR = {
@@ -808,6 +810,8 @@ def _text(path: Path) -> str:
         raise InputError(f"{path}: expected a log, got a directory") from None
     if len(content) > LARGEST_FILE:
         raise InputError(f"{path}: larger than {LARGEST_FILE // 2**20} MiB")
+    if content[:2] == GZIP_MAGIC:
+        content = _unpacked(content, path)
     if b"\0" in content[:4096]:
         if content[:2] in (b"\xff\xfe", b"\xfe\xff"):  # as Windows shells redirect
             return content.decode("utf-16", errors="replace")
@@ -817,6 +821,24 @@ def _text(path: Path) -> str:
     if not content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(OTHER_KINDS):
         _refuse_without_tables(content, str(path))
     return content.decode("utf-8", errors="replace")
+
+
+def _unpacked(content: bytes, path: Path) -> bytes:
+    """The text in a gzip file. What unpacks to more than the limit of unpacked logs is refused
+    before it takes the memory: a small file may unpack to a thousand times its size."""
+    text = bytearray()
+    try:
+        while content:
+            stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
+            text += stream.decompress(content, LARGEST_FILE + 1 - len(text))
+            if len(text) > LARGEST_FILE:
+                raise InputError(f"{path}: larger than {LARGEST_FILE // 2**20} MiB when unpacked")
+            if not stream.eof:
+                raise InputError(f"{path}: the gzip data is cut")
+            content = stream.unused_data.lstrip(b"\0")  # several streams, or padding at the end
+    except zlib.error:
+        raise InputError(f"{path}: the gzip data is damaged") from None
+    return bytes(text)
 
 
 def _named(run: LogRun, given: str | None, presumed: str | None = None) -> LogRun:

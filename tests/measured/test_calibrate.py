@@ -10,7 +10,16 @@ import pytest
 from netsim.base.errors import InputError, NetsimError
 from netsim.cli.log_questions import Question, question_of
 from netsim.cli.questions import Given
-from netsim.measured.calibrate import VAGUE, Parameter, Ratios, Set, calibrate, fit, parameters_of
+from netsim.measured.calibrate import (
+    AMBIGUOUS,
+    UNSEEN,
+    Parameter,
+    Ratios,
+    Set,
+    calibrate,
+    fit,
+    parameters_of,
+)
 from netsim.measured.compare import ALL, Compared, prepared_for, rows_of
 from netsim.measured.index import with_figures
 from netsim.measured.logs import read_log
@@ -183,17 +192,17 @@ def test_one_wild_point_moves_nothing() -> None:
     assert exp(fit(PARAMETERS, wild, lambda _: None).x[0]) == pytest.approx(1.5, rel=0.05)
 
 
-def test_two_that_do_the_same_are_not_told_apart() -> None:
-    """One of them is left, so that the file does not claim what nobody knows."""
+def test_two_parameters_that_do_the_same_are_left_alone_and_reported_as_a_group() -> None:
+    """A file that had one of them would claim what nobody knows."""
 
     def residuals(places):
         return [np.linspace(1.0, 0.5, 6) * (x[0] + x[2] - log(1.4)) for x in places]
 
     found = fit(PARAMETERS, residuals, lambda _: None)
-    left = [one for one in found.fitted if one.left == VAGUE]
-    assert len(left) <= 1
-    assert exp(found.x.sum()) == pytest.approx(1.4, rel=0.02)
-    assert found.fitted[0].high - found.fitted[0].low > 0.1, "between them much is open"
+    assert not found.x.any()
+    assert [one.left for one in found.fitted] == [AMBIGUOUS, UNSEEN, AMBIGUOUS]
+    group = {one.parameters[0].name: exp(one.x[0]) for one in found.alternatives}
+    assert group == {"shown": pytest.approx(1.4, rel=0.02), "unseen": pytest.approx(1.4, rel=0.02)}
 
 
 def test_every_constant_has_a_name_and_a_unit() -> None:

@@ -1,5 +1,6 @@
 """`netsim compare`: rows, tolerance, what is taken from a log, contradictions, causes."""
 
+import gzip
 import json
 from collections.abc import Iterator
 from itertools import islice
@@ -9,16 +10,19 @@ from typing import Any
 
 import pytest
 
+from netsim.base.errors import InputError
 from netsim.cell.answer import checked_cells
 from netsim.cell.prepare import prepare
 from netsim.cli import log_questions
 from netsim.cli.log_questions import Question, question_of
 from netsim.cli.questions import Given, asked
 from netsim.measured import compare as comparing
+from netsim.measured import logs
 from netsim.measured.hypotheses import explanations
 from netsim.measured.index import proposal_of
 from netsim.measured.logs import Device, LogRun, Measured, parse_log, read_log
 from netsim.measured.training import ComparedStep, Published, error
+from netsim.plots.sizes import lines_of, read_results
 from netsim.results.row import Row
 from netsim.yamlio.read import parse_source
 from tests.cli.command import netsim
@@ -303,3 +307,155 @@ def test_a_run_is_as_slow_as_the_median_of_its_worse_band() -> None:
     ratios = [(1 << 20, -0.5)] * 5 + [(1 << 21, x) for x in (0.9, 0.0, 0.6, 0.5)]
     points = [SimpleNamespace(size_bytes=size, log_ratio=-x) for size, x in ratios]
     assert comparing.Compared.slower.fget(SimpleNamespace(points=points)) == 0.6
+
+
+FOUR_HOSTS = ("dgx-a100", "--nodes", 4, "--gpus-per-node", 2, "--nics-per-node", 2)
+HALF_NIC = 'cluster.faults=[{link: "node1.nic0-leaf0", bandwidth: "50%"}]'
+
+
+@pytest.fixture
+def log_of_half_a_nic(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A log of four hosts, one of whose eight NICs runs at half its rate."""
+    form = ("--sizes", "8,1K,16K,1M,64M,256M", "--format", "nccl-tests", "--set", HALF_NIC)
+    done = netsim(capsys, "expect", FOUR_HOSTS[0], "all_reduce", *FOUR_HOSTS[1:], *form)
+    path = tmp_path / "half.log"
+    path.write_text(done.out)
+    return path
+
+
+def test_one_nic_at_half_rate_fails_and_is_the_first_cause(
+    log_of_half_a_nic: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The median over all sizes is fine; from 64 MiB on it is not, and that decides."""
+    done = netsim(capsys, "compare", log_of_half_a_nic, "--topology", *FOUR_HOSTS)
+    assert done.code == 1
+    assert "beyond the tolerance: half.log: >=64MiB -" in done.err
+    assert "<=64KiB" not in done.err
+    bands = {line.split()[1]: line for line in done.out.splitlines() if "median error" in line}
+    assert bands[">=64MiB:"].endswith("FAILS")
+    assert bands["<=64KiB:"].endswith("within")
+    place = done.out.splitlines().index(
+        next(line for line in done.out.splitlines() if "single causes that would explain" in line)
+    )
+    first = done.out.splitlines()[place + 1]
+    assert "the link of one NIC at half its rate" in first
+    assert "node1.nic0" in first
+    assert "explains 64 MiB, 256 MiB" in first
+    assert "does not explain" not in first
+
+
+def test_packed_logs_are_read_and_cut_ones_refused(
+    log_of_half_a_nic: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = log_of_half_a_nic.read_bytes()
+    packed = tmp_path / "all_reduce.log.gz"
+    packed.write_bytes(gzip.compress(text[:900]) + gzip.compress(text[900:]))
+    (run,), (plain,) = read_log(packed), read_log(log_of_half_a_nic)
+    assert run.rows == plain.rows
+    packed.write_bytes(gzip.compress(text)[:-20])
+    with pytest.raises(InputError, match="gzip data is cut"):
+        read_log(packed)
+    packed.write_bytes(gzip.compress(text)[:40] + b"x" * 200)
+    with pytest.raises(InputError, match=r"gzip data is (damaged|cut)"):
+        read_log(packed)
+    packed.write_bytes(gzip.compress(b"#" * 10_000))
+    monkeypatch.setattr(logs, "LARGEST_FILE", 9_999)
+    with pytest.raises(InputError, match="larger than 0 MiB when unpacked"):
+        read_log(packed)
+
+
+def test_rows_of_alltoall_below_an_element_a_rank_keep_their_size(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Older versions of nccl-tests do not round them to nothing, and move their bytes."""
+    log, table = tmp_path / "alltoall.csv", tmp_path / "out"
+    head = "size_bytes,count,dtype,redop,root,oop_time_us,oop_algbw_gbps,oop_busbw_gbps,"
+    head += "ip_time_us,ip_algbw_gbps,ip_busbw_gbps"
+    lines = [f"{size},2,float,none,-1,40,,,,," for size in (8, 16, 64)]
+    log.write_text("\n".join([head, *lines, ""]))
+    topology = ("--topology", *FOUR_HOSTS, "--tolerance", "500%")
+    done = netsim(capsys, "compare", log, "--collective", "alltoall", *topology, "-o", table)
+    assert done.code == 0, done.err
+    rows = [line.split() for line in done.out.splitlines() if "SendRecv" in line]
+    assert [row[0] for row in rows] == ["8", "16", "64"]
+    assert rows[0][2] == rows[2][2], "as long as the smallest size that moves bytes"
+    header, *written = (table / "results.csv").read_text().splitlines()
+    place = header.split(",").index("size_bytes")
+    assert [line.split(",")[place] for line in written] == ["8", "16", "64"]
+
+
+def test_a_machine_that_fits_by_no_more_than_40_percent_is_not_simulated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_questions, "preset_names", lambda _: [PAIR])
+    log = tmp_path / "slow.csv"
+    head = "size_bytes,count,dtype,redop,root,oop_time_us,oop_algbw_gbps,oop_busbw_gbps,"
+    head += "ip_time_us,ip_algbw_gbps,ip_busbw_gbps"
+    lines = [f"{size},2,float,sum,-1,90000,,,,," for size in (8, 1024, 65536)]
+    log.write_text("\n".join([head, *lines, ""]))
+    done = netsim(capsys, "compare", log, "--collective", "all_reduce")
+    assert done.code == 2
+    assert "none of 1 machines fits it within 40%; the nearest are rtx2080ti-x2" in done.err
+    assert "give --topology" in done.err
+    assert "--nodes, --gpus-per-node, --launch" in done.err
+    assert "SendRecv" not in done.out
+    assert "Ring" not in done.out
+
+
+def test_what_measured_means_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = simulated_log(tmp_path, capsys)
+    done = netsim(capsys, "compare", log, "--topology", PAIR)
+    said = "the smaller of out of place and in place for all_reduce, broadcast and reduce"
+    assert said in " ".join(done.out.split())
+
+
+@pytest.mark.parametrize("verb", ["compare --json", "calibrate -o", "accuracy --json"])
+def test_an_output_that_is_an_input_is_refused_before_it_is_touched(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = simulated_log(tmp_path, capsys)
+    index = tmp_path / "index.yaml"
+    index.write_text(
+        "- {id: one, file: all_reduce.log, collective: all_reduce, "
+        f"topology: {{machine: {PAIR}, nodes: 1, gpus_per_node: 2}}}}\n"
+    )
+    name, flag = verb.split()
+    given = index if name == "accuracy" else log
+    link = tmp_path / "link"
+    link.symlink_to(given)
+    topology = () if name == "accuracy" else ("--topology", PAIR)
+    for output in (given, link, *([log] if name == "accuracy" else [])):
+        before = output.read_bytes()
+        done = netsim(capsys, name, given, *topology, flag, output)
+        assert done.code == 2
+        assert f"{output}: this is the input" in done.err
+        assert output.read_bytes() == before
+
+
+def test_several_logs_are_ranked_and_their_common_host_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The picture names its lines by the logs; hosts are called as in the logs."""
+    files = []
+    for first, second in ((0, 1), (0, 2), (1, 2)):
+        slow = 1 in (first, second)
+        fault = ("--set", HALF_NIC.replace("node1", f"node{second == 1:d}")) if slow else ()
+        done = netsim(
+            capsys, "expect", FOUR_HOSTS[0], "all_reduce", "--nodes", 2, *FOUR_HOSTS[3:],
+            "--sizes", "64M,256M", "--format", "nccl-tests", *fault,
+        )  # fmt: skip
+        path = tmp_path / f"pair{first}{second}.txt"
+        named = done.out.replace("node0", f"host-{first}").replace("node1", f"host-{second}")
+        path.write_text(named)
+        files.append(path)
+    topology = ("--topology", FOUR_HOSTS[0], *FOUR_HOSTS[3:])
+    done = netsim(capsys, "compare", *files, *topology, "-o", tmp_path / "out")
+    assert done.code == 1
+    assert "culprit: host-1 is in every slow log (2) and in no other (1)" in done.out
+    table = done.out.split("# logs by deviation")[1].splitlines()
+    assert [line.split()[0] for line in table[2:5]] == ["pair01.txt", "pair12.txt", "pair02.txt"]
+    assert "host-0 host-1" in table[2]
+    assert "causes of the slowest log, pair01.txt" in done.out
+    assert "host-1.nic0" in done.out
+    labels = [line.label for line in lines_of(read_results([tmp_path / "out/results.csv"])).lines]
+    assert labels == ["pair01.txt", "pair02.txt", "pair12.txt"]

@@ -132,7 +132,9 @@ def test_no_cause_is_named_twice() -> None:
 
 def test_causes_are_ranked_by_their_distance_those_that_change_nothing_last() -> None:
     """In logs: twice as long is as far off as half, and twins within a hundredth are one."""
-    rows = tuple(SimpleNamespace(seconds=lambda _, s=s: s) for s in (1.0, 2.0, 4.0))
+    rows = tuple(
+        SimpleNamespace(seconds=lambda _, s=s: s, size_bytes=8 * int(s)) for s in (1.0, 2.0, 4.0)
+    )
     usual = np.array([2.0, 4.0, 16.0])
     times = {
         "half": np.array([0.5, 1.0, 2.0]), "same": usual * 1.005,
@@ -142,7 +144,10 @@ def test_causes_are_ranked_by_their_distance_those_that_change_nothing_last() ->
     assert [(one.cause, one.same, one.nothing) for one in found] == [
         ("right", ("twin",), False), ("half", (), False), ("same", (), True),
     ]  # fmt: skip
-    right, half, _ = found
+    right, half, same = found
+    assert right.explained_sizes == (8, 16, 32)
+    assert half.unexplained_sizes == (8, 16, 32)  # a half, or the whole, of the log ratio is left
+    assert same.unexplained_sizes == (8, 16, 32)
     assert right.distance == pytest.approx(log(1.1) / 3)
     assert half.distance == pytest.approx(log(2))
     assert [one.usual for one in found] == pytest.approx([4 / 3 * log(2)] * 3)

@@ -1,0 +1,164 @@
+"""Causes that concern a single part of a system: one NIC, link, rail, GPU or host.
+
+A part that is not there at all is only a cause where the operation still runs without it: a
+missing NIC is, a dead GPU or a dead link to a host is not, as no log would have been written. TCP
+is a cause of the whole cluster only (`hypotheses.py`): NCCL joins all ranks by one network."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from netsim.base.values import dataclass
+from netsim.cell.prepare import Prepared
+from netsim.topology.graph import LINK_KINDS, Topology
+from netsim.topology.machine import Machine
+from netsim.yamlio.read import Source
+
+MOST_RANKS = 256  # above, a cluster with one odd part takes minutes to simulate for each cause
+HALF = "50%"
+GPU_TO_GPU = ("nvlink", "xgmi")
+GPU_TO_HOST = ("pcie", "c2c")
+
+
+def joined_titles(titles: Sequence[str]) -> list[str]:
+    """The titles of causes, those of one name as one: `one GPU at half its speed (a or b)`."""
+    places: dict[str, list[str]] = {}
+    for title in titles:
+        name, bracket, place = title.partition(" (")
+        if not bracket or not title.endswith(")"):
+            name, place = title, ""
+        places.setdefault(name, [])
+        if place:
+            places[name].append(place.removesuffix(")"))
+    return [f"{name} ({' or '.join(parts)})" if parts else name for name, parts in places.items()]
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One thing changed: what it is called, and the keys of the scenario that say so. `place` is
+    the part that was changed, on behalf of all parts of its kind that are used in the same way."""
+
+    name: str
+    changes: tuple[tuple[str, Any], ...]
+    place: str = ""
+
+    @property
+    def title(self) -> str:
+        """The name with the place."""
+        return f"{self.name} ({self.place})" if self.place else self.name
+
+
+def with_override(source: Source, change: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """The changes of a scenario that give some hosts other figures, besides those it has."""
+    before = source.data.get("cluster", {}).get("overrides") or []
+    return (("cluster.overrides", [*before, change]),)
+
+
+def with_faults(source: Source, faults: Sequence[dict[str, Any]]) -> tuple[tuple[str, Any], ...]:
+    """The changes of a scenario that add some faults to those it has."""
+    before = source.data.get("cluster", {}).get("faults") or []
+    return (("cluster.faults", [*before, *faults]),)
+
+
+def single_part_causes(source: Source, prepared: Prepared, machine: Machine) -> Iterator[Cause]:
+    """What may be wrong with one part of a cluster, at each place where that makes a difference.
+    Nothing for clusters with more than `MOST_RANKS` ranks."""
+    if len(prepared.gpus) > MOST_RANKS:
+        return
+    topology = prepared.topology
+    hosts = _hosts_of(topology)
+    if len(hosts) > 1 and machine.nics is not None:
+        yield from _nics(source, topology, hosts, machine)
+        yield from _fabric_link(source, topology)
+    yield from _gpus(source, topology, hosts)
+
+
+def places_of(hosts: Sequence[str]) -> list[str]:
+    """The hosts at which a fault is tried. Trees of NCCL use the first hosts as root, inner node
+    and leaf, and the last one as a leaf; in rings all are alike."""
+    return list(dict.fromkeys([*hosts[:3], hosts[-1]]))
+
+
+def _hosts_of(topology: Topology) -> list[str]:
+    return list(dict.fromkeys(str(gpu).partition(".")[0] for gpu in topology.gpus))
+
+
+def _links_of(topology: Topology, node: str, kinds: Sequence[str]) -> list[str]:
+    """The names of the links of some kinds that leave a node, as faults name them."""
+    links = topology.links
+    numbers = [LINK_KINDS.index(kind) for kind in kinds]
+    tail = topology.node_number[node]
+    names = [
+        f"{node}-{topology.nodes[links.head[place]]}"
+        for place in range(len(links.tail))
+        if links.tail[place] == tail and links.kind[place] in numbers
+    ]
+    return list(dict.fromkeys(names))
+
+
+def _at_half(links: Sequence[str]) -> list[dict[str, Any]]:
+    return [{"link": link, "bandwidth": HALF} for link in links]
+
+
+def _nics(
+    source: Source, topology: Topology, hosts: Sequence[str], machine: Machine
+) -> Iterator[Cause]:
+    """One NIC, one rail, and all NICs of one host."""
+    used = sorted(
+        {
+            str(node).partition(".")[2]
+            for node in topology.node_number
+            if str(node).startswith(f"{hosts[0]}.nic") and _links_of(topology, str(node), ("nic",))
+        }
+    )
+    if not used:
+        return
+    first_nic = used[0]
+    for host in places_of(hosts):
+        nic = f"{host}.{first_nic}"
+        links = _links_of(topology, nic, ("nic",))
+        name = "the link of one NIC at half its rate, which NCCL does not see"
+        yield Cause(name, with_faults(source, _at_half(links)), nic)
+        if len(used) > 1 and host != hosts[0]:  # that of the first host is among other causes
+            yield Cause("one NIC missing on one host", with_faults(source, [{"nic": nic}]), nic)
+    if len(used) > 1:
+        rail = [
+            link for host in hosts for link in _links_of(topology, f"{host}.{first_nic}", ("nic",))
+        ]
+        place = f"{first_nic} of every host"
+        yield Cause("one rail at half its rate", with_faults(source, _at_half(rail)), place)
+    for host in places_of(hosts)[:2]:
+        if len(used) > 1:
+            links = [
+                link for nic in used for link in _links_of(topology, f"{host}.{nic}", ("nic",))
+            ]
+            name = "all NICs of one host at half their rate"
+            yield Cause(name, with_faults(source, _at_half(links)), host)
+        if machine.nics is not None and machine.nics.gpudirect:
+            change = {"node": hosts.index(host), "machine": {"nics": {"gpudirect": False}}}
+            yield Cause("no GPUDirect on one host", with_override(source, change), host)
+
+
+def _fabric_link(source: Source, topology: Topology) -> Iterator[Cause]:
+    """One link between two switches."""
+    links = topology.links
+    fabric = LINK_KINDS.index("fabric")
+    place = next((n for n in range(len(links.tail)) if links.kind[n] == fabric), None)
+    if place is None:
+        return
+    link = f"{topology.nodes[links.tail[place]]}-{topology.nodes[links.head[place]]}"
+    for left, name in ((HALF, "at half its rate"), ("0%", "down")):
+        fault = {"link": link, "bandwidth": left}
+        yield Cause(f"one link between switches {name}", with_faults(source, [fault]), link)
+
+
+def _gpus(source: Source, topology: Topology, hosts: Sequence[str]) -> Iterator[Cause]:
+    """One GPU, at half its speed or with half of its links."""
+    for host in places_of(hosts)[:2]:
+        gpu = next(str(gpu) for gpu in topology.gpus if str(gpu).startswith(f"{host}."))
+        fault = {"gpu": gpu, "slowdown": 2}
+        yield Cause("one GPU at half its speed", with_faults(source, [fault]), gpu)
+        for kinds, name in ((GPU_TO_GPU, "NVLinks"), (GPU_TO_HOST, "PCIe link")):
+            links = _links_of(topology, gpu, kinds)
+            if links:
+                changes = with_faults(source, _at_half(links))
+                yield Cause(f"the {name} of one GPU at half the rate", changes, gpu)

@@ -1,0 +1,160 @@
+"""Whether a measured run is as fast as its simulation, by size band.
+
+A band has a limit in both directions: the tolerance of the user, or the interval of its class
+where that is wider (80 % of the validated systems of the class lie within it, so a run within it
+shows no fault). Times of small operations mostly consist of launches, whose cost differs from host
+to host. It is inferred from the smallest sizes of the log before small bands are judged."""
+
+from collections.abc import Sequence
+from math import exp, log, log1p
+from statistics import median
+
+from netsim.base.values import dataclass, grouped
+from netsim.measured.compare import MICRO, Compared
+from netsim.nccl.constants import HOST, KERNEL
+from netsim.results.row import BANDS, Row, band_of
+
+SMALL_BANDS = BANDS[:2]  # bands whose times are judged with the inferred launch cost
+FLAT_FACTOR = 1.25  # a size takes no longer than the fastest one times this: only launches count
+# An inferred launch cost is believed between a third and three times the usual one. What is further
+# off is a slow host, which is to fail.
+LAUNCH_FACTOR = 3.0
+
+
+@dataclass(frozen=True)
+class BandVerdict:
+    """How far a band is off, and how far it may be.
+
+    `error` is the median of simulated / measured - 1, with the inferred launch cost in it.
+    `lowest` and `highest` are the errors that are allowed; `sizes_beyond` of the `sizes` are
+    outside of them."""
+
+    band: str
+    error: float
+    lowest: float
+    highest: float
+    sizes: int
+    sizes_beyond: int
+
+    @property
+    def fails(self) -> bool:
+        """Whether more than half of the sizes are beyond what is allowed."""
+        return 2 * self.sizes_beyond > self.sizes
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict on one run: `launch_us` is what a launch takes longer than simulated, as inferred
+    from the smallest sizes (None where the log has none), `bands` those that the run has."""
+
+    launch_us: float | None
+    bands: tuple[BandVerdict, ...]
+
+    @property
+    def failed_bands(self) -> tuple[BandVerdict, ...]:
+        """The bands beyond what is allowed."""
+        return tuple(band for band in self.bands if band.fails)
+
+    @property
+    def fails(self) -> bool:
+        """Whether a band fails, or nothing could be judged."""
+        return not self.bands or bool(self.failed_bands)
+
+    @property
+    def worst_band(self) -> BandVerdict | None:
+        """The band with the largest error either way; None without any."""
+        return max(self.bands, key=lambda band: abs(log1p(band.error)), default=None)
+
+    @property
+    def slowest_band(self) -> BandVerdict | None:
+        """The band in which the run took longest compared with its simulation."""
+        return min(self.bands, key=lambda band: band.error, default=None)
+
+
+def verdict_of(compared: Compared, tolerance: float, usual_launch: float) -> Verdict:
+    """The verdict on a run. `tolerance` is a fraction, `usual_launch` the seconds that launching
+    one operation takes as simulated."""
+    rows = [row for row in compared.rows if _is_timed(row)]
+    launch_us = inferred_launch(rows, usual_launch)
+    bands = grouped(rows, lambda row: band_of(_size_of(row)))
+    return Verdict(
+        launch_us,
+        tuple(
+            _band_verdict(band, bands[band], tolerance, launch_us or 0.0)
+            for band in BANDS
+            if band in bands
+        ),
+    )
+
+
+def usual_launch_cost(style: str, gpus_per_node: int, host: float | None = None) -> float:
+    """Seconds that launching one operation takes as simulated: of the host and of the GPU; one
+    process that drives all GPUs of a host launches on one after the other."""
+    host_cost = HOST if host is None else host
+    launches = gpus_per_node if style == "single_process" else 1
+    return host_cost * launches + KERNEL
+
+
+def inferred_launch(rows: Sequence[Row], usual_launch: float) -> float | None:
+    """Microseconds that a launch took longer (or less) than simulated: the median difference at the
+    sizes up to 64 KiB that take hardly longer than the fastest one, within `LAUNCH_FACTOR` of the
+    usual cost."""
+    small = [row for row in rows if band_of(_size_of(row)) == BANDS[0]]
+    if not small:
+        return None
+    fastest = min(_simulated(row) for row in small)
+    flat = [row for row in small if _simulated(row) <= FLAT_FACTOR * fastest]
+    difference = median(_measured(row) - _simulated(row) for row in flat)
+    usual_us = usual_launch * MICRO
+    lowest = usual_us / LAUNCH_FACTOR - usual_us
+    highest = usual_us * LAUNCH_FACTOR - usual_us
+    return min(max(difference, lowest), highest)
+
+
+def _band_verdict(
+    band: str, rows: Sequence[Row], tolerance: float, launch_us: float
+) -> BandVerdict:
+    added = launch_us if band in SMALL_BANDS else 0.0
+    errors = [log(max(_simulated(row) + added, 1e-3) / _measured(row)) for row in rows]
+    limits = [_limits(row, tolerance) for row in rows]
+    beyond = [
+        not lowest <= error <= highest
+        for error, (lowest, highest) in zip(errors, limits, strict=True)
+    ]
+    return BandVerdict(
+        band=band,
+        error=exp(median(errors)) - 1,
+        lowest=exp(median(lowest for lowest, _ in limits)) - 1,
+        highest=exp(median(highest for _, highest in limits)) - 1,
+        sizes=len(rows),
+        sizes_beyond=sum(beyond),
+    )
+
+
+def _limits(row: Row, tolerance: float) -> tuple[float, float]:
+    """The log ratios of simulated over measured time that are allowed for a row: a measured time
+    may lie anywhere in the interval of the row, or within the tolerance."""
+    allowed = log1p(tolerance)
+    if row.time_low_us is None or row.time_high_us is None:
+        return -allowed, allowed
+    lowest = -log(row.time_high_us / _simulated(row))
+    highest = -log(row.time_low_us / _simulated(row))
+    return min(lowest, -allowed), max(highest, allowed)
+
+
+def _is_timed(row: Row) -> bool:
+    return row.status == "ok" and row.time_us is not None and bool(row.measured_time_us)
+
+
+def _simulated(row: Row) -> float:
+    assert row.time_us is not None  # rows without a time are left out first
+    return row.time_us
+
+
+def _measured(row: Row) -> float:
+    assert row.measured_time_us is not None  # rows without a time are left out first
+    return row.measured_time_us
+
+
+def _size_of(row: Row) -> int:
+    return row.size_asked or row.size_bytes or 0
