@@ -179,7 +179,7 @@ def _rung(answer: Answer) -> str:
 def _limit(answer: Answer) -> str:
     """Asked where a limit is known: of rows with `limits: true`, of explanations, and in tests."""
     most = answer.seconds * (1 + answer.off + EQUAL)
-    if answer.limit <= max(most, 0.0):
+    if answer.limit <= 0.0 or answer.limit <= most:
         return ""
     return f"{answer.seconds!r} s, though no algorithm takes less than {answer.limit!r} s"
 

@@ -3,20 +3,13 @@
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 
-from netsim.base.errors import StalledError
 from netsim.engines import simpy
 from netsim.engines.compiled import engine as compiled
-from netsim.program.program import Program, Timeline
+from netsim.program.program import Program
+from tests.engines.agreement import outcome
 from tests.engines.random_programs import programs
 
 RELATIVE = 1e-9
-
-
-def outcome(engine: object, program: Program) -> Timeline | str:
-    try:
-        return engine.run(program)  # type: ignore[attr-defined]
-    except StalledError as error:
-        return str(error)
 
 
 @settings(max_examples=90, deadline=None, suppress_health_check=list(HealthCheck))
