@@ -57,13 +57,37 @@ def named_in(scenario: str | Path, name: str | Path) -> Path:
 
 def _clear_up(place: Path) -> None:
     """Delete what processes that were killed had begun of a file."""
-    for file in half_written(place.parent, f".{escape(place.name)}.*.half"):
+    delete_abandoned(place.parent, f".{escape(place.name)}.*.half")
+
+
+def delete_abandoned(folder: Path, pattern: str = ".*.half") -> None:
+    """Delete half-written files of processes that no longer live; those of living ones stay."""
+    for file in half_written(folder, pattern):
+        process_number = int(file.name.split(".")[-2])
         try:
-            os.kill(int(file.name.split(".")[-2]), 0)
+            os.kill(process_number, 0)
         except ProcessLookupError:
             file.unlink(missing_ok=True)
         except (OverflowError, PermissionError):
-            pass
+            pass  # a living process of somebody else, or no number of a process
+
+
+def is_same_file(path: Path, other: Path) -> bool:
+    """Whether two paths lead to one file or folder, through whatever links."""
+    try:
+        return path.samefile(other)
+    except OSError:  # one of them does not exist, or is a link to itself
+        return os.path.realpath(path) == os.path.realpath(other)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a loss of power, where the system can do that."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def made_folder(path: Path) -> Path:

@@ -5,7 +5,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +15,7 @@ import typer
 
 from netsim.base.constants import TABLE, Constant
 from netsim.base.errors import InputError, NetsimError
-from netsim.base.files import preset_folder, preset_names
+from netsim.base.files import is_same_file, preset_folder, preset_names
 from netsim.base.startup import MODEL_VERSION, __version__
 from netsim.cell.answer import checked_cells, find_scenario, load_source, notes_of
 from netsim.cli import print_lines
@@ -29,6 +29,21 @@ from netsim.timing.invariants import INVARIANTS
 from netsim.topology.load import load_machine
 from netsim.topology.machine import Machine
 from netsim.yamlio.models import Model
+
+def refuse_output_as_input(output: Path | None, inputs: Iterable[Path]) -> None:
+    """Raise an InputError if `output` is one of the files or folders that are read.
+
+    Links count as what they lead to. Devices and pipes (/dev/null, a terminal) may be both, as
+    nothing of them is overwritten."""
+    if output is None or not (output.is_file() or output.is_dir()):
+        return
+    for path in inputs:
+        if is_same_file(output, path):
+            raise InputError(
+                f"{output}: is read as {path}, and would be overwritten",
+                hint="name another file to write",
+            )
+
 
 OF_CLUSTER = {"cluster", "name"}  # keys of a file that describes a cluster, and nothing to run
 
