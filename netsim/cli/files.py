@@ -22,13 +22,15 @@ from netsim.cli import print_lines
 from netsim.cli.progress import tell
 from netsim.cli.topo_subject import Subject, TopologyOptions, find_subject, is_foreign
 from netsim.cli.topo_text import plural
-from netsim.results.folder import merge_into, open_folder, read_manifest, rows_in_order
+from netsim.results.folder import merged_rows, open_folder, rows_in_order
+from netsim.results.workspace import check_place, place_of_results, read_manifest
 from netsim.scenario.cells import unused_keys
 from netsim.scenario.models import Scenario
 from netsim.timing.invariants import INVARIANTS
 from netsim.topology.load import load_machine
 from netsim.topology.machine import Machine
 from netsim.yamlio.models import Model
+
 
 def refuse_output_as_input(output: Path | None, inputs: Iterable[Path]) -> None:
     """Raise an InputError if `output` is one of the files or folders that are read.
@@ -105,17 +107,31 @@ def schema(kind: Literal["scenario", "machine"] = "scenario") -> None:
     typer.echo(json.dumps(schema, indent=2))
 
 
+# Keys of a part's manifest that do not hold for the whole.
+OF_A_PART = ("shard", "scenario", "verb", "files", "added")
+
+
 def merge(parts: list[Path], output: Path | None = None) -> None:
     """Put together the results of the parts of a sweep."""
-    manifest = {**read_manifest(parts[0]), "shard": None}
-    scenario = str(manifest.pop("scenario"))
+    first = read_manifest(place_of_results(parts[0]))
+    for key in ("points", "axes", "versions"):
+        if key not in first:
+            raise InputError(f"{parts[0]}: was written by an older netsim", hint="run it again")
+    scenario = str(first["scenario"])
     folder = output or Path("reports") / scenario
-    if any(part.resolve() == folder.resolve() for part in parts):
+    if any(is_same_file(part, folder) for part in parts):
         raise InputError(f"{folder}: is one of the parts", hint="choose another with -o")
+    check_place(folder)
+    manifest = {key: value for key, value in first.items() if key not in OF_A_PART}
+    manifest["shard"] = None
     whole = {**manifest, "scenario": scenario}
-    with open_folder(folder, scenario, resume=False, about=manifest, tell=tell) as results:
-        merge_into(results, parts, whole)
-        rows = rows_in_order(results.finished, whole)
+    merged = merged_rows(parts, whole, tell)  # all is checked before anything is written
+    rows = rows_in_order(merged.finished, whole)
+    with open_folder(
+        folder, scenario, resume=False, about=manifest, verb="merge", tell=tell
+    ) as results:
+        for place, row in merged.finished.items():
+            results.record(place, row, merged.timings[place])
         path = results.write_results(rows, whole["axes"])
     failed = sum(row.status != "ok" for row in rows)
     note = f", {failed} of them failed" if failed else ""

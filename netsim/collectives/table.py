@@ -5,7 +5,9 @@ also be one of a user's own, in a Python file: that is run, and what it writes i
 
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from hashlib import sha256
 from inspect import signature
@@ -14,7 +16,7 @@ from traceback import walk_tb
 from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
-from netsim.base.errors import suggest
+from netsim.base.errors import InputError, suggest
 from netsim.base.startup import late
 from netsim.base.values import dataclass
 from netsim.collectives import collective as operations
@@ -285,8 +287,27 @@ def algorithm(collective: str, ranks: Sequence[int] = RANKS) -> Callable[[Algori
 
 
 @lru_cache(maxsize=64)
+class UntrustedCodeError(InputError):
+    """Python code of an algorithm that was not run, as nobody vouched for it."""
+
+
+_CODE_MAY_RUN = ContextVar("code_may_run", default=True)
+
+
+@contextmanager
+def without_python_files() -> Iterator[None]:
+    """Refuse to run Python files of algorithms within the block: an UntrustedCodeError."""
+    before = _CODE_MAY_RUN.set(False)
+    try:
+        yield
+    finally:
+        _CODE_MAY_RUN.reset(before)
+
+
 def _run(file: str, text: str) -> dict[str, Any]:
-    """The names that a file defines."""
+    """Run a user's Python file; return the names that it defines."""
+    if not _CODE_MAY_RUN.get():
+        raise UntrustedCodeError(f"the Python file of the algorithm {file} was not run")
     module = sys.modules[file] = ModuleType(file)  # dataclasses look for it there
     try:
         exec(compile(text, file, "exec"), module.__dict__)

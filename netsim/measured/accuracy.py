@@ -35,7 +35,8 @@ from netsim.measured.estimate import Without, figures_without, looked_at, shown_
 from netsim.measured.index import Entry, dtype_of, joined_by, mapped
 from netsim.measured.training import Steps, published, rendered, run_steps
 from netsim.results import row as columns
-from netsim.results.folder import append, damaged, few_of, sealed, unsealed
+from netsim.results.folder import append, few_of
+from netsim.results.sealed import damaged, sealed, unsealed
 
 CLASS = ("machine", "transport", "collective", "band")
 LARGE = 32  # ranks from which the sizes of a run are shared out

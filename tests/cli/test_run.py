@@ -321,7 +321,7 @@ def finished(process: subprocess.Popen[bytes]) -> int:
 
 
 def wait_for_rows(count: int) -> None:
-    journal = Path("out/journal.jsonl")
+    journal = Path("out/.partial/journal.jsonl")
     for _ in range(12_000):
         if journal.exists() and journal.read_bytes().count(b"\n") >= count:
             return
@@ -348,7 +348,7 @@ def test_an_interrupted_run_keeps_its_rows_and_resumes_to_the_same_bytes(how, un
     if how == signal.SIGINT:
         assert process.returncode == 130
         assert err.decode().strip() == "interrupted; what was finished is kept"
-        assert len(rows("out/results.csv")) >= 2
+        assert len(rows("out/.partial/results.csv")) >= 2
     assert finished(started("--resume")) == 0
     assert Path("out/results.csv").read_bytes() == undisturbed
 
