@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -320,10 +321,17 @@ def finished(process: subprocess.Popen[bytes]) -> int:
     return process.returncode
 
 
+def journal_bytes(folder: str) -> bytes:
+    """The journal of a run that is under way, or has come to its end."""
+    for place in (f"{folder}/.partial", folder):
+        with suppress(FileNotFoundError):
+            return Path(place, "journal.jsonl").read_bytes()
+    return b""
+
+
 def wait_for_rows(count: int) -> None:
-    journal = Path("out/.partial/journal.jsonl")
     for _ in range(12_000):
-        if journal.exists() and journal.read_bytes().count(b"\n") >= count:
+        if journal_bytes("out").count(b"\n") >= count:
             return
         time.sleep(0.01)
     raise AssertionError("no rows within two minutes")
