@@ -1,7 +1,7 @@
 """`netsim compare`: measured logs and traces against the prediction, and what would explain it."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from math import inf, log1p
 from pathlib import Path
@@ -23,6 +23,7 @@ from netsim.plots.explanation import plot_calls
 from netsim.plots.results import plot_results
 from netsim.results.nccl_tests import microseconds
 from netsim.results.row import BANDS, Row, csv_text
+from netsim.results.workspace import RESULTS, OutputFolder
 from netsim.scenario.models import cluster_label, hosts_label, line_rate
 from netsim.training.compared import Line, TraceCompared, compare_trace
 from netsim.training.prepare import PreparedStep, prepare_step
@@ -86,7 +87,7 @@ def record(line: Line) -> dict[str, Any]:
 
 
 def compare_traces(
-    traces: Sequence[Path], asked: Question, output: Path | None, json_file: Path | None
+    traces: Sequence[Path], asked: Question, output: OutputFolder | None, json_file: Path | None
 ) -> float:
     """Compare every trace, print and write it; the largest error of one."""
     profiles = [read_profile(path) for path in traces]  # all, before the first is answered
@@ -94,8 +95,9 @@ def compare_traces(
     every = [(one.trace, line) for one in done for line in one.lines]
     rows = [(Path(trace).name, *record(line).values()) for trace, line in every]
     table = csv_of([("trace", *COLUMNS), *rows])
-    if files := _write([as_json(one) for one in done], json_file, output, TABLE, table):
-        wrote(*files, *plot_calls(files[0], files[0].parent))
+    values = [as_json(one) for one in done]
+    if files := _write(values, json_file, output, TABLE, table, plot_calls, is_whole=True):
+        wrote(*files)
     return max(map(error_of_time, done))
 
 
@@ -204,16 +206,22 @@ def as_json(found: TraceCompared) -> dict[str, Any]:
 
 
 def _write(
-    values: list[dict[str, Any]], json_file: Path | None, output: Path | None, name: str, table: str
-) -> list[Path]:
-    """Write a comparison as JSON, and with its table to a folder: the files there, table first."""
+    values: list[dict[str, Any]], json_file: Path | None, output: OutputFolder | None, name: str,
+    table: str, plot: Callable[[Path, Path], list[Path]], *, is_whole: bool,
+) -> list[Path]:  # fmt: skip
+    """Write a comparison as JSON, and with its table and pictures to a folder; return the files
+    there. A part of a comparison, of one that was interrupted, replaces nothing."""
     text = json.dumps(values, indent=1) + "\n"
-    if json_file is not None:
+    if json_file is not None and (is_whole or not json_file.is_file()):
         write_text(json_file, text)
-    if output is None:
+    if output is None or not (is_whole or not output.has_results()):
         return []
-    output.mkdir(parents=True, exist_ok=True)
-    return [write_text(output / name, table), write_text(output / "comparison.json", text)]
+
+    def write(place: Path) -> list[Path]:
+        written = write_text(place / name, table)
+        return [written, write_text(place / "comparison.json", text), *plot(written, place)]
+
+    return output.write(write)
 
 
 MEANING = (
@@ -240,6 +248,10 @@ def command(
         raise InputError("give --topology or --scenario, not both")
     asked = Question(topology, scenario, given)
     check_outputs({"--json": json_file}, output=output)
+    folder = None
+    if output is not None:
+        folder = OutputFolder(output, "compare", tuple(map(str, logs)))
+        folder.check()
     traces = [path for path in logs if is_trace(path)]
     if traces:
         if len(traces) < len(logs):
@@ -248,16 +260,18 @@ def command(
         for name, value in (("--collective", collective is not None), ("--explain", explain)):
             if value:
                 raise InputError(f"{name}: goes with logs, {traces[0]} is a trace")
-        worst = compare_traces(traces, asked, output, json_file)
+        worst = compare_traces(traces, asked, folder, json_file)
     else:
         runs = [run for path in logs for run in read_log(path, collective)]
         done: list[comparing.Compared] = []
+        is_whole = False
         typer.echo(MEANING)
         try:
             for run in runs:
                 _compared(asked, run, done, explain=explain)
+            is_whole = True
         finally:  # what is finished is worth having
-            _write_logs(done, output, json_file)
+            _write_logs(done, folder, json_file, is_whole=is_whole)
         worst = max((one.bands[comparing.ALL].median for one in done if one.points), default=inf)
     if worst > most:
         typer.echo(f"# beyond the tolerance: {worst:.1%} > {most:.1%}", err=True)
@@ -307,8 +321,9 @@ def _causes(source: Source, run: LogRun) -> Iterator[str]:
 
 
 def _write_logs(
-    done: list[comparing.Compared], output: Path | None, json_file: Path | None
-) -> None:
+    done: list[comparing.Compared], output: OutputFolder | None, json_file: Path | None,
+    *, is_whole: bool,
+) -> None:  # fmt: skip
     rows = [row for one in done for row in one.rows]
     values = [
         {
@@ -319,6 +334,11 @@ def _write_logs(
         }
         for one in done
     ]
-    files = _write(values, json_file, output, "results.csv", csv_text(rows)) if rows else ()
-    if files:
-        wrote(*files, *plot_results(files[:1], files[0].parent, line_rate=done[0].rate))
+    if not rows:
+        return
+
+    def plot(table: Path, place: Path) -> list[Path]:
+        return plot_results([table], place, line_rate=done[0].rate)
+
+    table = csv_text(rows)
+    wrote(*_write(values, json_file, output, RESULTS, table, plot, is_whole=is_whole))

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from netsim.base.errors import InputError, LostError, NetsimError
-from netsim.base.files import write_text
+from netsim.base.files import is_same_file, write_text
 from netsim.base.startup import at, on
 from netsim.base.units import format_size
 from netsim.base.values import dataclass
@@ -17,6 +17,7 @@ from netsim.cell.answer import prepare_any
 from netsim.cell.explained import explained_run
 from netsim.cell.prepare import Prepared
 from netsim.cli import wrote
+from netsim.cli.files import refuse_output_as_input
 from netsim.cli.progress import tell, workers
 from netsim.cli.traces import LOAD, ROWS, TRACE
 from netsim.collectives.table import UntrustedCodeError, without_python_files
@@ -37,6 +38,7 @@ from netsim.results.workspace import (
     MANIFEST,
     PARTIAL_FOLDER,
     RESULTS,
+    OutputFolder,
     adding_to,
     place_of_results,
     read_manifest,
@@ -60,6 +62,9 @@ def report(
     """Write DIR/report.html: the answer, plots, explanations and all cells."""
     place = place_of_results(folder)
     manifest = read_manifest(place)
+    verb = manifest.get("verb", "run")
+    if verb not in ("run", "merge", "optimize"):
+        raise InputError(f"{folder}: holds the results of netsim {verb}, which have no report")
     if explain and not trust:
         _refuse_foreign_code(folder, manifest)
     if place == folder and (folder / PARTIAL_FOLDER / MANIFEST).exists():
@@ -254,14 +259,29 @@ def _cells(manifest: Mapping[str, Any]) -> Sequence[Cell]:
 def plot(files: list[Path], output: Path | None = None) -> None:
     """Redraw plots from RESULTS."""
     found = _sorted(files)
-    folder = output or (files[0] if files[0].is_dir() else files[0].parent)
+    beside = files[0] if files[0].is_dir() else files[0].parent
+    if output is not None and not is_same_file(output, beside):
+        refuse_output_as_input(output, files)
+        folder = OutputFolder(output, "plot", tuple(map(str, files)))
+        wrote(*folder.write(lambda place: _draw(found, place)))
+        return
+    if not (place_of_results(beside) / MANIFEST).exists():  # of no run: nobody keeps a list
+        wrote(*_draw(found, beside))
+        return
+    with adding_to(beside) as place:
+        drawn = [file.relative_to(place) for file in _draw(found, place)]
+    wrote(*(place_of_results(beside) / file for file in drawn))
+
+
+def _draw(found: Mapping[str, list[Path]], folder: Path) -> list[Path]:
+    """Draw results, breakdowns, traces and loads of links into a folder; return the pictures."""
     written = plot_results(found[RESULTS], folder) if found[RESULTS] else []
     steps = [path for one in found[RESULTS] if (path := one.with_name(BREAKDOWN)).exists()]
     drawn = ((plot_breakdown, steps), (plot_timeline, found[ROWS]), (plot_links, found[LOAD]))
     for draw, some in drawn:
         for file, place in _places(some, folder):
             written += draw(file, place)
-    wrote(*written)
+    return written
 
 
 def _places(files: list[Path], folder: Path) -> list[tuple[Path, Path]]:
@@ -282,7 +302,8 @@ def _sorted(files: list[Path]) -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {RESULTS: [], ROWS: [], LOAD: []}
     for file in files:
         if file.is_dir():
-            inside = [file / name for name in found if (file / name).is_file()]
+            folder = place_of_results(file)
+            inside = [folder / name for name in found if (folder / name).is_file()]
             if not inside:
                 raise InputError(f"{file}: holds no {RESULTS}, {ROWS} or {LOAD}")
             for path in inside:

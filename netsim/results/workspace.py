@@ -18,7 +18,7 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -385,6 +385,58 @@ def _sync_all(place: Path, files: Sequence[str]) -> None:
             os.fsync(file.fileno())
     for folder in {(place / name).parent for name in (*files, MANIFEST)}:
         sync_folder(folder)
+
+
+@dataclass(frozen=True)
+class OutputFolder:
+    """A folder that a verb without a journal writes as a whole: `compare`, `explain`, `plot`.
+
+    `inputs` are the files that the results are of; results of other inputs are not replaced."""
+
+    path: Path
+    verb: str
+    inputs: tuple[str, ...]
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """What the folder's run.json says, apart from the list of files."""
+        names = [os.path.realpath(name) if os.path.exists(name) else name for name in self.inputs]
+        text = ", ".join(names)
+        return {"scenario": "", "verb": self.verb, "path": text, "sha256": text}
+
+    def check(self) -> None:
+        """Raise an InputError if the folder cannot be written, or is of somebody else."""
+        check_place(self.path)
+        if not self.path.is_dir():
+            return
+        for place in (self.path, self.path / PARTIAL_FOLDER):
+            if (place / MANIFEST).exists():
+                check_owner(self.path, read_manifest(place), self.manifest)
+                return
+        if foreign_files(self.path):
+            raise InputError(f"{self.path}: holds files that are no results", hint=ELSEWHERE)
+
+    def has_results(self) -> bool:
+        """Whether there are complete results, which new ones would replace."""
+        return (self.path / MANIFEST).exists()
+
+    def write(self, write: Callable[[Path], Iterable[Path]]) -> list[Path]:
+        """Call `write` with a place for all files, and replace the earlier results when it ends.
+
+        Returns the files by their final names."""
+        self.check()
+        workspace = open_workspace(self.path)
+        try:
+            clear_partial(workspace.place)
+            made_folder(workspace.place)
+            files = list(write(workspace.place))
+            replace_results(workspace, self.manifest)
+        finally:
+            clear_partial(workspace.place)
+            with suppress(OSError):
+                workspace.place.rmdir()
+            workspace.close()
+        return [self.path / file.relative_to(workspace.place) for file in files]
 
 
 # Reading, and adding to results
