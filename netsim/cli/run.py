@@ -462,7 +462,9 @@ def _write_files(job: _Run, rows: list[Row], results: Folder, *, whole: bool) ->
     are kept without it, and earlier ones are not replaced."""
     try:
         texts = list(_written(job, rows, results.place, whole=whole))
-    except NetsimError:
+    except NetsimError as error:
+        if isinstance(error, InputError):
+            error.message = results.final_name(error.message)
         if (results.path / RESULTS).exists():
             say(_withheld(results))
         else:

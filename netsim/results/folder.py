@@ -322,9 +322,20 @@ def _remove_unused(workspace: Workspace) -> None:
 
 def _line_count(journal: Path) -> int:
     """The number of whole lines of a file, 0 if there is none."""
-    with suppress(OSError), journal.open("rb") as lines:
-        return sum(line.endswith(b"\n") for line in lines)
+    with suppress(OSError), journal.open("rb") as stream:
+        return sum(line.endswith(b"\n") for line in _lines_of(stream))
     return 0
+
+
+LONGEST_LINE = 64 * 2**20  # bytes of a row in a journal; a row has some kilobytes
+
+
+def _lines_of(journal: IO[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a journal, the last perhaps cut off; what has no lines ends soon."""
+    while line := journal.readline(LONGEST_LINE):
+        yield line
+        if not line.endswith(b"\n"):
+            return
 
 
 def append(file: int, line: bytes) -> None:
@@ -342,7 +353,7 @@ def append(file: int, line: bytes) -> None:
 def _owner_of_journal(path: Path) -> str | None:
     """Whose results a folder holds by the first sound line of its journal."""
     with suppress(OSError), (path / JOURNAL).open("rb") as journal:
-        for line in journal:
+        for line in _lines_of(journal):
             with suppress(ValueError, KeyError, TypeError):
                 return str(unsealed(line)["row"]["scenario"])
     return None
@@ -363,7 +374,7 @@ def read_journal(folder: Folder) -> int:
     """Take up the rows of the journal, but for damaged lines; where the last whole line ends."""
     good = 0
     folder.journal.seek(0)
-    for number, line in enumerate(folder.journal, 1):
+    for number, line in enumerate(_lines_of(folder.journal), 1):
         if not line.endswith(b"\n"):
             break
         try:

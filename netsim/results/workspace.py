@@ -23,8 +23,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from netsim.base.errors import InputError
-from netsim.base.files import delete_abandoned, half_written, held, made_folder, sync_folder
+from netsim.base.errors import InputError, ScenarioError
+from netsim.base.files import (
+    LARGEST_TABLE,
+    content_of,
+    delete_abandoned,
+    half_written,
+    held,
+    made_folder,
+    sync_folder,
+)
 from netsim.base.files import write_text as write_file
 from netsim.base.values import dataclass
 from netsim.results.sealed import damaged, sealed, unsealed
@@ -57,15 +65,17 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """Return the manifest of a results folder; an InputError says why there is none."""
     path = folder / MANIFEST
     try:
-        manifest = unsealed(path.read_bytes())
-    except FileNotFoundError:
+        content = content_of(path, LARGEST_TABLE, is_binary=True)
+    except ScenarioError as error:
+        if path.exists():
+            raise InputError(f"{path}: not written by netsim: {error.message}") from None
         hint = "expected a folder that netsim run has written"
         raise InputError(f"{folder}: holds no {MANIFEST}", hint=hint) from None
+    try:
+        manifest = unsealed(content)
     except ValueError as error:
         hint = "netsim run with --resume writes it anew and keeps the rows"
         raise InputError(damaged(path, 1, error), hint=hint) from None
-    except OSError:
-        raise InputError(f"{path}: not written by netsim") from None
     if not isinstance(manifest.get("scenario"), str):
         raise InputError(f"{path}: not written by netsim")
     return manifest
