@@ -33,11 +33,21 @@ OUTPUTS = ("-o", "--out", "-J", "--json", "--tuner-out", "--graph-out", "--pa", 
 GARBAGE = 50_000  # objects from which it is looked for: what a small run makes is not worth it
 
 
-def main(argv: Sequence[str] | None = None, started: Callable[[], Any] = lambda: None) -> int:
-    """Run one command; returns the exit code. `started()` is called when all is imported."""
+def main(
+    argv: Sequence[str] | None = None, started: Callable[[], Any] = lambda: None,
+    *, is_output_closed: bool = False,
+) -> int:  # fmt: skip
+    """Run one command; returns the exit code. `started()` is called when all is imported.
+
+    With standard output closed (`>&-`), a command that writes no files is refused: nobody would
+    ever see what it finds."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     asked = next((word for word in arguments if not word.startswith("-")), "")
-    with enduring(files=asked in WRITING or any(one.startswith(OUTPUTS) for one in arguments)):
+    writes_files = asked in WRITING or any(one.startswith(OUTPUTS) for one in arguments)
+    if is_output_closed and not writes_files:
+        typer.echo("netsim: standard output is closed, and nothing else is written", err=True)
+        raise SystemExit(2)
+    with enduring(files=writes_files):
         return _run(arguments, asked, started)
 
 

@@ -16,7 +16,7 @@ from traceback import walk_tb
 from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
-from netsim.base.errors import InputError, suggest
+from netsim.base.errors import InputError, LostError, suggest
 from netsim.base.startup import late
 from netsim.base.values import dataclass
 from netsim.collectives import collective as operations
@@ -92,6 +92,12 @@ class AlgorithmError(CollectiveError):
     """An algorithm that does not exist, does not fit, or has no such parameter."""
 
 
+class TooLargeError(AlgorithmError, MemoryError):
+    """A schedule that memory has no room for."""
+
+    exit_code = LostError.exit_code
+
+
 def build(
     collective: Collective, algorithm: str, *, fold: "Folding" = None, **parameters: object
 ) -> Schedule:
@@ -112,7 +118,14 @@ def build(
     if fold is not None:
         parameters["fold"] = fold
     own = _OWN.get(algorithm)
-    return function(collective, **parameters) if own is None else own(collective, parameters)
+    try:
+        return function(collective, **parameters) if own is None else own(collective, parameters)
+    except MemoryError:
+        raise TooLargeError(
+            "ranks",
+            f"{shown_name(algorithm)} {collective.name} on {collective.ranks:,} ranks has more "
+            "transfers than there is memory for; fewer ranks or chunks need less",
+        ) from None
 
 
 def parameters_of(collective: str, algorithm: str) -> list[str]:
@@ -286,7 +299,6 @@ def algorithm(collective: str, ranks: Sequence[int] = RANKS) -> Callable[[Algori
     return defined
 
 
-@lru_cache(maxsize=64)
 class UntrustedCodeError(InputError):
     """Python code of an algorithm that was not run, as nobody vouched for it."""
 
@@ -304,6 +316,7 @@ def without_python_files() -> Iterator[None]:
         _CODE_MAY_RUN.reset(before)
 
 
+@lru_cache(maxsize=64)
 def _run(file: str, text: str) -> dict[str, Any]:
     """Run a user's Python file; return the names that it defines."""
     if not _CODE_MAY_RUN.get():
