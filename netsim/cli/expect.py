@@ -16,6 +16,7 @@ from netsim.cell.answer import checked_cells
 from netsim.cell.cluster import wishes_of
 from netsim.cell.prepare import Prepared, prepare
 from netsim.cli import check_outputs, parsed, print_lines, shown, with_options
+from netsim.cli.files import refuse_output_as_input
 from netsim.cli.questions import Given, Text, asked, simulated
 from netsim.cli.shown import SURENESS, Engine, Format, halves, sureness
 from netsim.nccl import choice, environment
@@ -257,6 +258,8 @@ def command(
     part = None if acceptance is None else part_of(acceptance)
     outputs = {"--tuner-out": tuner_out, "--graph-out": graph_out, "-J": json_file}
     _check_outputs({"--why": why, "--acceptance": acceptance, **outputs}, outputs)
+    for file in (json_file, tuner_out):
+        refuse_output_as_input(file, [Path(topology)])
     if given.nccl and "," in given.nccl:
         if form != "table" or part is not None or why is not None or any(outputs.values()):
             raise InputError(f"--nccl {given.nccl}: compares two versions, and goes alone")
