@@ -67,6 +67,10 @@ def report(
         raise InputError(f"{folder}: holds the results of netsim {verb}, which have no report")
     if explain and not trust:
         _refuse_foreign_code(folder, manifest)
+    if not explain:
+        for flag, value in (("--jobs", jobs), ("--memory", memory), ("--trust", trust or None)):
+            if value is not None:
+                tell(f"{flag} has no effect with --no-explain: nothing is simulated")
     if place == folder and (folder / PARTIAL_FOLDER / MANIFEST).exists():
         tell(f"{folder}: a later run did not end and is not reported (--resume continues it)")
     with workers(jobs, explained, memory) as helpers, adding_to(folder) as target:
