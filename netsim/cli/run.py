@@ -15,6 +15,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from netsim.base.errors import InputError, LostError, NetsimError, Tell, silent, suggest
+from netsim.base.files import SUFFIXES, preset_names
 from netsim.base.startup import late
 from netsim.base.units import format_size, format_time
 from netsim.base.values import dataclass, grouped
@@ -28,7 +29,13 @@ from netsim.nccl.facts import AUTO, NCCL_NAMES
 from netsim.results.folder import TIMINGS, Folder, open_folder
 from netsim.results.nccl_tests import closing, line, opening
 from netsim.results.row import Row, csv_text
-from netsim.results.workspace import RESULTS, check_place
+from netsim.results.workspace import (
+    MANIFEST,
+    RESULTS,
+    check_place,
+    place_of_results,
+    read_manifest,
+)  # fmt: skip
 from netsim.scenario.cells import Cell, Expansion, last_part, named, unused_keys
 from netsim.scenario.models import Workload, hosts_label
 from netsim.scenario.sweep import SEED
@@ -366,6 +373,8 @@ class _Run:
 @with_options(Options)
 def command(scenario: str, given: Options) -> None:
     """Simulate all cells of SCENARIO and write results, plots and a trace."""
+    if Path(scenario).is_dir():
+        _refuse_folder(Path(scenario))
     found = find_scenario(scenario)
     part = shown_progress.shard_of(given.shard)
     expansion = checked(load_source(found.path, given.changes), alone=False)
@@ -393,6 +402,23 @@ def command(scenario: str, given: Options) -> None:
         tell(f"{sum(row.rows or 0 for row in rows)} rows of schedules were simulated")
     if failure is not None:
         raise failure
+
+
+def _refuse_folder(folder: Path) -> None:
+    """Raise an InputError that says what to run in the place of a folder, if anything is known."""
+    place = place_of_results(folder)
+    if (place / MANIFEST).is_file():
+        manifest = read_manifest(place)
+        file = manifest.get("path") or manifest.get("file") or "SCENARIO"
+        raise InputError(
+            f"{folder}: a folder of results, expected a scenario",
+            hint=f"netsim run {file} -o {folder} runs its scenario again, --resume continues it",
+        )
+    files = sorted(file for file in folder.iterdir() if file.suffix in SUFFIXES)
+    names = ", ".join(map(str, files[:_MOST]))
+    if files and folder.name not in preset_names("scenarios"):
+        hint = f"did you mean {names}?" if len(files) == 1 else f"it has {names}"
+        raise InputError(f"{folder}: a folder, expected a scenario file", hint=hint)
 
 
 def _tell_before(cells: Sequence[Cell], note: str, tell: Tell) -> None:
