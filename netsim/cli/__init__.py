@@ -17,7 +17,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from netsim.base.errors import InputError, NetsimError, suggest
-from netsim.base.files import check_writable, table_beside
+from netsim.base.files import check_writable, is_same_file, table_beside
 from netsim.base.startup import __version__, enduring, watched
 from netsim.base.units import UnitError
 
@@ -196,6 +196,21 @@ def check_outputs(files: Mapping[str, Path | None], **folders: Path | None) -> N
     for name, folder in folders.items():
         if folder is not None and folder.exists() and not folder.is_dir():
             raise InputError(f"--{name} {folder}: this is a file, expected a folder")
+
+
+def refuse_output_as_input(output: Path | None, inputs: Iterable[Path]) -> None:
+    """Raise an InputError if `output` is one of the files or folders that are read.
+
+    Links count as what they lead to. Devices and pipes (/dev/null, a terminal) may be both, as
+    nothing of them is overwritten."""
+    if output is None or not (output.is_file() or output.is_dir()):
+        return
+    for path in inputs:
+        if is_same_file(output, path):
+            raise InputError(
+                f"{output}: is read as {path}, and would be overwritten",
+                hint="name another file to write",
+            )
 
 
 def print_lines(lines: Iterable[str], *, err: bool = False) -> None:

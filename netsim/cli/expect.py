@@ -15,8 +15,14 @@ from netsim.cell import simulate
 from netsim.cell.answer import checked_cells
 from netsim.cell.cluster import wishes_of
 from netsim.cell.prepare import Prepared, prepare
-from netsim.cli import check_outputs, parsed, print_lines, shown, with_options
-from netsim.cli.files import refuse_output_as_input
+from netsim.cli import (
+    check_outputs,
+    parsed,
+    print_lines,
+    refuse_output_as_input,
+    shown,
+    with_options,
+)
 from netsim.cli.questions import Given, Text, asked, simulated
 from netsim.cli.shown import SURENESS, Engine, Format, halves, sureness
 from netsim.nccl import choice, environment

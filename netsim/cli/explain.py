@@ -17,8 +17,14 @@ from netsim.base.units import format_size, format_time, parse_cli_size
 from netsim.cell.explained import explained_paths, explained_run, explained_title
 from netsim.cell.jobs import PreparedJobs, row_of_job
 from netsim.cell.prepare import Prepared
-from netsim.cli import check_outputs, parsed, print_lines, with_options, wrote
-from netsim.cli.files import refuse_output_as_input
+from netsim.cli import (
+    check_outputs,
+    parsed,
+    print_lines,
+    refuse_output_as_input,
+    with_options,
+    wrote,
+)
 from netsim.cli.questions import ONLY_EXPECT, Given, Text, questioned
 from netsim.cli.shown import Engine
 from netsim.collectives.table import ALGORITHMS, build

@@ -12,9 +12,8 @@ from netsim.base.errors import InputError, LostError, NetsimError, ScenarioError
 from netsim.base.files import csv_of, write_text
 from netsim.cell.answer import find_scenario, load_source
 from netsim.cell.prepare import prepare
-from netsim.cli import check_outputs, with_options, wrote
+from netsim.cli import check_outputs, refuse_output_as_input, with_options, wrote
 from netsim.cli.expect_more import write_tuner
-from netsim.cli.files import refuse_output_as_input
 from netsim.cli.progress import NoBar, bar_over, helpers_of, tell
 from netsim.cli.run import Options, refuse_invalid
 from netsim.results.folder import Folder, open_folder

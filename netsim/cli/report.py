@@ -16,8 +16,7 @@ from netsim.base.values import dataclass
 from netsim.cell.answer import prepare_any
 from netsim.cell.explained import explained_run
 from netsim.cell.prepare import Prepared
-from netsim.cli import wrote
-from netsim.cli.files import refuse_output_as_input
+from netsim.cli import refuse_output_as_input, wrote
 from netsim.cli.progress import tell, workers
 from netsim.cli.traces import LOAD, ROWS, TRACE
 from netsim.collectives.table import UntrustedCodeError, without_python_files
