@@ -40,8 +40,8 @@ def _command(*started: object) -> int:
         setattr(sys, name, stream)
     os.environ["MPLBACKEND"] = "Agg"  # a notebook's own, which its cells hand on, may not be here
     gc.disable()  # what is imported stays; looking through it takes a tenth of a small run
-    command_line = import_module("netsim.cli")
-    code: int = command_line.main(None, *started, is_output_closed=is_output_closed)
+    closed = {"is_output_closed": True} if is_output_closed else {}
+    code: int = import_module("netsim.cli").main(None, *started, **closed)
     return code
 
 
