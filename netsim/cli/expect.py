@@ -105,6 +105,12 @@ def _network(config: ClusterConfig, given: Given) -> Iterator[str]:
     if said is None and machine.nics is not None:
         rate = format_bandwidth(machine.nics.rates[0], bits=True)
         yield f"assumed: {_nics(config, machine)} NICs of {rate} a host (--nic, --nics-per-node)"
+    real = machine.nics.count if machine.nics else 0
+    if real and _nics(config, machine) > real:
+        yield (
+            f"warning: --nics-per-node {_nics(config, machine)} is more than the {real} NICs of a "
+            "host of this machine: it is simulated with the further ones added"
+        )
     if config.network is None or config.network.transport is None:
         yield f"assumed: {machine.transport} (--transport names another)"
 

@@ -73,10 +73,10 @@ def command(
                 together=given.jobs or 1,
             )  # fmt: skip
             looked = _looked_at(tried, results, bar, list(cells[0].axes))
-        answer = _tell(search, looked, results, None if trial_count else source)
         has_answer = any(not trial.failure for trial in looked)
         if not has_answer and (results.path / RESULTS).exists():
             results.is_withheld = True  # every cell failed: the earlier answer is worth more
+        answer = _tell(search, looked, results, None if trial_count else source)
     if isinstance(answer, NetsimError):
         raise answer
     if tuner_out is not None:
@@ -130,7 +130,7 @@ def _tell(
         _tell_layouts(search, looked, results)
         _tell_own(search, layouts)
     if best is None:
-        return _none(search, looked, results.path)
+        return _none(search, looked, results.place if results.is_withheld else results.path)
     if unsure := [one for one in looked if one.doubtful]:
         typer.echo(f"{_unsure(unsure)}: not taken for the best")
     typer.echo(f"best: {named(best.choice.axes)}{'' if seeds == 1 else ' (medians over seeds)'}")

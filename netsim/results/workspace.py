@@ -203,6 +203,7 @@ def open_workspace(folder: Path) -> Workspace:
     try:
         _finish_move(folder)
         delete_abandoned(folder)
+        _remove_added(folder / ADDED_FOLDER)
         place = folder / PARTIAL_FOLDER
         _check_own_folder(place)
     except BaseException:
@@ -492,11 +493,18 @@ def adding_to(folder: Path) -> Iterator[Path]:
             yield place
             _add(folder, place)
         finally:
-            clear_partial(place)
-            with suppress(OSError):
-                place.rmdir()
+            _remove_added(place)
     finally:
         os.close(lock)
+
+
+def _remove_added(place: Path) -> None:
+    """Delete what a report or a plot left that did not come to its end."""
+    if place.is_symlink() or not place.is_dir():
+        return
+    clear_partial(place)
+    with suppress(OSError):
+        place.rmdir()
 
 
 def _add(folder: Path, place: Path) -> None:

@@ -55,6 +55,12 @@ def test_a_short_name_suggests_what_it_stands_for(capsys) -> None:
     assert "(did you mean infiniband?)" in done.err
 
 
+def test_more_nics_than_a_machine_has_are_pointed_out(capsys) -> None:
+    common = ("expect", "dgx-h100", "all_reduce", "--nodes", "2", "--sizes", "8", "--nics-per-node")
+    assert "more than the 8 NICs of a host" in netsim(capsys, *common, "9").err
+    assert "warning" not in netsim(capsys, *common, "8").err
+
+
 def test_options_of_a_report_that_explains_nothing_say_so(capsys) -> None:
     assert netsim(capsys, "run", "s.yaml", "-o", "out", "-q").code == 0
     done = netsim(capsys, "report", "out", "--no-explain", "--trust")
@@ -117,3 +123,17 @@ def test_failed_rows_do_not_replace_rows_that_are_sound(capsys, monkeypatch) -> 
     again = netsim(capsys, "run", "s.yaml", "-o", "out", "-q", "--resume")
     assert (again.code, again.err) == (0, "2 rows that failed are tried again\n")
     assert Path("out/results.csv").read_bytes() == before
+
+
+def test_a_search_of_which_every_cell_fails_keeps_the_earlier_answer(capsys, monkeypatch) -> None:
+    assert netsim(capsys, "optimize", "s.yaml", "-o", "out", "-q").code == 0
+    before = {path: path.read_bytes() for path in Path("out").iterdir()}
+
+    def fail(*given: object, **options: object) -> None:
+        raise StalledError("the simulation cannot finish")
+
+    monkeypatch.setattr("netsim.cell.answer.row_of_size", fail)
+    done = netsim(capsys, "optimize", "s.yaml", "-o", "out", "-q")
+    assert done.code == 2
+    assert "(see out/.partial/results.csv)" in done.err
+    assert {path: path.read_bytes() for path in before} == before

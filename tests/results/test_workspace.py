@@ -254,6 +254,17 @@ def test_a_report_goes_with_the_results_that_it_speaks_of(tmp_path: Path) -> Non
     assert not (out / ".added").exists()
 
 
+def test_what_a_killed_report_left_goes_with_the_next_run(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(out, 1.0, {})
+    before = contents(out)
+    (out / ".added" / "pictures").mkdir(parents=True)
+    (out / ".added" / "pictures" / "a.svg").write_text("half of a report")
+    run(out, 1.0, {})
+    assert contents(out).keys() == before.keys()
+    assert not (out / ".added").exists()
+
+
 def test_the_results_of_an_unfinished_run_are_in_its_partial_folder(tmp_path: Path) -> None:
     out = tmp_path / "out"
     interrupt(out, about())
