@@ -184,9 +184,9 @@ def table_text(path: Path) -> TextIO:
 
     Of a regular file, 4 MiB are looked at and the rest is read as it is asked for; what else there
     is (a pipe, a device) may have 4 MiB at most."""
-    if not path.is_file():
+    if path.exists() and not (path.is_file() or path.is_dir()):
         return StringIO(text_of(path), newline="")
-    with path.open("rb") as stream:
+    with path.open("rb") as stream:  # OSError where there is no such file
         head = stream.read(LARGEST_FILE)
     if b"\0" in head or (len(head) == LARGEST_FILE and b"\n" not in head):
         raise ScenarioError("expected text in lines, got a binary file", source=path.as_posix())
