@@ -33,13 +33,15 @@ def main() -> int:
 def _command(*started: object) -> int:
     for name, value in UNASKED.items():
         os.environ.setdefault(name, value)
+    is_output_closed = sys.stdout is None
     for name in ("stdout", "stderr"):  # None where the one who asks has closed it
         stream = getattr(sys, name) or open(os.devnull, "w")  # noqa: SIM115
         stream.reconfigure(errors="replace")  # what a terminal cannot show
         setattr(sys, name, stream)
     os.environ["MPLBACKEND"] = "Agg"  # a notebook's own, which its cells hand on, may not be here
     gc.disable()  # what is imported stays; looking through it takes a tenth of a small run
-    code: int = import_module("netsim.cli").main(None, *started)
+    closed = {"is_output_closed": True} if is_output_closed else {}
+    code: int = import_module("netsim.cli").main(None, *started, **closed)
     return code
 
 

@@ -33,7 +33,8 @@ from netsim.nccl.tuning import read_tuner
 from netsim.plots.sizes import read_all, read_results
 from netsim.plots.style import read_values
 from netsim.plots.timeline import read_gantt, read_load
-from netsim.results.folder import JOURNAL, MANIFEST, open_folder, read_manifest
+from netsim.results.folder import open_folder
+from netsim.results.workspace import JOURNAL, MANIFEST, read_manifest
 from netsim.scenario.cells import expand_all
 from netsim.sweep.run import Cache
 from netsim.topology.foreign.formats import read_foreign

@@ -134,7 +134,18 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
     if _fold(word) in folded:
         return folded[_fold(word)]
     close = difflib.get_close_matches(_fold(word), folded, n=1, cutoff=0.6)
-    return folded[close[0]] if close else None
+    if close:
+        return folded[close[0]]
+    meant = [choice for choice in folded if _is_short_for(_fold(word), choice)]
+    return folded[meant[0]] if len(meant) == 1 else None
+
+
+def _is_short_for(word: str, choice: str) -> bool:
+    """Whether two or three letters abbreviate a choice: in its order, the first one first (ib)."""
+    if not 2 <= len(word) <= 3 or word[0] != choice[:1]:
+        return False
+    letters = iter(choice)
+    return all(letter in letters for letter in word)
 
 
 def shown(value: object) -> str:

@@ -6,6 +6,7 @@ import csv
 import os
 import re
 import signal
+import stat
 import sys
 import threading
 import time
@@ -16,7 +17,7 @@ from glob import escape
 from io import StringIO
 from pathlib import Path
 from types import FrameType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 from netsim.base.errors import InputError, ScenarioError, nearest, suggest
 from netsim.base.values import dataclass
@@ -122,13 +123,22 @@ def write_text(path: Path, text: str) -> Path:
     return write_bytes(path, text.encode(errors="replace"))  # names of files may be any bytes
 
 
-def content_of(path: Path, largest: int = 2**30, *, near: Sequence[str] = ()) -> bytes:
-    """What is in a file; where it cannot be read, why, and which beside it may be meant: with a
-    suffix of `near`."""
+LARGEST_FILE = 4 * 2**20  # bytes of a file, unless its reader says that larger ones are usual
+LARGEST_TABLE = 2**30  # bytes of tables, traces and journals, as netsim and profilers write them
+
+
+def content_of(
+    path: Path, largest: int = LARGEST_FILE, *, near: Sequence[str] = (), is_binary: bool = False
+) -> bytes:
+    """Return what is in a file; a ScenarioError says why it cannot be read, and which file beside
+    it, with a suffix of `near`, may be meant.
+
+    More than 4 MiB are read of regular files only, and if the first 4 MiB can be text or
+    `is_binary`: a device or a pipe may have no end, and what is no text is no file of ours."""
     name, hint = path.as_posix(), ""
     try:
         with path.open("rb") as stream:
-            content = stream.read(largest + 1)
+            content = _read_bounded(stream, name, largest, is_binary=is_binary)
     except FileNotFoundError:
         with suppress(OSError):
             others = (one for one in path.parent.iterdir() if one.exists())  # not a dangling link
@@ -141,14 +151,46 @@ def content_of(path: Path, largest: int = 2**30, *, near: Sequence[str] = ()) ->
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ScenarioError(f"cannot be read: {reason}", source=name) from None
-    if len(content) > largest:
-        raise ScenarioError(f"larger than {largest >> 20} MiB", source=name)
     return content
 
 
-def text_of(path: Path) -> str:
-    """The text of a file."""
-    return decoded(content_of(path), path.as_posix())
+GZIP = b"\x1f\x8b"
+WIDE_TEXT = (b"\xff\xfe", b"\xfe\xff")  # how UTF-16 begins, which Windows shells write
+
+
+def _read_bounded(stream: BinaryIO, name: str, largest: int, *, is_binary: bool) -> bytes:
+    """Read a stream to its end, but give up after 4 MiB where `content_of` says so."""
+    head = stream.read(min(largest, LARGEST_FILE) + 1)
+    if len(head) <= min(largest, LARGEST_FILE):
+        return head
+    status = os.fstat(stream.fileno())
+    is_regular = stat.S_ISREG(status.st_mode)
+    if largest <= LARGEST_FILE or not is_regular or status.st_size > largest:
+        most = largest if is_regular else min(largest, LARGEST_FILE)
+        what = "" if is_regular else ", and no regular file"
+        raise ScenarioError(f"larger than {most >> 20} MiB{what}", source=name)
+    if not is_binary and b"\0" in head and not head.startswith((GZIP, *WIDE_TEXT)):
+        raise ScenarioError("expected text, got a binary file", source=name)
+    return head + stream.read(largest - len(head))
+
+
+def text_of(path: Path, largest: int = LARGEST_FILE) -> str:
+    """Return the text of a file."""
+    return decoded(content_of(path, largest), path.as_posix())
+
+
+def table_text(path: Path) -> TextIO:
+    """Open a table that may be large, as CSV readers take it.
+
+    Of a regular file, 4 MiB are looked at and the rest is read as it is asked for; what else there
+    is (a pipe, a device) may have 4 MiB at most."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        return StringIO(text_of(path), newline="")
+    with path.open("rb") as stream:  # OSError where there is no such file
+        head = stream.read(LARGEST_FILE)
+    if b"\0" in head or (len(head) == LARGEST_FILE and b"\n" not in head):
+        raise ScenarioError("expected text in lines, got a binary file", source=path.as_posix())
+    return path.open(newline="", encoding="utf-8-sig")
 
 
 def decoded(content: bytes, name: str) -> str:

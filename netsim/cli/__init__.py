@@ -17,7 +17,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from netsim.base.errors import InputError, NetsimError, suggest
-from netsim.base.files import check_writable, table_beside
+from netsim.base.files import check_writable, is_same_file, table_beside
 from netsim.base.startup import __version__, enduring, watched
 from netsim.base.units import UnitError
 
@@ -33,11 +33,21 @@ OUTPUTS = ("-o", "--out", "-J", "--json", "--tuner-out", "--graph-out", "--pa", 
 GARBAGE = 50_000  # objects from which it is looked for: what a small run makes is not worth it
 
 
-def main(argv: Sequence[str] | None = None, started: Callable[[], Any] = lambda: None) -> int:
-    """Run one command; returns the exit code. `started()` is called when all is imported."""
+def main(
+    argv: Sequence[str] | None = None, started: Callable[[], Any] = lambda: None,
+    *, is_output_closed: bool = False,
+) -> int:  # fmt: skip
+    """Run one command; returns the exit code. `started()` is called when all is imported.
+
+    With standard output closed (`>&-`), a command that writes no files is refused: nobody would
+    ever see what it finds."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     asked = next((word for word in arguments if not word.startswith("-")), "")
-    with enduring(files=asked in WRITING or any(one.startswith(OUTPUTS) for one in arguments)):
+    writes_files = asked in WRITING or any(one.startswith(OUTPUTS) for one in arguments)
+    if is_output_closed and not writes_files:
+        typer.echo("netsim: standard output is closed, and nothing else is written", err=True)
+        raise SystemExit(2)
+    with enduring(files=writes_files):
         return _run(arguments, asked, started)
 
 
@@ -186,6 +196,21 @@ def check_outputs(files: Mapping[str, Path | None], **folders: Path | None) -> N
     for name, folder in folders.items():
         if folder is not None and folder.exists() and not folder.is_dir():
             raise InputError(f"--{name} {folder}: this is a file, expected a folder")
+
+
+def refuse_output_as_input(output: Path | None, inputs: Iterable[Path]) -> None:
+    """Raise an InputError if `output` is one of the files or folders that are read.
+
+    Links count as what they lead to. Devices and pipes (/dev/null, a terminal) may be both, as
+    nothing of them is overwritten."""
+    if output is None or not (output.is_file() or output.is_dir()):
+        return
+    for path in inputs:
+        if is_same_file(output, path):
+            raise InputError(
+                f"{output}: is read as {path}, and would be overwritten",
+                hint="name another file to write",
+            )
 
 
 def print_lines(lines: Iterable[str], *, err: bool = False) -> None:

@@ -10,9 +10,8 @@ import typer
 from netsim.base.errors import InputError, LostError
 from netsim.base.files import preset_folder, write_text
 from netsim.base.values import dataclass, grouped
-from netsim.cli import INTERRUPTED, check_outputs, print_lines, with_options
+from netsim.cli import INTERRUPTED, check_outputs, print_lines, refuse_output_as_input, with_options
 from netsim.cli.bars import Counter
-from netsim.cli.files import refuse_output_as_input
 from netsim.cli.progress import memory_of, tell
 from netsim.measured import accuracy
 from netsim.measured.compare import ALL, Point, by_band

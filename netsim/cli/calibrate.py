@@ -10,8 +10,7 @@ import typer
 from netsim.base.errors import InputError, LostError
 from netsim.base.files import SUFFIXES, find_preset, is_path, write_text
 from netsim.base.units import format_bandwidth, format_time
-from netsim.cli import check_outputs, print_lines, with_options
-from netsim.cli.files import refuse_output_as_input
+from netsim.cli import check_outputs, print_lines, refuse_output_as_input, with_options
 from netsim.cli.log_questions import Question, prepared_with_notes, question_of
 from netsim.cli.progress import memory_of, tell
 from netsim.cli.questions import ONLY_EXPECT, Given, Text

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from math import expm1, inf, log1p
 from pathlib import Path
@@ -15,8 +15,14 @@ import typer
 from netsim.base.errors import InputError
 from netsim.base.files import csv_of, write_text
 from netsim.base.units import format_size, parse_ratio
-from netsim.cli import check_outputs, parsed, print_lines, with_options, wrote
-from netsim.cli.files import refuse_output_as_input
+from netsim.cli import (
+    check_outputs,
+    parsed,
+    print_lines,
+    refuse_output_as_input,
+    with_options,
+    wrote,
+)
 from netsim.cli.log_questions import Question, cell_of_trace, prepared_with_notes, question_of
 from netsim.cli.questions import ONLY_EXPECT, Given, Text
 from netsim.measured import compare as comparing
@@ -29,6 +35,7 @@ from netsim.plots.explanation import plot_calls
 from netsim.plots.results import plot_results
 from netsim.results.nccl_tests import microseconds
 from netsim.results.row import BANDS, Row, csv_text
+from netsim.results.workspace import RESULTS, OutputFolder
 from netsim.scenario.models import cluster_label, hosts_label, line_rate
 from netsim.training.compared import Line, TraceCompared, compare_trace
 from netsim.training.prepare import PreparedStep, prepare_step
@@ -81,7 +88,6 @@ def _allowed(band: BandVerdict) -> str:
 
 
 TABLE = "collectives.csv"  # of traces
-RESULTS = "results.csv"  # of logs
 COMPARISON = "comparison.json"
 COLUMNS = {
     **{name: f"any.{name}" for name in ("collective", "group", "ranks", "size_bytes", "dtype")},
@@ -104,7 +110,7 @@ def record(line: Line) -> dict[str, Any]:
 
 
 def compare_traces(
-    traces: Sequence[Path], asked: Question, output: Path | None, json_file: Path | None
+    traces: Sequence[Path], asked: Question, output: OutputFolder | None, json_file: Path | None
 ) -> float:
     """Compare every trace, print and write it; the largest error of one."""
     profiles = [read_profile(path) for path in traces]  # all, before the first is answered
@@ -112,8 +118,9 @@ def compare_traces(
     every = [(one.trace, line) for one in done for line in one.lines]
     rows = [(Path(trace).name, *record(line).values()) for trace, line in every]
     table = csv_of([("trace", *COLUMNS), *rows])
-    if files := _write([as_json(one) for one in done], json_file, output, TABLE, table):
-        wrote(*files, *plot_calls(files[0], files[0].parent))
+    values = [as_json(one) for one in done]
+    if files := _write(values, json_file, output, TABLE, table, plot_calls, is_whole=True):
+        wrote(*files)
     return max(map(error_of_time, done))
 
 
@@ -222,16 +229,22 @@ def as_json(found: TraceCompared) -> dict[str, Any]:
 
 
 def _write(
-    values: list[dict[str, Any]], json_file: Path | None, output: Path | None, name: str, table: str
-) -> list[Path]:
-    """Write a comparison as JSON, and with its table to a folder: the files there, table first."""
+    values: list[dict[str, Any]], json_file: Path | None, output: OutputFolder | None, name: str,
+    table: str, plot: Callable[[Path, Path], list[Path]], *, is_whole: bool,
+) -> list[Path]:  # fmt: skip
+    """Write a comparison as JSON, and with its table and pictures to a folder; return the files
+    there. A part of a comparison, of one that was interrupted, replaces nothing."""
     text = json.dumps(values, indent=1) + "\n"
-    if json_file is not None:
+    if json_file is not None and (is_whole or not json_file.is_file()):
         write_text(json_file, text)
-    if output is None:
+    if output is None or not (is_whole or not output.has_results()):
         return []
-    output.mkdir(parents=True, exist_ok=True)
-    return [write_text(output / name, table), write_text(output / COMPARISON, text)]
+
+    def write(place: Path) -> list[Path]:
+        written = write_text(place / name, table)
+        return [written, write_text(place / COMPARISON, text), *plot(written, place)]
+
+    return output.write(write)
 
 
 MEANING = (
@@ -263,9 +276,13 @@ def command(
     check_outputs({"--json": json_file}, output=output)
     for file in (json_file, *_files_written(output)):
         refuse_output_as_input(file, logs)
+    folder = None
+    if output is not None:
+        folder = OutputFolder(output, "compare", tuple(map(str, logs)))
+        folder.check()
     traces = [path for path in logs if is_trace(path)]
     if not traces:
-        _compare_logs(logs, question, most, collective, output, json_file, explain=explain)
+        _compare_logs(logs, question, most, collective, folder, json_file, explain=explain)
         return
     if len(traces) < len(logs):
         log = next(path for path in logs if path not in traces)
@@ -273,7 +290,7 @@ def command(
     for name, value in (("--collective", collective is not None), ("--explain", explain)):
         if value:
             raise InputError(f"{name}: goes with logs, {traces[0]} is a trace")
-    error = compare_traces(traces, question, output, json_file)
+    error = compare_traces(traces, question, folder, json_file)
     if error > most:
         typer.echo(f"# beyond the tolerance: {error:.1%} > {most:.1%}", err=True)
         raise typer.Exit(1)
@@ -288,12 +305,13 @@ def _files_written(folder: Path | None) -> list[Path]:
 
 def _compare_logs(
     logs: Sequence[Path], question: Question, tolerance: float, collective: Text,
-    output: Path | None, json_file: Path | None, *, explain: bool,
+    output: OutputFolder | None, json_file: Path | None, *, explain: bool,
 ) -> None:  # fmt: skip
     """Compare every run of the logs, print and write the result; exit with 1 if a band fails."""
     runs = [run for path in logs for run in read_log(path, collective)]
     labels = _labels(runs)
     judged: list[Judged] = []
+    is_whole = False
     typer.echo(MEANING)
     try:
         for run, label in zip(runs, labels, strict=True):
@@ -301,8 +319,9 @@ def _compare_logs(
             if explain or (len(runs) == 1 and judged[-1].verdict.fails):
                 print_lines(_causes(judged[-1]))
             typer.echo("#")
+        is_whole = True
     finally:  # what is finished is worth having
-        _write_logs(judged, output, json_file)
+        _write_logs(judged, output, json_file, is_whole=is_whole)
     if len(runs) > 1:
         judged = with_bad_marked(judged, tolerance)
         print_lines(_table_of_logs(judged))
@@ -459,7 +478,9 @@ def _table_of_logs(judged: Sequence[Judged]) -> Iterator[str]:
     yield "#"
 
 
-def _write_logs(judged: Sequence[Judged], output: Path | None, json_file: Path | None) -> None:
+def _write_logs(
+    judged: Sequence[Judged], output: OutputFolder | None, json_file: Path | None, *, is_whole: bool
+) -> None:
     """Write what was compared so far: nothing, if nothing was."""
     rows = [row for one in judged for row in one.compared.rows]
     if not rows:
@@ -479,7 +500,9 @@ def _write_logs(judged: Sequence[Judged], output: Path | None, json_file: Path |
         }
         for one in judged
     ]
-    files = _write(values, json_file, output, RESULTS, csv_text(rows))
-    if files:
-        rate = judged[0].compared.rate
-        wrote(*files, *plot_results(files[:1], files[0].parent, line_rate=rate))
+
+    def plot(table: Path, place: Path) -> list[Path]:
+        return plot_results([table], place, line_rate=judged[0].compared.rate)
+
+    table = csv_text(rows)
+    wrote(*_write(values, json_file, output, RESULTS, table, plot, is_whole=is_whole))

@@ -183,13 +183,22 @@ def _recorded(name: str, collective: str | None) -> Side | None:
     if path.is_dir():
         return _results(path / RESULTS, cell)
     if path.is_file() and path.suffix not in (*SUFFIXES, ".xml"):
-        if path.suffix == ".csv" and not path.read_text(errors="replace").startswith("size_bytes"):
+        if path.suffix == ".csv" and not is_measured_table(path):
             return _results(path, cell)
         return _log(path, collective)
     folder = "/" in head or (cell and head not in preset_names("scenarios"))
     if not path.exists() and (folder or path.suffix in (".csv", ".log", ".txt", ".json")):
         raise InputError(f"{head}: no such file or folder")
     return None
+
+
+def is_measured_table(path: Path) -> bool:
+    """Whether a CSV file is a table of measured sizes, rather than results of netsim."""
+    with path.open(errors="replace") as file:
+        return file.read(len(SIZE_COLUMN)) == SIZE_COLUMN
+
+
+SIZE_COLUMN = "size_bytes"  # the first column of tables of measured sizes
 
 
 def _results(path: Path, wanted: str) -> Side:

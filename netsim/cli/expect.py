@@ -15,7 +15,14 @@ from netsim.cell import simulate
 from netsim.cell.answer import checked_cells
 from netsim.cell.cluster import wishes_of
 from netsim.cell.prepare import Prepared, prepare
-from netsim.cli import check_outputs, parsed, print_lines, shown, with_options
+from netsim.cli import (
+    check_outputs,
+    parsed,
+    print_lines,
+    refuse_output_as_input,
+    shown,
+    with_options,
+)
 from netsim.cli.questions import Given, Text, asked, simulated
 from netsim.cli.shown import SURENESS, Engine, Format, halves, sureness
 from netsim.nccl import choice, environment
@@ -104,6 +111,13 @@ def _network(config: ClusterConfig, given: Given) -> Iterator[str]:
         rate = format_bandwidth(nics.rates[0], bits=True)
         host = "a host" if len(config.members) == 1 else f"a {group.loaded.name}"
         yield f"assumed: {group.nic_count} NICs of {rate} {host} (--nic, --nics-per-node)"
+    for group in config.members:
+        nics = group.loaded.machine.nics
+        if nics is not None and nics.count < group.nic_count:
+            yield (
+                f"warning: --nics-per-node {group.nic_count} is more than the {nics.count} NICs of "
+                f"a {group.loaded.name}: it is simulated with the further ones added"
+            )
     if config.network is None or config.network.transport is None:
         yield f"assumed: {config.usual_transport} (--transport names another)"
 
@@ -258,6 +272,8 @@ def command(
     part = None if acceptance is None else part_of(acceptance)
     outputs = {"--tuner-out": tuner_out, "--graph-out": graph_out, "-J": json_file}
     _check_outputs({"--why": why, "--acceptance": acceptance, **outputs}, outputs)
+    for file in (json_file, tuner_out):
+        refuse_output_as_input(file, [Path(topology)])
     if given.nccl and "," in given.nccl:
         if form != "table" or part is not None or why is not None or any(outputs.values()):
             raise InputError(f"--nccl {given.nccl}: compares two versions, and goes alone")
@@ -267,7 +283,7 @@ def command(
     prepared = prepare(checked_cells(source)[0])
     inputs = files_read(source.name, prepared.cell.scenario.cluster, given)
     for output in filter(None, outputs.values()):
-        late("netsim.cli.files.refuse_output_as_input")(output, inputs)
+        refuse_output_as_input(output, inputs)
     print_lines((*notes, *assumptions(prepared, given)), err=True)
     if graph_out is not None:
         late("netsim.cli.expect_more.write_graph")(prepared, graph_out)

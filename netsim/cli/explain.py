@@ -17,13 +17,21 @@ from netsim.base.units import format_size, format_time, parse_cli_size
 from netsim.cell.explained import explained_paths, explained_run, explained_title
 from netsim.cell.jobs import PreparedJobs, row_of_job
 from netsim.cell.prepare import Prepared
-from netsim.cli import check_outputs, parsed, print_lines, with_options, wrote
+from netsim.cli import (
+    check_outputs,
+    parsed,
+    print_lines,
+    refuse_output_as_input,
+    with_options,
+    wrote,
+)
 from netsim.cli.questions import NOT_EXPLAIN, Given, Text, questioned
 from netsim.cli.shown import Engine
 from netsim.collectives.table import ALGORITHMS, build
 from netsim.collectives.verify import States, render_text, states
 from netsim.plots.explanation import plot_explained_step, plot_explanation
 from netsim.plots.timeline import plot_states
+from netsim.results.workspace import OutputFolder
 from netsim.scenario.names import DTYPES
 from netsim.training.explain import explained_messages, explained_step
 from netsim.training.prepare import PreparedStep
@@ -296,7 +304,7 @@ def paths_csv(found: Mapping[str, Any]) -> str:
 MOST_RANKS = 64
 
 
-def show_states(prepared: Prepared, size: int | None, output: Path | None) -> None:
+def show_states(prepared: Prepared, size: int | None, output: OutputFolder | None) -> None:
     """Print what the ranks of one communicator hold, and draw it where a folder is given."""
     value = _states(prepared, size)
     typer.echo(render_text(value), nl=False)
@@ -304,7 +312,11 @@ def show_states(prepared: Prepared, size: int | None, output: Path | None) -> No
         work = prepared.cell.scenario.collective
         title = f"{work.algorithm} {work.collective}, {len(prepared.groups[0])} ranks"
         labels = [chunk.label for chunk in value.chunks]
-        wrote(*plot_states(value.states, labels, output / "state", title=title))
+        wrote(
+            *output.write(
+                lambda place: plot_states(value.states, labels, place / "state", title=title)
+            )
+        )
 
 
 def _states(prepared: Prepared, size: int | None) -> States:
@@ -343,7 +355,9 @@ def beside_lines(prepared: PreparedJobs, size: int | None, engine: str) -> Itera
     yield "Alone, it is\n"
 
 
-def explain_step(prepared: PreparedStep, form: str, output: Path | None, engine: str) -> None:
+def explain_step(
+    prepared: PreparedStep, form: str, output: OutputFolder | None, engine: str
+) -> None:
     """Explain the step of a cell; print it, and write it where a folder is given."""
     on(f"a step of {prepared.work.label}")
     step = simulate_step(prepared, engine=engine)
@@ -351,7 +365,14 @@ def explain_step(prepared: PreparedStep, form: str, output: Path | None, engine:
     table = as_csv(found)
     print_values(found, form, table, as_lines(found))
     if output is not None:
-        wrote(*write_values(found, table, output), *plot_explained_step(found, output))
+        wrote(
+            *output.write(
+                lambda place: [
+                    *write_values(found, table, place),
+                    *plot_explained_step(found, place),
+                ]
+            )
+        )
 
 
 def as_lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -435,12 +456,16 @@ def as_csv(found: Mapping[str, Any]) -> str:
     return csv_of([*_totals(found, "step"), *spent, *listed])
 
 
-def explain_rows(found: dict[str, Any], form: str, output: Path | None, title: str) -> None:
+def explain_rows(found: dict[str, Any], form: str, output: OutputFolder | None, title: str) -> None:
     """Print what explains rows, of a collective or of messages, and write it to a folder."""
     table = explain_csv(found)
     print_values(found, form, table, explain_lines(found, title))
     if output is not None:
-        wrote(*write_values(found, table, output), *plot_explanation(found, output))
+        wrote(
+            *output.write(
+                lambda place: [*write_values(found, table, place), *plot_explanation(found, place)]
+            )
+        )
 
 
 USUAL_SIZE = "64M"
@@ -461,6 +486,11 @@ def command(
 ) -> None:  # fmt: skip
     """Explain the time of SCENARIO (a training step as well), or of a collective on a topology."""
     check_outputs({}, output=output)
+    folder = None
+    if output is not None:
+        refuse_output_as_input(output, [Path(subject)])
+        folder = OutputFolder(output, "explain", (subject, collective or ""))
+        folder.check()
     nbytes = None if size is None else parsed(parse_cli_size, "--size", size)
     prepared, notes = questioned(subject, collective, replace(given, sizes=size or USUAL_SIZE))
     print_lines(notes, err=True)
@@ -472,13 +502,13 @@ def command(
             if asked:
                 raise InputError(f"{flag}: goes with a collective, not with a training step")
         if prepared.lowered is None:
-            explain_step(prepared, form, output, engine)
+            explain_step(prepared, form, folder, engine)
             return
         found = explained_messages(simulate_step(prepared, engine=engine), engine=engine)
-        explain_rows(found, form, output, found["title"])
+        explain_rows(found, form, folder, found["title"])
         return
     if state:
-        show_states(prepared, nbytes, output)
+        show_states(prepared, nbytes, folder)
         return
     chosen = nbytes or max(prepared.cell.scenario.collective.size_list())
     title = explained_title(prepared, chosen)
@@ -486,4 +516,4 @@ def command(
         found = explained_paths(prepared, chosen, seeds=seeds, engine=engine)
         print_values(found, form, paths_csv(found), paths_lines(found, title))
         return
-    explain_rows(explained_run(prepared, chosen, engine=engine)[0], form, output, title)
+    explain_rows(explained_run(prepared, chosen, engine=engine)[0], form, folder, title)

@@ -1,64 +1,23 @@
-"""`netsim check`, `schema`, `merge` and `doctor`: what files are, and whether they are sound."""
+"""`netsim check` and `schema`: what files are, and whether they are sound."""
 
 import json
-import os
-import platform
-import re
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from importlib.metadata import PackageNotFoundError, metadata, requires, version
-from importlib.util import find_spec
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import typer
 
-from netsim.base.constants import TABLE, Constant
 from netsim.base.errors import InputError, NetsimError
-from netsim.base.files import is_same_file, preset_folder, preset_names
-from netsim.base.startup import MODEL_VERSION, __version__
 from netsim.cell.answer import checked_cells, find_scenario, load_source, notes_of
-from netsim.cli import print_lines
-from netsim.cli.progress import tell
 from netsim.cli.topo_subject import Subject, TopologyOptions, find_subject, is_foreign
 from netsim.cli.topo_text import plural
-from netsim.results.folder import merge_costs, merge_into, open_folder, read_manifest, rows_in_order
 from netsim.scenario.cells import unused_keys
 from netsim.scenario.models import Scenario
-from netsim.timing.invariants import INVARIANTS
 from netsim.topology.load import load_machine
 from netsim.topology.machine import Machine
 from netsim.yamlio.models import Model
 
-
-def refuse_output_as_input(output: Path | None, inputs: Iterable[Path]) -> None:
-    """Raise an InputError if `output` is one of the files or folders that are read.
-
-    Links count as what they lead to. Devices and pipes (/dev/null, a terminal) may be both, as
-    nothing of them is overwritten."""
-    if output is None or not (output.is_file() or output.is_dir()):
-        return
-    for path in inputs:
-        if is_same_file(output, path):
-            raise InputError(
-                f"{output}: is read as {path}, and would be overwritten",
-                hint="name another file to write",
-            )
-
-
 OF_CLUSTER = {"cluster", "name"}  # keys of a file that describes a cluster, and nothing to run
-
-
-def refuse_output_as_input(output: Path | None, inputs: Iterable[Path]) -> None:
-    """Refuse an output file that is one of the inputs, by whatever path or link it is named."""
-    if output is None or not output.exists():
-        return
-    for path in inputs:
-        if path.exists() and os.path.samefile(output, path):
-            raise InputError(
-                f"{output}: this is the input {path}, which would be overwritten",
-                hint="name another file for the output",
-            )
 
 
 def check_file(path: Path, changes: Sequence[str] = ()) -> str:
@@ -116,93 +75,3 @@ def schema(kind: Literal["scenario", "machine"] = "scenario") -> None:
     schema = SCHEMAS[kind].model_json_schema(by_alias=True)
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     typer.echo(json.dumps(schema, indent=2))
-
-
-def merge(parts: list[Path], output: Path | None = None) -> None:
-    """Put together the results of the parts of a sweep."""
-    manifest = {**read_manifest(parts[0]), "shard": None}
-    scenario = str(manifest.pop("scenario"))
-    folder = output or Path("reports") / scenario
-    if any(part.resolve() == folder.resolve() for part in parts):
-        raise InputError(f"{folder}: is one of the parts", hint="choose another with -o")
-    whole = {**manifest, "scenario": scenario}
-    with open_folder(folder, scenario, resume=False, about=manifest, tell=tell) as results:
-        merge_into(results, parts, whole)
-        rows = rows_in_order(results.finished, whole)
-        path = results.write_results(rows, whole["axes"])
-    for file in merge_costs(parts, whole, path.parent):
-        tell(f"wrote {file}")
-    failed = sum(row.status != "ok" for row in rows)
-    note = f", {failed} of them failed" if failed else ""
-    typer.echo(f"{path}: {len(rows)} rows of {len(parts)} parts{note}")
-
-
-# `netsim doctor`: versions, extras and folders, for whoever has to find out why not; and the
-# constants, for whoever asks where a figure is from.
-
-
-HEADER = ("constant", "value", "unit", "belongs to", "origin")
-UNITS = {"s": (1e6, "us"), "bytes/s": (1e-9, "GB/s"), "bytes": (1, "B"), "1": (1, "")}
-EXTRAS = {
-    "dask": ("dask", "distributed", "dask_jobqueue"),
-    "optimize": ("optuna",),
-    "parquet": ("pyarrow",),
-    "infragraph": ("infragraph",),
-}
-
-
-def doctor(constants: bool = False, invariants: bool = False) -> None:
-    """Print what netsim runs on, and what it finds; or its constants, or its invariants."""
-    if constants or invariants:
-        print_lines(constant_lines() if constants else ())
-        for one in INVARIANTS if invariants else ():
-            typer.echo(f"{one.name:<12}{one.statement} ({one.asked})")
-        return
-    typer.echo(f"netsim {__version__} (model {MODEL_VERSION}), {Path(__file__).parents[1]}")
-    typer.echo(f"Python {platform.python_version()}, {sys.executable}")
-    typer.echo(f"{platform.platform()}, {os.cpu_count()} cores")
-    needed = [one for one in requires("netsim") or [] if "extra ==" not in one]
-    for name in sorted(re.split(r"[<>=!~;\[ ]", one)[0] for one in needed):
-        typer.echo(f"  {name:<12} {_version(name)}")
-    offered = metadata("netsim").get_all("Provides-Extra") or []
-    for extra, modules in ((name, EXTRAS[name]) for name in offered if name in EXTRAS):
-        missing = [module for module in modules if find_spec(module) is None]
-        state = "found" if not missing else f"not installed (pip install 'netsim[{extra}]')"
-        typer.echo(f"extra {extra:<9} {state}")
-    for kind in ("topologies", "scenarios"):
-        typer.echo(f"{kind:<12} {len(preset_names(kind))} presets in {preset_folder(kind)}")
-
-
-def constant_lines() -> Iterator[str]:
-    """Every constant with its value, what it belongs to and its origin; then how many there are."""
-    lines = [HEADER, *map(_cells, TABLE.values())]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)][:-1]
-    for *cells, origin in lines:
-        padded = (f"{text:<{width}}" for text, width in zip(cells, widths, strict=True))
-        yield "  ".join((*padded, origin))
-    fitted = sum(one.fitted is not None for one in TABLE.values())
-    assumed = sum(one.assumed for one in TABLE.values())
-    yield (
-        f"{len(TABLE)} constants: {fitted} fitted, {len(TABLE) - fitted} given, {assumed} of these "
-        "assumed or taken over"
-    )
-
-
-def _cells(one: Constant) -> tuple[str, ...]:
-    """A constant in the columns of the table, in the unit that people say it in."""
-    scale, unit = UNITS[one.unit]
-    return one.id, f"{one.value * scale:.6g}", unit, one.belongs, _origin(one)
-
-
-def _origin(one: Constant) -> str:
-    if one.fitted is None:
-        return f"given: {one.given}"
-    name = one.fitted.estimator.rpartition(":")[2]
-    return f"fitted to {', '.join(one.fitted.runs)} ({name}): {one.fitted.evidence}"
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "missing"

@@ -12,11 +12,12 @@ from netsim.base.errors import InputError, LostError, NetsimError, ScenarioError
 from netsim.base.files import csv_of, write_text
 from netsim.cell.answer import find_scenario, load_source
 from netsim.cell.prepare import prepare
-from netsim.cli import check_outputs, with_options, wrote
+from netsim.cli import check_outputs, refuse_output_as_input, with_options, wrote
 from netsim.cli.expect_more import write_tuner
 from netsim.cli.progress import NoBar, bar_over, helpers_of, tell
 from netsim.cli.run import Options, refuse_invalid
 from netsim.results.folder import Folder, open_folder
+from netsim.results.workspace import RESULTS, check_place
 from netsim.scenario.cells import Expansion, expand, expand_all, named
 from netsim.scenario.sweep import SEED, looked_up
 from netsim.sweep import search as searches
@@ -45,6 +46,7 @@ def command(
     refuse_invalid(expansion, skip=given.skip_invalid)
     cells = expansion.cells
     check_outputs({"--tuner-out": tuner_out})
+    refuse_output_as_input(tuner_out, [found.path])
     if len(cells) == 1 and tuner_out is not None:  # the only choice is NCCL's
         write_tuner(prepare(cells[0]), tuner_out, "auto")
         return
@@ -55,21 +57,30 @@ def command(
     check_prices(cells)
     name = cells[0].scenario.name or found.path.stem
     folder = given.output or Path("reports") / f"{name}-optimized"
+    check_place(folder)
     manifest = about(expansion, found.path, given.changes, "auto")
     count = min(trial_count or len(cells), len(search.choices)) * len(search.choices[0].tasks)
+    searches.check_sampler(search, most=trial_count)
     with (
-        open_folder(folder, name, resume=given.resume, about=manifest, tell=tell) as results,
         helpers_of(given.jobs, given.dask, given.memory, cells) as helpers,
-        bar_over(count, given.quiet) as bar,
+        open_folder(
+            folder, name, resume=given.resume, about=manifest, verb="optimize", tell=tell
+        ) as results,
     ):
-        tried = searches.trials(
-            search, results, most=trial_count, seed=cells[0].scenario.seed, workers=helpers,
-            together=given.jobs or 1,
-        )  # fmt: skip
-        looked = _looked_at(tried, results, bar, list(cells[0].axes))
-    best = _tell(search, looked, results.path, None if trial_count else source)
+        with bar_over(count, given.quiet) as bar:
+            tried = searches.trials(
+                search, results, most=trial_count, seed=cells[0].scenario.seed, workers=helpers,
+                together=given.jobs or 1,
+            )  # fmt: skip
+            looked = _looked_at(tried, results, bar, list(cells[0].axes))
+        has_answer = any(not trial.failure for trial in looked)
+        if not has_answer and (results.path / RESULTS).exists():
+            results.is_withheld = True  # every cell failed: the earlier answer is worth more
+        answer = _tell(search, looked, results, None if trial_count else source)
+    if isinstance(answer, NetsimError):
+        raise answer
     if tuner_out is not None:
-        write_tuner(prepare(best.choice.cell), tuner_out, "auto")
+        write_tuner(prepare(answer.choice.cell), tuner_out, "auto")
     if lost := [trial.lost for trial in looked if trial.lost]:
         raise LostError(f"{len(lost)} of {len(looked)} cells looked at were lost: {lost[0]}")
 
@@ -105,8 +116,9 @@ def _objective(given: str, expansion: Expansion) -> str:
 
 
 def _tell(
-    search: searches.Search, looked: list[searches.Trial], folder: Path, layouts: Source | None
-) -> searches.Trial:
+    search: searches.Search, looked: list[searches.Trial], results: Folder, layouts: Source | None
+) -> searches.Trial | NetsimError:
+    """Print what was found and write best.yaml; return the best, or the reason why none is."""
     best = searches.best_of(looked, search.objective)
     out = sum(not trial.allowed for trial in looked)
     failed = sum(bool(trial.failure) for trial in looked)
@@ -115,10 +127,10 @@ def _tell(
     typer.echo(f"{len(looked)} of {len(search.choices)} {what} looked at, {failed} failed, "
                f"{out - failed if out > failed else 0} outside the constraints")  # fmt: skip
     if layouts and len(looked) < len(search.choices) and search.told:
-        _tell_layouts(search, looked, folder)
+        _tell_layouts(search, looked, results)
         _tell_own(search, layouts)
     if best is None:
-        raise _none(search, looked, folder)
+        return _none(search, looked, results.place if results.is_withheld else results.path)
     if unsure := [one for one in looked if one.doubtful]:
         typer.echo(f"{_unsure(unsure)}: not taken for the best")
     typer.echo(f"best: {named(best.choice.axes)}{'' if seeds == 1 else ' (medians over seeds)'}")
@@ -128,12 +140,12 @@ def _tell(
         if value is not None and name in said:
             typer.echo(f"  {name:<14}{value:>16,.6g}")
     note = f"# The best of {len(looked)} by {search.objective}; netsim run reproduces it.\n"
-    path = write_text(folder / BEST, note + dump(_best_scenario(best.choice)))
-    wrote(path)
+    write_text(results.place / BEST, note + dump(_best_scenario(best.choice)))
+    wrote(results.path / BEST)
     return best
 
 
-def _tell_layouts(search: searches.Search, looked: list[searches.Trial], folder: Path) -> None:
+def _tell_layouts(search: searches.Search, looked: list[searches.Trial], results: Folder) -> None:
     """The layouts that were simulated, and a table of all as one rank of each stage tells them."""
     refused = sum(bool(one.refused) for one in search.told)
     typer.echo(f"all told by one rank of each stage first, {refused} refused ({TOLD})")
@@ -148,8 +160,8 @@ def _tell_layouts(search: searches.Search, looked: list[searches.Trial], folder:
         for one in search.told
     ]  # fmt: skip
     head = (*(f"axis:{axis}" for axis in axes), "told_step_time_us", "refused")
-    path = write_text(folder / TOLD, csv_of([head, *lines]))
-    wrote(path)
+    write_text(results.place / TOLD, csv_of([head, *lines]))
+    wrote(results.path / TOLD)
 
 
 def _tell_own(search: searches.Search, source: Source) -> None:

@@ -9,16 +9,17 @@ from typing import Any
 import pandas as pd
 
 from netsim.base.errors import InputError, LostError, NetsimError
-from netsim.base.files import write_text
+from netsim.base.files import is_same_file, write_text
 from netsim.base.startup import at, on
 from netsim.base.units import format_size
 from netsim.base.values import dataclass
 from netsim.cell.answer import AnyPrepared, prepare_any
 from netsim.cell.explained import explained_run
 from netsim.cell.prepare import Prepared
-from netsim.cli import wrote
+from netsim.cli import refuse_output_as_input, wrote
 from netsim.cli.progress import tell, workers
 from netsim.cli.traces import LOAD, ROWS, TRACE
+from netsim.collectives.table import UntrustedCodeError, without_python_files
 from netsim.plots import results as pictures
 from netsim.plots.explanation import plot_breakdown
 from netsim.plots.results import asked_of, compared, plot_distribution, plot_results
@@ -29,16 +30,18 @@ from netsim.plots.topology.draw import plot_topology
 from netsim.report.report import PICTURES, Extra, write_report
 from netsim.report.words import sure_rows
 from netsim.results import folder as folders
-from netsim.results.folder import (
-    BREAKDOWN,
-    COSTS,
-    DISTRIBUTION,
-    INTERFERENCE,
-    JOURNAL,
-    PARTIAL,
-    RESULTS,
-)
+from netsim.results.folder import BREAKDOWN, COSTS, DISTRIBUTION, INTERFERENCE, PARTIAL
 from netsim.results.row import csv_text
+from netsim.results.workspace import (
+    JOURNAL,
+    MANIFEST,
+    PARTIAL_FOLDER,
+    RESULTS,
+    OutputFolder,
+    adding_to,
+    place_of_results,
+    read_manifest,
+)  # fmt: skip
 from netsim.scenario.cells import Cell, expand_all, with_settings
 from netsim.scenario.models import Workload, line_rate
 from netsim.topology.cluster import build_cluster
@@ -55,26 +58,59 @@ LARGEST_STEP = 2_000_000  # tasks of a training step on all GPUs, the most that 
 
 
 def report(
-    folder: Path, explain: bool = True, jobs: int | None = None, memory: str | None = None
-) -> None:
+    folder: Path, explain: bool = True, jobs: int | None = None, memory: str | None = None,
+    trust: bool = False,
+) -> None:  # fmt: skip
     """Write DIR/report.html: the answer, plots, explanations and all cells."""
-    with workers(jobs, explained, memory) as helpers:
-        path, lost = make_report(folder, explain=explain, helpers=helpers)
-    tell(f"wrote {path}")
+    place = place_of_results(folder)
+    manifest = read_manifest(place)
+    verb = manifest.get("verb", "run")
+    if verb not in ("run", "merge", "optimize"):
+        raise InputError(f"{folder}: holds the results of netsim {verb}, which have no report")
+    if explain and not trust:
+        _refuse_foreign_code(folder, manifest)
+    if not explain:
+        for flag, value in (("--jobs", jobs), ("--memory", memory), ("--trust", trust or None)):
+            if value is not None:
+                tell(f"{flag} has no effect with --no-explain: nothing is simulated")
+    if place == folder and (folder / PARTIAL_FOLDER / MANIFEST).exists():
+        tell(f"{folder}: a later run did not end and is not reported (--resume continues it)")
+    with workers(jobs, explained, memory) as helpers, adding_to(folder) as target:
+        path, lost = make_report(place, target, explain=explain, helpers=helpers)
+    tell(f"wrote {place / path.name}")
     if lost:
         raise LostError("\n".join(f"not explained: {one}" for one in lost))
 
 
 def write_report_of_run(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     """Write the report of a run that asks for it."""
-    return [str(make_report(folder)[0])]
+    return [str(make_report(folder, folder)[0])]
+
+
+def _refuse_foreign_code(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise an InputError if an explanation would run Python code that a results folder names.
+
+    Whoever made the folder chose that code: it may be somebody else's, and may do anything."""
+    if "text" not in manifest:
+        return
+    try:
+        with without_python_files():
+            _cells(manifest)
+    except UntrustedCodeError as error:
+        raise InputError(
+            f"{folder}: {error.message}: {MANIFEST} names it, and the folder may be a stranger's",
+            hint="--trust runs it to explain the results; --no-explain reports without it",
+        ) from None
+    except NetsimError:
+        return  # its machine files are gone, which the explanation tells
 
 
 def make_report(
-    folder: Path, *, explain: bool = True, helpers: Any = None
+    folder: Path, target: Path, *, explain: bool = True, helpers: Any = None
 ) -> tuple[Path, list[LostError]]:
-    """Write the report of a folder of results; what ended the workers that explained it is told."""
-    manifest = folders.read_manifest(folder)
+    """Write the report of the results in a folder to `target`; return the page, and the errors
+    that ended workers which explained it."""
+    manifest = read_manifest(folder)
     if "points" not in manifest:
         raise InputError(f"{folder}: was written by an older netsim", hint="run it again")
     results = folder / RESULTS
@@ -86,20 +122,20 @@ def make_report(
         if not done:
             raise nothing
         text = csv_text(folders.rows_in_order(done, manifest), manifest["axes"])
-        results = write_text(folder / PARTIAL, text)
+        results = write_text(target / PARTIAL, text)
     table = read_all([results])
     if table.empty:
         raise nothing
     costs = folder / COSTS
     lost: list[LostError] = []
-    extra = _explained(folder, manifest, table, helpers, lost) if explain else Extra({})
+    extra = _explained(target, manifest, table, helpers, lost) if explain else Extra({})
     on(str(folder), "the page is written")
     steps = folder / BREAKDOWN
     if steps.is_file() and (breakdown := read_values(steps, (), BREAKDOWN)).get("cell") is not None:
         extra = replace(extra, steps=breakdown)
     if costs.is_file():
         extra = replace(extra, costs=read_values(costs, COLUMNS, "the columns of costs.csv"))
-    return write_report(folder, manifest, table, extra), lost
+    return write_report(folder, target, manifest, table, extra), lost
 
 
 def _explained(
@@ -251,25 +287,45 @@ def _one_step(prepared: PreparedStep, folder: Path, label: str) -> dict[str, Any
 
 
 def _cell(manifest: Mapping[str, Any], wanted: str) -> Cell:
-    source = parse_source(str(manifest["text"]), str(manifest["file"]))
-    source = with_settings(source, manifest.get("settings", []))
-    for cell in expand_all(source).cells:
+    for cell in _cells(manifest):
         if cell.id == wanted:
             return cell
     raise InputError("its machine or topology files have changed since the run")
 
 
+def _cells(manifest: Mapping[str, Any]) -> Sequence[Cell]:
+    """All cells of the scenario that a manifest holds; runs the Python files of its algorithms."""
+    source = parse_source(str(manifest["text"]), str(manifest["file"]))
+    source = with_settings(source, manifest.get("settings", []))
+    return expand_all(source).cells
+
+
 def plot(files: list[Path], output: Path | None = None) -> None:
     """Redraw plots from RESULTS."""
     found = _sorted(files)
-    folder = output or (files[0] if files[0].is_dir() else files[0].parent)
+    beside = files[0] if files[0].is_dir() else files[0].parent
+    if output is not None and not is_same_file(output, beside):
+        refuse_output_as_input(output, files)
+        folder = OutputFolder(output, "plot", tuple(map(str, files)))
+        wrote(*folder.write(lambda place: _draw(found, place)))
+        return
+    if not (place_of_results(beside) / MANIFEST).exists():  # of no run: nobody keeps a list
+        wrote(*_draw(found, beside))
+        return
+    with adding_to(beside) as place:
+        drawn = [file.relative_to(place) for file in _draw(found, place)]
+    wrote(*(place_of_results(beside) / file for file in drawn))
+
+
+def _draw(found: Mapping[str, list[Path]], folder: Path) -> list[Path]:
+    """Draw results, breakdowns, traces and loads of links into a folder; return the pictures."""
     written = plot_results(found[RESULTS], folder) if found[RESULTS] else []
     steps = [path for one in found[RESULTS] if (path := one.with_name(BREAKDOWN)).exists()]
     drawn = ((plot_breakdown, steps), (plot_timeline, found[ROWS]), (plot_links, found[LOAD]))
     for draw, some in drawn:
         for file, place in _places(some, folder):
             written += draw(file, place)
-    wrote(*written)
+    return written
 
 
 def _places(files: list[Path], folder: Path) -> list[tuple[Path, Path]]:
@@ -290,7 +346,8 @@ def _sorted(files: list[Path]) -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {RESULTS: [], ROWS: [], LOAD: []}
     for file in files:
         if file.is_dir():
-            inside = [file / name for name in found if (file / name).is_file()]
+            folder = place_of_results(file)
+            inside = [folder / name for name in found if (folder / name).is_file()]
             if not inside:
                 raise InputError(f"{file}: holds no {RESULTS}, {ROWS} or {LOAD}")
             for path in inside:

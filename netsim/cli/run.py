@@ -6,7 +6,8 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing as contextlib_closing
+from contextlib import ExitStack
+from contextlib import closing as closing_stream
 from dataclasses import asdict
 from functools import partial
 from itertools import groupby
@@ -14,6 +15,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from netsim.base.errors import InputError, LostError, NetsimError, Tell, silent, suggest
+from netsim.base.files import SUFFIXES, preset_names
 from netsim.base.startup import late
 from netsim.base.units import format_size, format_time
 from netsim.base.values import dataclass, grouped
@@ -24,15 +26,22 @@ from netsim.cli import progress as shown_progress
 from netsim.cli.progress import tell as say
 from netsim.cli.shown import Engine, Format
 from netsim.nccl.facts import AUTO, NCCL_NAMES
-from netsim.results.folder import RESULTS, TIMINGS, Folder, open_folder
+from netsim.results.folder import TIMINGS, Folder, open_folder
 from netsim.results.nccl_tests import closing, line, opening
 from netsim.results.row import Row, csv_text
+from netsim.results.workspace import (
+    MANIFEST,
+    RESULTS,
+    check_place,
+    place_of_results,
+    read_manifest,
+)  # fmt: skip
 from netsim.scenario.cells import Cell, Expansion, last_part, named, unused_keys
 from netsim.scenario.models import Workload, hosts_label
 from netsim.scenario.sweep import SEED
 from netsim.sweep import run as sweep
 from netsim.sweep import summary
-from netsim.sweep.run import Task, finished_row, run_tasks, tasks_of
+from netsim.sweep.run import Task, Workers, finished_row, run_tasks, tasks_of
 from netsim.sweep.summary import CLEARLY, base_rows, best_row, time_of, without_seed
 
 MOST_AT_ONCE = 4  # processes at most where nobody said how many
@@ -364,6 +373,8 @@ class _Run:
 @with_options(Options)
 def command(scenario: str, given: Options) -> None:
     """Simulate all cells of SCENARIO and write results, plots and a trace."""
+    if Path(scenario).is_dir():
+        _refuse_folder(Path(scenario))
     found = find_scenario(scenario)
     part = shown_progress.shard_of(given.shard)
     expansion = checked(load_source(found.path, given.changes), alone=False)
@@ -382,17 +393,34 @@ def command(scenario: str, given: Options) -> None:
         manifest["notes"] = notes
     if given.cell:
         manifest["chosen"] = [choice.id for choice in wanted]
-    mine, folder = shown_progress.part_of(cells, part), given.output or Path("reports", parted)
+    mine = shown_progress.part_of(cells, part)
+    folder = given.output or Path("reports", parted)
     job = _Run(expansion, mine, wanted, folder, name, engine, manifest, given)
-    rows, folder, failure = _simulate(job)
-    if failure is None or len(cells) > 1:
-        for text in _written(job, rows, folder, whole=part is None):
-            tell(text)
+    rows, texts, failure = _run_into_folder(job, whole=part is None)
+    for text in texts:
+        tell(text)
     _tell_after(job, rows, tell, failed=failure is not None, whole=part is None)
     if given.verbose:
         tell(f"{sum(row.rows or 0 for row in rows)} rows of schedules were simulated")
     if failure is not None:
         raise failure
+
+
+def _refuse_folder(folder: Path) -> None:
+    """Raise an InputError that says what to run in the place of a folder, if anything is known."""
+    place = place_of_results(folder)
+    if (place / MANIFEST).is_file():
+        manifest = read_manifest(place)
+        file = manifest.get("path") or manifest.get("file") or "SCENARIO"
+        raise InputError(
+            f"{folder}: a folder of results, expected a scenario",
+            hint=f"netsim run {file} -o {folder} runs its scenario again, --resume continues it",
+        )
+    files = sorted(file for file in folder.iterdir() if file.suffix in SUFFIXES)
+    names = ", ".join(map(str, files[:_MOST]))
+    if files and folder.name not in preset_names("scenarios"):
+        hint = f"did you mean {names}?" if len(files) == 1 else f"it has {names}"
+        raise InputError(f"{folder}: a folder, expected a scenario file", hint=hint)
 
 
 def _tell_before(cells: Sequence[Cell], note: str, tell: Tell) -> list[str]:
@@ -420,6 +448,76 @@ def _tell_after(job: _Run, rows: list[Row], tell: Tell, *, failed: bool, whole: 
         tell(text)
 
 
+def _run_into_folder(job: _Run, *, whole: bool) -> tuple[list[Row], list[str], NetsimError | None]:
+    """Simulate, and replace the folder's earlier results when all is written.
+
+    Returns the rows, what to tell about files, and the error to end with. Options are checked
+    before the folder is opened; until the end, new files are in its `.partial` only."""
+    given = job.given
+    if not tasks_of(job.cells):
+        raise InputError("this part has no cells", hint="there are fewer cells than parts")
+    lines = printer(job.cells, given.form)
+    check_place(job.folder)
+    with ExitStack() as simulating:
+        helpers = simulating.enter_context(
+            shown_progress.helpers_of(given.jobs, given.dask, given.memory, job.cells)
+        )
+        cache = simulating.enter_context(shown_progress.cache(given.use_cache))
+        with open_folder(
+            job.folder, job.name, resume=given.resume, about=job.manifest, tell=say
+        ) as results:
+            rows, failure = _simulate(job, results, lines, helpers, cache)
+            simulating.close()  # nothing that follows needs workers
+            texts: list[str] = []
+            if failure is None or len(job.expansion.cells) > 1:
+                texts = _write_files(job, rows, results, whole=whole)
+            if failure is not None and results.replaces_sound_results():
+                results.is_withheld = True
+                texts = [_withheld(results)]
+    return rows, texts, failure
+
+
+def _withheld(results: Folder) -> str:
+    """What is told where new results do not replace the earlier ones."""
+    return (
+        f"{results.path} keeps its earlier results; the new ones are in {results.place} "
+        "(--resume goes on from there)"
+    )
+
+
+def _write_files(job: _Run, rows: list[Row], results: Folder, *, whole: bool) -> list[str]:
+    """Write tables and outputs; return what to tell. If an output cannot be written, first results
+    are kept without it, and earlier ones are not replaced."""
+    try:
+        texts = list(_written(job, rows, results.place, whole=whole))
+    except NetsimError as error:
+        if isinstance(error, InputError):
+            error.message = results.final_name(error.message)
+        if (results.path / RESULTS).exists():
+            say(_withheld(results))
+        else:
+            results.replace_earlier()
+        raise
+    texts = [results.final_name(text) for text in texts]
+    if len(job.expansion.cells) == 1:
+        return texts
+    return _in_few_lines(texts, results.path)
+
+
+WROTE = "wrote "
+
+
+def _in_few_lines(texts: Sequence[str], folder: Path) -> list[str]:
+    """One line in the place of one for every file; files with a remark keep their own."""
+    files = [text.removeprefix(WROTE) for text in texts if text.startswith(WROTE)]
+    remarks = [text for text in texts if not text.startswith(WROTE) or text.endswith(")")]
+    if len(files) < 3:
+        return list(texts)
+    names = [Path(file.partition(" (")[0]).relative_to(folder).as_posix() for file in files]
+    named = [name for name in (RESULTS, "report.html") if name in names]
+    return [*remarks, f"wrote {len(set(names))} files to {folder}: {', '.join(named)} and others"]
+
+
 def _written(job: _Run, rows: list[Row], folder: Path, *, whole: bool) -> Iterator[str]:
     """Write what follows from the rows, and the outputs of cells that came to an end."""
     cells, files = job.expansion.cells, [str(folder / RESULTS)]
@@ -442,28 +540,23 @@ def _written(job: _Run, rows: list[Row], folder: Path, *, whole: bool) -> Iterat
             files.append(str(folder / RESULTS))
     else:
         files += summary.write_costs(job.cells, folder)
-    yield from (f"wrote {file}" for file in files)
+    yield from (f"{WROTE}{file}" for file in files)
 
 
-def _simulate(job: _Run) -> tuple[list[Row], Path, NetsimError | None]:
-    """Simulate, printing rows as they are finished; where they are now, and what to end with."""
+def _simulate(
+    job: _Run, results: Folder, lines: Callable[[Finished], Iterable[str]],
+    helpers: Workers | None, cache: sweep.Cache | None,
+) -> tuple[list[Row], NetsimError | None]:  # fmt: skip
+    """Simulate, printing rows as they are finished; return them and the error to end with."""
     given, tasks = job.given, tasks_of(job.cells)
-    if not tasks:
-        raise InputError("this part has no cells", hint="there are fewer cells than parts")
     axes, rows, failures = list(job.cells[0].axes), list[Row](), list[NetsimError]()
-    helpers_of, mine = shown_progress.helpers_of, {0}
+    processors = {0}
     if sys.argv[0].endswith(COMMAND) and hasattr(os, "sched_getaffinity"):
-        mine = os.sched_getaffinity(0)
-    later = partial(helpers_of, min(MOST_AT_ONCE, len(mine)), None, given.memory, job.cells)
-    lines = printer(job.cells, given.form)
-    with (
-        open_folder(
-            job.folder, job.name, resume=given.resume, about=job.manifest, tell=say
-        ) as results,
-        helpers_of(given.jobs, given.dask, given.memory, job.cells) as helpers,
-        shown_progress.cache(given.use_cache) as known,
-        shown_progress.bar_over(len(tasks), given.quiet) as bar,
-    ):
+        processors = os.sched_getaffinity(0)
+    later = partial(
+        shown_progress.helpers_of, min(MOST_AT_ONCE, len(processors)), None, given.memory, job.cells
+    )
+    with shown_progress.bar_over(len(tasks), given.quiet) as bar:
         progress = bar.task if helpers is None else lambda task: None
         if results.discarded:
             say(f"{results.discarded} rows of a run that did not end are dropped "
@@ -471,18 +564,18 @@ def _simulate(job: _Run) -> tuple[list[Row], Path, NetsimError | None]:
         if results.failed:
             say(f"{results.failed} rows that failed are tried again")
         stream = run_tasks(
-            tasks, results, engine=job.engine, workers=helpers, cache=known, progress=progress,
-            later=None if given.jobs or given.dask or len(mine) == 1 else later,
+            tasks, results, engine=job.engine, workers=helpers, cache=cache, progress=progress,
+            later=None if given.jobs or given.dask or len(processors) == 1 else later,
         )  # fmt: skip
         with (
             results.ended_by(lambda: results.write_results(_in_order(job, results), axes)),
-            contextlib_closing(stream) as found,
+            closing_stream(stream) as finished,
         ):
-            for text in lines(_advanced(found, rows, failures, bar)):
+            for text in lines(_advanced(finished, rows, failures, bar)):
                 bar.print(text)
-        if known is not None and known.found and not given.quiet:
-            say(f"{known.found} of {len(tasks)} rows were known from earlier sweeps")
-    return rows, results.path, worst(failures, len(tasks))
+        if cache is not None and cache.found and not given.quiet:
+            say(f"{cache.found} of {len(tasks)} rows were known from earlier sweeps")
+    return rows, worst(failures, len(tasks))
 
 
 def _advanced(

@@ -12,9 +12,16 @@ import typer
 
 from netsim.base.errors import InputError
 from netsim.base.files import SUFFIXES, made_folder, preset_names, write_text
-from netsim.base.startup import at, late
+from netsim.base.startup import at
 from netsim.base.units import format_bandwidth, format_time
-from netsim.cli import print_lines, topo_subject, topo_text, with_options, wrote
+from netsim.cli import (
+    print_lines,
+    refuse_output_as_input,
+    topo_subject,
+    topo_text,
+    with_options,
+    wrote,
+)
 from netsim.cli.topo_subject import Subject, TopologyOptions, find_subject
 from netsim.plots.topology.draw import plot_loads, plot_topology
 from netsim.topology.cluster import Cluster
@@ -228,7 +235,7 @@ def import_file(
 
 def _target(path: Path, source: Path, *, told: bool) -> Path:
     """The file to write; one that is the source, or exists and was not named, is refused."""
-    late("netsim.cli.files.refuse_output_as_input")(path, [source])
+    refuse_output_as_input(path, [source])
     if path.suffix not in (".yaml", ".yml"):
         raise InputError(f"{path}: expected a file that ends in .yaml")
     if path.exists() and not told:
@@ -246,7 +253,7 @@ def export_file(
     """Write NAME as a file of another program, to standard output unless -o names one."""
     subject = _found(name, given)
     if output is not None:
-        late("netsim.cli.files.refuse_output_as_input")(output, subject.files)
+        refuse_output_as_input(output, subject.files)
     text = _exported(subject, form)
     if output is None:
         sys.stdout.write(text)

@@ -140,8 +140,11 @@ ASTRA_READING = (
 )
 
 
+LARGEST_FOREIGN = 256 * 2**20  # bytes of a topology; exports of thousands of GPUs are as large
+
+
 def _form(path: Path) -> str:
-    content = content_of(path, near=(*SUFFIXES, *FOREIGN))
+    content = content_of(path, LARGEST_FOREIGN, near=(*SUFFIXES, *FOREIGN))
     return detect(content[:_HEAD].decode("utf-8-sig", errors="replace"))
 
 

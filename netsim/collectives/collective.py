@@ -3,6 +3,7 @@
 Values only; counts and offsets are in elements."""
 
 from collections.abc import Callable, Sequence
+from operator import index
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,6 +87,8 @@ class Collective:
     pairs: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
+        for name, unit in WHOLE_NUMBERS.items():
+            object.__setattr__(self, name, _whole_number(name, getattr(self, name), unit))
         object.__setattr__(self, "matrix", tuple(tuple(map(int, row)) for row in self.matrix))
         object.__setattr__(self, "pairs", tuple((int(s), int(d)) for s, d in self.pairs))
         _check(self)
@@ -192,6 +195,21 @@ class Collective:
         return Kept(*table[:, table[3] > 0])
 
 
+# Fields of a Collective that are whole numbers, and of what.
+WHOLE_NUMBERS = {"ranks": "ranks", "count": "elements", "element_bytes": "bytes", "root": "ranks"}
+MOST_BYTES = 2**62  # of all ranks together: offsets are 64-bit integers
+
+
+def _whole_number(name: str, value: object, unit: str) -> int:
+    """Return an integer (also of numpy) as one of Python; a CollectiveError for anything else."""
+    if not isinstance(value, bool):
+        try:
+            return index(value)  # type: ignore[arg-type]
+        except TypeError:
+            pass
+    raise CollectiveError(name, f"expected a whole number of {unit}, got {value!r}")
+
+
 def _check(c: Collective) -> None:
     if c.name not in NAMES:
         expected = f"expected one of {', '.join(NAMES)}"
@@ -199,6 +217,9 @@ def _check(c: Collective) -> None:
     for name, least in (("ranks", 1), ("count", 0), ("element_bytes", 1)):
         if getattr(c, name) < least:
             raise CollectiveError(name, f"expected at least {least}, got {getattr(c, name)}")
+    if c.count * c.ranks * c.element_bytes > MOST_BYTES:
+        most = f"expected at most {MOST_BYTES} bytes on all ranks"
+        raise CollectiveError("count", f"{most}, got {c.count} elements on {c.ranks} ranks")
     if not 0 <= c.root < c.ranks:
         raise CollectiveError("root", f"expected a rank in 0..{c.ranks - 1}, got {c.root}")
     if c.in_place and c.name not in HAS_IN_PLACE:

@@ -5,7 +5,9 @@ also be one of a user's own, in a Python file: that is run, and what it writes i
 
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from hashlib import sha256
 from inspect import signature
@@ -14,7 +16,7 @@ from traceback import walk_tb
 from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
-from netsim.base.errors import suggest
+from netsim.base.errors import InputError, LostError, suggest
 from netsim.base.startup import late
 from netsim.base.values import dataclass
 from netsim.collectives import collective as operations
@@ -90,6 +92,12 @@ class AlgorithmError(CollectiveError):
     """An algorithm that does not exist, does not fit, or has no such parameter."""
 
 
+class TooLargeError(AlgorithmError, MemoryError):
+    """A schedule that memory has no room for."""
+
+    exit_code = LostError.exit_code
+
+
 def build(
     collective: Collective, algorithm: str, *, fold: "Folding" = None, **parameters: object
 ) -> Schedule:
@@ -110,11 +118,18 @@ def build(
     if fold is not None:
         parameters["fold"] = fold
     own = _OWN.get(algorithm)
-    if own is None:
-        return function(collective, **parameters)
-    if own.is_python:
-        return own(collective, parameters)
-    return _built_from_file(algorithm, own, collective)
+    try:
+        if own is None:
+            return function(collective, **parameters)
+        if own.is_python:
+            return own(collective, parameters)
+        return _built_from_file(algorithm, own, collective)
+    except MemoryError:
+        raise TooLargeError(
+            "ranks",
+            f"{shown_name(algorithm)} {collective.name} on {collective.ranks:,} ranks has more "
+            "transfers than there is memory for; fewer ranks or chunks need less",
+        ) from None
 
 
 MOST_KEPT_ROWS = 1_000_000  # of the schedules that are kept: some 100 MB
@@ -312,9 +327,28 @@ def algorithm(collective: str, ranks: Sequence[int] = RANKS) -> Callable[[Algori
     return defined
 
 
+class UntrustedCodeError(InputError):
+    """Python code of an algorithm that was not run, as nobody vouched for it."""
+
+
+_CODE_MAY_RUN = ContextVar("code_may_run", default=True)
+
+
+@contextmanager
+def without_python_files() -> Iterator[None]:
+    """Refuse to run Python files of algorithms within the block: an UntrustedCodeError."""
+    before = _CODE_MAY_RUN.set(False)
+    try:
+        yield
+    finally:
+        _CODE_MAY_RUN.reset(before)
+
+
 @lru_cache(maxsize=64)
 def _run(file: str, text: str) -> dict[str, Any]:
-    """The names that a file defines."""
+    """Run a user's Python file; return the names that it defines."""
+    if not _CODE_MAY_RUN.get():
+        raise UntrustedCodeError(f"the Python file of the algorithm {file} was not run")
     module = sys.modules[file] = ModuleType(file)  # dataclasses look for it there
     try:
         exec(compile(text, file, "exec"), module.__dict__)

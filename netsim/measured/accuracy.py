@@ -23,7 +23,7 @@ from scipy.special import bdtrik
 from netsim.base.constants import FILE as CONSTANTS
 from netsim.base.constants import TABLE, Constant
 from netsim.base.errors import InputError, LostError, NetsimError, Tell, silent, suggest
-from netsim.base.files import csv_of, preset_folder, text_of
+from netsim.base.files import LARGEST_TABLE, csv_of, preset_folder, text_of
 from netsim.base.memo import digest
 from netsim.base.processes import Processes
 from netsim.base.startup import MODEL_VERSION, STAGE, __version__, at, worked
@@ -36,7 +36,8 @@ from netsim.measured.index import Entry, dtype_of, joined_by, mapped
 from netsim.measured.training import Answer as StepAnswer
 from netsim.measured.training import ComparedStep, Steps, published, rendered, run_steps
 from netsim.results import row as columns
-from netsim.results.folder import append, damaged, few_of, sealed, unsealed
+from netsim.results.folder import append, few_of
+from netsim.results.sealed import damaged, sealed, unsealed
 
 CLASS = ("machine", "transport", "collective", "band")
 LARGE = 32  # ranks from which the sizes of a run are shared out
@@ -521,7 +522,7 @@ Key = tuple[str, int]  # a run and a size
 
 def _forecasts(path: Path) -> tuple[dict[Key, Any], dict[Key, float], dict[Key, columns.Span]]:
     """The rows of a forecast, their times, and between what these lie where it says so."""
-    table, told = csv.DictReader(text_of(path).splitlines()), dict[Key, Any]()
+    table, told = csv.DictReader(text_of(path, LARGEST_TABLE).splitlines()), dict[Key, Any]()
     times, spans = dict[Key, float](), dict[Key, columns.Span]()
     missing = [name for name in FORECAST if name not in (table.fieldnames or ())]
     if missing:
@@ -586,7 +587,9 @@ def read_accuracy(path: Path) -> tuple[Point, ...]:
     """The points of an earlier result."""
     why = "expected an object with points, as written"
     try:
-        return tuple(_point_from(point) for point in json.loads(text_of(path))["points"])
+        return tuple(
+            _point_from(point) for point in json.loads(text_of(path, LARGEST_TABLE))["points"]
+        )
     except (ValueError, RecursionError) as error:
         why = str(error)
     except (KeyError, TypeError):

@@ -15,8 +15,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from netsim.base.errors import InputError, suggest
-from netsim.base.files import text_of
+from netsim.base.errors import InputError, ScenarioError, suggest
+from netsim.base.files import content_of, text_of
 from netsim.base.values import dataclass
 from netsim.results.nccl_tests import COLUMNS
 from netsim.scenario.names import collective_name
@@ -651,7 +651,7 @@ def read_csv(path: Path, bus_factor: float = 0.0, *, asked: bool = False) -> tup
     """All rows of a file that have a time, or a bandwidth of which it follows (bus bandwidth is
     `bus_factor` of algorithm bandwidth); of a file that is `asked`, all rows as questions, without
     a look at their figures. What cannot be read is an error with its line."""
-    text = text_of(path)
+    text = text_of(path, LARGEST_FILE)
     if asked:
         rows = list(csv.DictReader(text.splitlines()))
         kept = COLUMNS[:5]  # what comes before the figures
@@ -802,14 +802,11 @@ def true_ranks(run: LogRun) -> tuple[int, int] | None:
 
 def _text(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST_FILE + 1)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise InputError(f"{path}: expected a log, got a directory") from None
-    if len(content) > LARGEST_FILE:
-        raise InputError(f"{path}: larger than {LARGEST_FILE // 2**20} MiB")
+        content = content_of(path, LARGEST_FILE, is_binary=path.suffix == ".gz")
+    except ScenarioError as error:
+        if path.is_dir():
+            raise InputError(f"{path}: expected a log, got a directory") from None
+        raise InputError(f"{path}: {error.message}") from None
     if content[:2] == GZIP_MAGIC:
         content = _unpacked(content, path)
     if b"\0" in content[:4096]:

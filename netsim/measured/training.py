@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, field
 from functools import cached_property
-from itertools import islice
 from math import log
 from pathlib import Path
 from types import MappingProxyType
@@ -22,7 +21,7 @@ from jinja2 import Environment, PackageLoader
 
 from netsim.base.constants import replaced
 from netsim.base.errors import InputError, NetsimError
-from netsim.base.files import preset_folder
+from netsim.base.files import LARGEST_FILE, preset_folder
 from netsim.base.processes import Processes
 from netsim.base.startup import at, worked
 from netsim.base.values import dataclass, grouped
@@ -535,7 +534,8 @@ def is_published(path: Path) -> bool:
     """Whether an index is one of training steps, by the first keys of its entries."""
     try:
         with path.open(encoding="utf-8-sig") as file:
-            head = [line for line in islice(file, HEAD) if not line.startswith("#")]
+            lines = file.read(LARGEST_FILE).splitlines()[:HEAD]  # a device has no end
+            head = [line for line in lines if not line.startswith("#")]
     except (OSError, UnicodeDecodeError):
         return False
     return any(re.match(r"\s+accelerators?:", line) for line in head)

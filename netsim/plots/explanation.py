@@ -17,7 +17,7 @@ from netsim.measured.training import published_like
 from netsim.plots import style
 from netsim.plots.sizes import AXIS, read_results, telling
 from netsim.plots.style import BLACK, BLUE, ORANGE, Colour, drawn, looks, one_panel, time_unit, tint
-from netsim.results.folder import MANIFEST, read_manifest
+from netsim.results.workspace import MANIFEST, read_manifest
 from netsim.scenario.cells import with_settings
 from netsim.yamlio.read import parse_source
 

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from netsim.base.errors import InputError, shown, suggest
-from netsim.base.files import csv_value, made_folder, replacing, table_beside, text_of
+from netsim.base.files import csv_value, made_folder, replacing, table_beside, table_text, text_of
 from netsim.base.units import format_size
 
 # Okabe and Ito (2008): told apart by people with any common colour blindness.
@@ -175,7 +175,7 @@ def read_table(path: Path, columns: Sequence[str], what: str) -> pd.DataFrame:
     """All cells of a CSV file as text, having the given columns; `what` names such files. The index
     holds the lines of the file."""
     try:
-        header, rows, lines = _read(path, what)
+        header, rows, lines = _read(path, what, columns)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file", hint=f"expected {what}") from None
     except IsADirectoryError:
@@ -185,10 +185,6 @@ def read_table(path: Path, columns: Sequence[str], what: str) -> pd.DataFrame:
     except (UnicodeDecodeError, csv.Error):
         text_of(path)  # it says where it is not UTF-8
         raise InputError(f"{path}: not a text file, expected {what}") from None
-    for column in columns:
-        if column not in header:
-            near = suggest(column, header)
-            raise InputError(f"{path}:1: column {column} is missing, expected {what}{near}")
     return pd.DataFrame(rows, index=lines, columns=header, dtype=str)
 
 
@@ -224,9 +220,11 @@ def _read_at_once(path: Path, columns: Sequence[str], only: Collection[str]) -> 
     return table
 
 
-def _read(path: Path, what: str) -> tuple[list[str], list[list[str]], list[int]]:
+def _read(
+    path: Path, what: str, columns: Sequence[str]
+) -> tuple[list[str], list[list[str]], list[int]]:
     """Header, rows, and the line in which each of these ends."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
+    with table_text(path) as file:
         reader = csv.reader(file)
         header = next(reader, None)
         if header is None:
@@ -234,6 +232,10 @@ def _read(path: Path, what: str) -> tuple[list[str], list[list[str]], list[int]]
         for number, name in enumerate(header):
             if name in header[:number]:
                 raise InputError(f"{path}:1: column {name} is there twice")
+        for column in columns:  # before any row: the file may be large, and something else
+            if column not in header:
+                near = suggest(column, header)
+                raise InputError(f"{path}:1: column {column} is missing, expected {what}{near}")
         rows, lines = [], []
         for row in reader:
             if len(row) != len(header):

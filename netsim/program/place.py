@@ -139,20 +139,45 @@ def _refuse_unbounded(schedule: Schedule, found: routes.Distinct, ptr: NDArray[n
             )
 
 
+# Names and kinds of links are functions of plain values, and no closures, so that a Program can be
+# pickled: it may go to another process.
+
+
+@dataclass(frozen=True)
+class _LinkNames:
+    """The name of a link by its number: of a wire of the topology, or of a resource behind them."""
+
+    topology: Topology
+    resources: routes.Resources
+
+    def __call__(self, number: int) -> str:
+        """Return the name of a link."""
+        if number < len(self.topology.links):
+            return self.topology.link_name(number)
+        return self.resources.name(number)
+
+
+@dataclass(frozen=True)
+class _LinkKinds:
+    """The kind of a link by its number, as `_LinkNames` has its name."""
+
+    topology: Topology
+    resources: routes.Resources
+
+    def __call__(self, number: int) -> str:
+        """Return the kind of a link."""
+        if number < len(self.topology.links):
+            return LINK_KINDS[int(self.topology.links.kind[number])]
+        return self.resources.kind(number)
+
+
 def _link_table(
     ways: routes.Ways, capacity: NDArray[np.float64], changes: tuple[tuple[float, int, float], ...]
 ) -> LinkTable:
     topology, resources, fold = ways.topology, ways.resources, ways.schedule.fold
     wires = len(topology.links)
 
-    def name(number: int) -> str:
-        return topology.link_name(number) if number < wires else resources.name(number)
-
-    def kind(number: int) -> str:
-        if number < wires:
-            return LINK_KINDS[int(topology.links.kind[number])]
-        return resources.kind(number)
-
+    name, kind = _LinkNames(topology, resources), _LinkKinds(topology, resources)
     count = None
     if fold is not None:
         count = np.concatenate([fold.wires.count, resources.counts(fold, ways.device)])

@@ -105,9 +105,10 @@ class Extra:
     steps: pd.DataFrame | None = None
 
 
-def write_report(folder: Path, manifest: Mapping[str, Any], table: pd.DataFrame, extra: Extra
-                 ) -> Path:  # fmt: skip
-    """Write the report of a folder, and its pictures as SVG and PNG."""
+def write_report(
+    folder: Path, target: Path, manifest: Mapping[str, Any], table: pd.DataFrame, extra: Extra
+) -> Path:
+    """Write the report of a folder, and its pictures as SVG and PNG, to `target`."""
     table = _with_more(table, manifest, extra)
     good = table[table["status"].isin(["", "ok"])]
     summary = summary_of(table, good, manifest)
@@ -121,7 +122,7 @@ def write_report(folder: Path, manifest: Mapping[str, Any], table: pd.DataFrame,
         rows=len(table),
         cells=table["cell"].nunique(),
         failed=table["cell"].nunique() - good["cell"].nunique(),
-        groups=_pictures(folder, good, manifest, extra, summary),
+        groups=_pictures(folder, target, good, manifest, extra, summary),
         sheet=Markup(page_json(sheet_of(table, manifest.get("axes", [])))),
         style=Markup(_part("report.css")),
         script=Markup(script),
@@ -129,7 +130,7 @@ def write_report(folder: Path, manifest: Mapping[str, Any], table: pd.DataFrame,
         manifest=manifest,
         explanations=extra.explanations,
     )
-    return write_text(folder / REPORT, page)
+    return write_text(target / REPORT, page)
 
 
 def _part(name: str) -> str:
@@ -182,9 +183,11 @@ def _other_of(explanations: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any
 
 
 def _pictures(
-    folder: Path, good: pd.DataFrame, manifest: Mapping[str, Any], extra: Extra, summary: Summary
-) -> dict[str, list[Picture]]:
-    place = folder / PICTURES
+    folder: Path, target: Path, good: pd.DataFrame, manifest: Mapping[str, Any], extra: Extra,
+    summary: Summary,
+) -> dict[str, list[Picture]]:  # fmt: skip
+    """Draw the pictures of a report into `target`; return them by the group that they stand in."""
+    place = target / PICTURES
     place.mkdir(exist_ok=True)
     groups: dict[str, list[Picture]] = {"results": [], "why": [], "topology": []}
     if not summary.answers:  # of rows with times

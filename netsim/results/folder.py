@@ -1,44 +1,46 @@
-"""The folder of a run: a journal that survives anything, and the results written from it.
+"""The results of a run in its folder: a journal that survives anything, and results.csv.
 
-Every finished row goes to `journal.jsonl` and is synced to disk. `results.csv` is that journal in
-the order of the cells, replaced as a whole, so that an interrupted and resumed run ends with the
-same bytes as an uninterrupted one."""
+Every finished row goes to `.partial/journal.jsonl` and is synced to disk. `results.csv` is that
+journal in the order of the cells. When a run has come to its end, its files replace those of the
+earlier run (`results/workspace.py`), so an interrupted run changes nothing that was complete, and
+one that is resumed ends with the same bytes as one that was never interrupted."""
 
-import fcntl
-import json
 import os
-import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, field, replace
+from itertools import count
 from pathlib import Path
 from typing import IO, Any
-from zlib import crc32
 
 from netsim.base.errors import InputError, NetsimError, Tell, silent
-from netsim.base.files import csv_of, half_written, made_folder, write_text
+from netsim.base.files import csv_of, made_folder, write_bytes, write_text
 from netsim.base.values import dataclass
 from netsim.results.row import Row, csv_text, details_text, row_from
+from netsim.results.sealed import damaged, sealed, unsealed
+from netsim.results.workspace import (
+    ELSEWHERE,
+    JOURNAL,
+    MANIFEST,
+    RESULTS,
+    Workspace,
+    check_owner,
+    clear_partial,
+    foreign_files,
+    open_workspace,
+    place_of_results,
+    read_manifest,
+    replace_results,
+)  # fmt: skip
 
-MANIFEST = "run.json"
-JOURNAL = "journal.jsonl"
-RESULTS = "results.csv"
 PARTIAL = "results-partial.csv"  # of a run that was killed
 TIMINGS = "timings.csv"
 BREAKDOWN = "breakdown.csv"
 DISTRIBUTION = "distribution.csv"
 INTERFERENCE = "interference.csv"
 COSTS = "costs.csv"
-# Everything that a run writes besides its journal and manifest.
-OUTPUTS = (
-    RESULTS, PARTIAL, TIMINGS, BREAKDOWN, "trace.csv", "trace.json*", "links*.csv", "busbw*.[ps]*g",
-    "step_time*.[ps]*g", "timeline*.[ps]*g", "links*.[ps]*g", "comparison.csv", "bands.csv",
-    COSTS, "explain*.*", "report.html", "breakdown*.[ps]*g", "collectives.csv", "memory.csv",
-    "distribution.*", "interference.*", "chakra/*.et", "chakra/groups.json", "connections.cm",
-    "flows.txt", "application.goal", "algorithm.xml", "plan.json", "pictures/*",
-)  # fmt: skip
 
 SYNC_EVERY = 0.2  # seconds; a process that is killed loses nothing even between
 ROOM = "what was finished is kept; make room, then --resume continues"
@@ -46,42 +48,9 @@ MOST_NAMED = 10  # damaged lines
 
 Key = tuple[str, int]  # cell, size
 
-_SEAL = re.compile(rb', "crc": "([0-9a-f]{8})"\}\s*\Z')
-
-
-def sealed(values: Mapping[str, Any]) -> str:
-    """A mapping as a line with its checksum."""
-    text = json.dumps(values, default=str)
-    return f'{text[:-1]}, "crc": "{crc32(text.encode()):08x}"}}\n'
-
-
-def unsealed(line: bytes) -> dict[str, Any]:
-    """The mapping of a line; a ValueError says what is wrong with it."""
-    found = _SEAL.search(line)
-    if found is not None:
-        line = line[: found.start()] + b"}"
-        if crc32(line) != int(found[1], 16):
-            raise ValueError("its checksum is that of another line")
-    try:
-        values = json.loads(line.decode())
-    except UnicodeDecodeError as error:
-        raise ValueError(f"byte {error.start + 1} is not UTF-8") from None
-    except RecursionError:
-        raise ValueError("brackets without end") from None
-    except ValueError:
-        raise ValueError("not JSON") from None
-    if not isinstance(values, dict):
-        raise ValueError("not a mapping")
-    return values
-
-
-def damaged(path: Path, number: int, error: Exception) -> str:
-    """How a line that cannot be used is named."""
-    return f"{path}:{number}: damaged: {error}"
-
 
 def few_of(lines: Sequence[str]) -> Iterator[str]:
-    """The first of many lines, and how many more there are."""
+    """Yield the first of many lines, and how many more there are."""
     yield from lines[:MOST_NAMED]
     if len(lines) > MOST_NAMED:
         yield f"... and {len(lines) - MOST_NAMED} more"
@@ -89,17 +58,25 @@ def few_of(lines: Sequence[str]) -> Iterator[str]:
 
 @dataclass
 class Folder:
-    """An open results folder; `finished` holds the rows it has, by cell and size asked."""
+    """The results of an open folder; `finished` holds the rows it has, by cell and size asked.
+
+    `path` is the folder; `place`, its `.partial`, is where files are written until they are
+    complete. A Folder that only reads (`rows_of`) has no workspace."""
 
     path: Path
+    place: Path
     journal: IO[bytes]
+    journal_file: Path  # where its lines were read, as messages name it
+    workspace: Workspace | None = None
     finished: dict[Key, Row] = field(default_factory=dict)
     timings: dict[Key, dict[str, Any]] = field(default_factory=dict)
     failed: int = 0  # rows of the journal with errors, which are not taken up
-    discarded: int = 0  # rows of a run that did not end, which nobody wanted to keep
+    discarded: int = 0  # rows of an unfinished run that is not resumed
     damaged: list[str] = field(default_factory=list)  # lines of the journal that cannot be used
-    manifest: str = ""
+    manifest: dict[str, Any] = field(default_factory=dict)
     tell: Tell = silent
+    is_withheld: bool = False  # the earlier results stay, and the new ones in `place`
+    has_results: bool = False
     _synced: float = 0.0
 
     def record(self, key: Key, row: Row, timing: dict[str, Any]) -> None:
@@ -109,7 +86,7 @@ class Folder:
         if self._is_gone():
             self._begin_again()
             return
-        with self._told():
+        with self._errors_named():
             append(self.journal.fileno(), self._line(key))
         if time.monotonic() - self._synced >= SYNC_EVERY:
             self.sync()
@@ -120,14 +97,29 @@ class Folder:
 
     def sync(self) -> None:
         """See that all that was recorded survives even a loss of power."""
-        with self._told():
+        with self._errors_named():
             os.fsync(self.journal.fileno())
         self._synced = time.monotonic()
+
+    def final_name(self, text: str) -> str:
+        """A message about files in `place`, with the names that they will have in `path`."""
+        return text.replace(f"{self.place}/", f"{self.path}/")
+
+    def replaces_sound_results(self) -> bool:
+        """Whether the folder has complete results without any failed row."""
+        file = self.path / RESULTS
+        if not file.is_file():
+            return False
+        try:
+            done = rows_of(self.path, silent).finished
+        except InputError:
+            return True  # results without a journal: nobody knows
+        return all(row.status == "ok" for row in done.values())
 
     def _is_gone(self) -> bool:
         try:
             return not os.path.samestat(
-                os.stat(self.path / JOURNAL), os.fstat(self.journal.fileno())
+                os.stat(self.place / JOURNAL), os.fstat(self.journal.fileno())
             )
         except OSError:
             return True
@@ -135,47 +127,53 @@ class Folder:
     def _begin_again(self) -> None:
         """Write all that is in memory into the folder anew, or where it can be written."""
         name = self.path.name or "results"
-        places = [self.path, Path(tempfile.gettempdir()) / f"{name}-kept"]
+        places = [self.path]
         with suppress(OSError):  # the working directory may be gone, too
-            places.insert(1, Path.cwd() / f"{name}-kept")
-        for place in dict.fromkeys(places):
+            places.append(_free_name(Path.cwd() / f"{name}-kept"))
+        places.append(_free_name(Path(tempfile.gettempdir()) / f"{name}-kept"))
+        lost, old_journal, old_workspace = self.path, self.journal, self.workspace
+        for folder in places:
             with suppress(OSError, NetsimError):
-                journal = self._written_again(place)
-                self.journal.close()
+                self._write_again(folder)
+                old_journal.close()
+                if old_workspace is not None:
+                    old_workspace.close()
                 self.tell(
-                    f"{self.path}: was deleted during the run; the {len(self.finished)} rows so "
-                    f"far are in {place}, as will be the others"
+                    f"{lost}: was deleted during the run; the {len(self.finished)} rows so "
+                    f"far are in {folder}, as will be the others"
                 )
-                self.journal, self.path = journal, place
                 return
-        raise InputError(f"{self.path}: was deleted during the run, and cannot be made again")
+        raise InputError(f"{lost}: was deleted during the run, and cannot be made again")
 
-    def _written_again(self, place: Path) -> IO[bytes]:
-        place.mkdir(parents=True, exist_ok=True)
-        journal = (place / JOURNAL).open("ab+")
+    def _write_again(self, folder: Path) -> None:
+        """Open a folder that is empty, and write the journal and the manifest there."""
+        if folder.exists() and any(folder.iterdir()):
+            raise InputError(f"{folder}: holds other files")
+        workspace = open_workspace(folder)
         try:
-            _lock(journal, place)
-            journal.truncate(0)
+            made_folder(workspace.place)
+            journal = (workspace.place / JOURNAL).open("ab+")
             for key in self.finished:
                 append(journal.fileno(), self._line(key))
-            write_text(place / MANIFEST, self.manifest)
+            write_text(workspace.place / MANIFEST, sealed(self.manifest))
         except BaseException:
-            journal.close()
+            workspace.close()
             raise
-        return journal
+        self.path, self.place = folder, workspace.place
+        self.journal, self.workspace = journal, workspace
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """What keeps the journal from growing is told once, and nothing of it is lost."""
+    def _errors_named(self) -> Iterator[None]:
+        """Turn an error of the system into one that names the journal; nothing in it is lost."""
         try:
             yield
         except OSError as error:
-            place = self.path / JOURNAL
+            place = self.place / JOURNAL
             raise InputError(f"{place}: cannot be written: {error.strerror}", hint=ROOM) from None
 
     @contextmanager
     def ended_by(self, write: Callable[[], object]) -> Iterator[None]:
-        """`write` what is there at the end; if the block fails, that is what is told."""
+        """`write` what is there at the end; if the block fails, its error is raised."""
         try:
             yield
         except BaseException:
@@ -185,7 +183,9 @@ class Folder:
         write()
 
     def write_results(self, rows: Sequence[Row], axes: Sequence[str]) -> Path:
-        """Write results.csv: finished rows, in the order of the cells."""
+        """Write results.csv and the tables beside it; return where results.csv will be.
+
+        The rows are in the order of the cells. The files stay in `place` until the run ends."""
         if self._is_gone():
             self._begin_again()
         self.sync()
@@ -194,50 +194,149 @@ class Folder:
             beside = {"details": BREAKDOWN, "quantiles": DISTRIBUTION, "neighbours": INTERFERENCE}
             for of, name in beside.items():
                 if any(getattr(row, of) for row in rows):
-                    write_text(self.path / name, details_text(rows, axes, of))
-            file, text = self.path / RESULTS, csv_text(rows, axes)
-            if file.is_file() and file.read_bytes() != text.encode():  # a run that went on
-                (self.path / "report.html").unlink(missing_ok=True)
-            return write_text(file, text)
+                    write_text(self.place / name, details_text(rows, axes, of))
+            write_text(self.place / RESULTS, csv_text(rows, axes))
         except InputError as error:
             raise InputError(error.message, hint=ROOM) from None
+        self.has_results = True
+        return self.path / RESULTS
 
     def _write_timings(self) -> None:
-        """What differs from run to run, apart from the results: wall times and hosts."""
+        """Write what differs from run to run, apart from the results: wall times and hosts."""
         columns = ("wall_s", "host", "worker")
         rows = [(*key, *map(timing.get, columns)) for key, timing in self.timings.items()]
-        write_text(self.path / TIMINGS, csv_of([("cell", "size_bytes", *columns), *rows]))
+        write_text(self.place / TIMINGS, csv_of([("cell", "size_bytes", *columns), *rows]))
+
+    def replace_earlier(self) -> None:
+        """Put the new results in the place of the earlier ones."""
+        assert self.workspace is not None
+        self.sync()
+        replace_results(self.workspace, self.manifest)
+
+
+def _free_name(folder: Path) -> Path:
+    """A folder of this name, or with a number behind it, that does not exist."""
+    names = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
+    return folder if not folder.exists() else next(name for name in names if not name.exists())
 
 
 @contextmanager
 def open_folder(
     path: Path, scenario: str, *, resume: bool, about: Mapping[str, Any] | None = None,
-    tell: Tell = silent,
+    verb: str = "run", tell: Tell = silent,
 ) -> Iterator[Folder]:  # fmt: skip
-    """Open a folder for the results of a scenario, alone; `about` is kept in its manifest. What the
-    same scenario left there is replaced, or with `resume` continued; a folder that holds anything
-    else is refused. `tell` hears what is damaged or deleted."""
-    _make(path)
-    _refuse_others(path, scenario, resume, tell)
-    folder = Folder(path, (path / JOURNAL).open("ab+"), tell=tell)
+    """Open a folder for new results of a scenario, alone; `about` is kept in its manifest.
+
+    With `resume` the rows of an unfinished run, else those of the complete results, are taken up.
+    A folder of another scenario or verb, or with files of somebody else only, is refused. When
+    the block ends without an error and results were written, they replace the earlier ones,
+    unless the block has set `is_withheld`. `tell` hears what is damaged or deleted."""
+    workspace = open_workspace(path)
+    manifest = {"scenario": scenario, "verb": verb, **(about or {})}
+    folder: Folder | None = None
     try:
-        _lock(folder.journal, path)
-        for file in half_written(path):
-            file.unlink(missing_ok=True)
-        if resume:
-            _read(folder)
-        else:
-            if not (path / RESULTS).exists():
-                folder.journal.seek(0)
-                folder.discarded = sum(line.endswith(b"\n") for line in folder.journal)
-            folder.journal.truncate(0)
-            for file in (file for pattern in OUTPUTS for file in path.glob(pattern)):
-                file.unlink(missing_ok=True)  # files of two runs never lie side by side
-        folder.manifest = sealed({"scenario": scenario, **(about or {})})
-        write_text(path / MANIFEST, folder.manifest)
+        _check_owners(path, workspace.place, manifest, tell, resume=resume)
+        folder = _begin(workspace, manifest, tell, resume=resume)
         yield folder
+        if folder.has_results and not folder.is_withheld:
+            folder.replace_earlier()
     finally:
-        folder.journal.close()
+        if folder is not None:
+            folder.journal.close()
+            workspace = folder.workspace or workspace
+            if not folder.finished:
+                _remove_unused(workspace)
+        workspace.close()
+
+
+def _check_owners(
+    path: Path, partial: Path, wanted: Mapping[str, Any], tell: Tell, *, resume: bool
+) -> None:
+    """Raise an InputError if the folder, or the unfinished run in it, is of somebody else."""
+    has_own = (path / MANIFEST).exists()
+    for folder in (path, partial):
+        if (folder / MANIFEST).exists():
+            _check_owner_of(folder, path, wanted, tell, resume=resume)
+        elif (folder / JOURNAL).exists():
+            owner = _owner_of_journal(folder)
+            if owner is not None:
+                check_owner(path, {"scenario": owner}, wanted)
+    if not has_own and foreign_files(path):
+        has_own = (partial / MANIFEST).exists()  # of a first run, beside which somebody put a file
+    if not has_own and foreign_files(path):
+        raise InputError(f"{path}: holds files that are no results", hint=ELSEWHERE)
+
+
+def _check_owner_of(
+    folder: Path, path: Path, wanted: Mapping[str, Any], tell: Tell, *, resume: bool
+) -> None:
+    """Compare with a manifest; one that is damaged is replaced if the journal beside it is ours."""
+    try:
+        earlier = read_manifest(folder)
+    except InputError as error:
+        owner = _owner_of_journal(folder)
+        if owner is None:
+            raise InputError(error.message, hint=ELSEWHERE) from None
+        check_owner(path, {"scenario": owner}, wanted)
+        tell(f"{error.message}; it is written anew{'' if resume else ', as are the results'}")
+        return
+    check_owner(path, earlier, wanted)
+
+
+def _begin(workspace: Workspace, manifest: dict[str, Any], tell: Tell, *, resume: bool) -> Folder:
+    """Make `.partial`, with the journal that is continued, or an empty one."""
+    folder, place = workspace.folder, workspace.place
+    discarded = 0
+    journal_file = place / JOURNAL
+    if resume:
+        clear_partial(place, but=(JOURNAL, MANIFEST))
+        if not journal_file.exists() and (folder / JOURNAL).is_file():
+            made_folder(place)
+            journal_file = folder / JOURNAL
+            write_bytes(place / JOURNAL, journal_file.read_bytes())
+    else:
+        unfinished = place if (place / JOURNAL).exists() else folder
+        if unfinished == place or not (folder / RESULTS).exists():
+            discarded = _line_count(unfinished / JOURNAL)
+        clear_partial(place)
+    made_folder(place)
+    journal = (place / JOURNAL).open("ab+")
+    opened = Folder(folder, place, journal, journal_file, workspace, manifest=manifest, tell=tell)
+    opened.discarded = discarded
+    try:
+        if resume:
+            _read(opened)
+        write_text(place / MANIFEST, sealed(manifest))
+    except BaseException:
+        opened.journal.close()
+        raise
+    return opened
+
+
+def _remove_unused(workspace: Workspace) -> None:
+    """Delete the `.partial` of a run that ended before it had a row, and the folder made for it."""
+    clear_partial(workspace.place)
+    with suppress(OSError):
+        workspace.place.rmdir()
+        workspace.folder.rmdir()  # fails where there is anything else in it
+
+
+def _line_count(journal: Path) -> int:
+    """The number of whole lines of a file, 0 if there is none."""
+    with suppress(OSError), journal.open("rb") as stream:
+        return sum(line.endswith(b"\n") for line in _lines_of(stream))
+    return 0
+
+
+LONGEST_LINE = 64 * 2**20  # bytes of a row in a journal; a row has some kilobytes
+
+
+def _lines_of(journal: IO[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a journal, the last perhaps cut off; what has no lines ends soon."""
+    while line := journal.readline(LONGEST_LINE):
+        yield line
+        if not line.endswith(b"\n"):
+            return
 
 
 def append(file: int, line: bytes) -> None:
@@ -252,46 +351,13 @@ def append(file: int, line: bytes) -> None:
         raise
 
 
-def _make(path: Path) -> None:
-    if path.is_file():
-        raise InputError(f"{path}: expected a folder for results, got a file")
-    if not os.access(made_folder(path), os.W_OK):
-        raise InputError(f"{path}: cannot be written to", hint="choose another folder with -o")
-
-
-def _refuse_others(path: Path, scenario: str, resume: bool, tell: Tell) -> None:
-    hint = "choose another folder with -o"
-    if not (path / MANIFEST).exists():
-        ours = {path / JOURNAL, *half_written(path)}
-        if any(entry not in ours for entry in path.iterdir()):
-            raise InputError(f"{path}: holds files that are no results", hint=hint)
-        return
-    try:
-        owner = read_manifest(path)["scenario"]
-    except InputError as error:
-        owner = _owner_of_journal(path)
-        if owner is None:
-            raise InputError(error.message, hint=hint) from None
-        if owner == scenario:
-            tell(f"{error.message}; it is written anew{'' if resume else ', as are the results'}")
-    if owner != scenario:
-        raise InputError(f"{path}: holds the results of scenario {owner!r}", hint=hint)
-
-
 def _owner_of_journal(path: Path) -> str | None:
     """Whose results a folder holds by the first sound line of its journal."""
     with suppress(OSError), (path / JOURNAL).open("rb") as journal:
-        for line in journal:
+        for line in _lines_of(journal):
             with suppress(ValueError, KeyError, TypeError):
                 return str(unsealed(line)["row"]["scenario"])
     return None
-
-
-def _lock(journal: IO[bytes], path: Path) -> None:
-    try:
-        fcntl.flock(journal.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise InputError(f"{path}: another run is writing here") from None
 
 
 def _read(folder: Folder) -> None:
@@ -309,14 +375,14 @@ def read_journal(folder: Folder) -> int:
     """Take up the rows of the journal, but for damaged lines; where the last whole line ends."""
     good = 0
     folder.journal.seek(0)
-    for number, line in enumerate(folder.journal, 1):
+    for number, line in enumerate(_lines_of(folder.journal), 1):
         if not line.endswith(b"\n"):
             break
         try:
             key, row, timing = _entry(line)
             folder.finished[key], folder.timings[key] = row, timing
         except ValueError as error:
-            folder.damaged.append(damaged(folder.path / JOURNAL, number, error))
+            folder.damaged.append(damaged(folder.journal_file, number, error))
         good += len(line)
     return good
 
@@ -336,51 +402,54 @@ def _entry(line: bytes) -> tuple[Key, Row, dict[str, Any]]:
     return (cell, size), row, timing
 
 
-ALIKE = ("scenario", "axes", "points", "engine")  # what all parts of one sweep have in common
+# What all parts of one sweep have in common, and how a part that differs is described.
+SHARED_KEYS = {
+    "scenario": "another scenario",
+    "points": "other cells",
+    "axes": "other axes",
+    "engine": "another engine",
+}
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """What a results folder says about itself."""
-    path = folder / MANIFEST
-    try:
-        found = unsealed(path.read_bytes())
-    except FileNotFoundError:
-        hint = "expected a folder that netsim run has written"
-        raise InputError(f"{folder}: holds no {MANIFEST}", hint=hint) from None
-    except ValueError as error:
-        hint = "netsim run with --resume writes it anew and keeps the rows"
-        raise InputError(damaged(path, 1, error), hint=hint) from None
-    except OSError:
-        raise InputError(f"{path}: not written by netsim") from None
-    if not isinstance(found.get("scenario"), str):
-        raise InputError(f"{path}: not written by netsim")
-    return found
+@dataclass
+class MergedRows:
+    """The rows of all parts of a sweep, by cell and size asked, and their wall times."""
+
+    finished: dict[Key, Row] = field(default_factory=dict)
+    timings: dict[Key, dict[str, Any]] = field(default_factory=dict)
 
 
-def merge_into(target: Folder, parts: Sequence[Path], manifest: Mapping[str, Any]) -> int:
-    """Take up the rows of all parts; the number of rows that the whole has."""
+def merged_rows(parts: Sequence[Path], manifest: Mapping[str, Any], tell: Tell) -> MergedRows:
+    """Return the rows of all parts of the sweep that `manifest` describes; nothing is written.
+
+    An InputError names a part of something else, a part that is named twice, or the first row
+    that is in no part."""
+    merged = MergedRows()
     places: dict[int, Path] = {}
+    first_shard = read_manifest(place_of_results(parts[0])).get("shard")
     for part in parts:
-        own = read_manifest(part)
-        _check_alike(part, own, parts[0], manifest)
-        _check_place(part, own.get("shard"), read_manifest(parts[0]).get("shard"), places)
-        found = rows_of(part, target.tell)
-        for key, row in found.finished.items():
-            if key not in target.finished:
-                target.record(key, row, found.timings[key])
+        place = place_of_results(part)
+        part_manifest = read_manifest(place)
+        _check_same_sweep(part, part_manifest, parts[0], manifest)
+        _check_shard(part, part_manifest.get("shard"), first_shard, places)
+        part_rows = rows_of(place, tell)
+        for key, row in part_rows.finished.items():
+            if key not in merged.finished:
+                merged.finished[key] = row
+                merged.timings[key] = part_rows.timings[key]
     missing = [
         (point["cell"], size)
         for point in manifest["points"]
         for size in point.get("sizes", ())
-        if (point["cell"], size) not in target.finished
+        if (point["cell"], size) not in merged.finished
     ]
     if missing:
+        cell, size = missing[0]
         raise InputError(
-            f"{len(missing)} rows are in none of the parts, the first of cell {missing[0][0]} at "
-            f"{missing[0][1]} B",
+            f"{len(missing)} rows are in none of the parts, the first of cell {cell} at {size} B",
             hint="run the missing parts, or those that were interrupted with --resume",
         )
-    return sum(len(point.get("sizes", "1")) for point in manifest["points"])
+    return merged
 
 
 def merge_costs(parts: Sequence[Path], manifest: Mapping[str, Any], folder: Path) -> list[str]:
@@ -389,9 +458,10 @@ def merge_costs(parts: Sequence[Path], manifest: Mapping[str, Any], folder: Path
     header = ""
     lines: dict[str, str] = {}
     for part in parts:
-        if not (part / COSTS).is_file():
+        costs = place_of_results(part) / COSTS
+        if not costs.is_file():
             continue
-        header, *rows = (part / COSTS).read_text(encoding="utf-8").splitlines(keepends=True)
+        header, *rows = costs.read_text(encoding="utf-8").splitlines(keepends=True)
         lines |= {row.partition(",")[0]: row for row in rows}
     if not lines:
         return []
@@ -419,42 +489,46 @@ def rows_in_order(finished: Mapping[Key, Row], manifest: Mapping[str, Any]) -> l
     return rows
 
 
-def _check_alike(
-    part: Path, own: Mapping[str, Any], first: Path, manifest: Mapping[str, Any]
+def _check_same_sweep(
+    part: Path, part_manifest: Mapping[str, Any], first: Path, manifest: Mapping[str, Any]
 ) -> None:
-    for name in ALIKE:
-        if own.get(name) != manifest.get(name):
-            what = {"scenario": "another scenario", "points": "other cells", "axes": "other axes",
-                    "engine": "another engine"}[name]  # fmt: skip
-            raise InputError(f"{part}: holds {what} than {first}")
-    texts = [
-        f"netsim {found.get('netsim')} (model {found.get('model')})"
-        for found in (own.get("versions", {}), manifest.get("versions", {}))
-    ]
-    if texts[0] != texts[1]:
-        raise InputError(f"{part}: was computed by {texts[0]}, {first} by {texts[1]}")
+    """Raise an InputError if a part is of another sweep, or was computed by another netsim."""
+    for name, difference in SHARED_KEYS.items():
+        if part_manifest.get(name) != manifest.get(name):
+            raise InputError(f"{part}: holds {difference} than {first}")
+    part_version, first_version = _version_text(part_manifest), _version_text(manifest)
+    if part_version != first_version:
+        raise InputError(f"{part}: was computed by {part_version}, {first} by {first_version}")
 
 
-def _check_place(
+def _version_text(manifest: Mapping[str, Any]) -> str:
+    versions = manifest.get("versions", {})
+    return f"netsim {versions.get('netsim')} (model {versions.get('model')})"
+
+
+def _check_shard(
     part: Path, shard: list[int] | None, first: list[int] | None, places: dict[int, Path]
 ) -> None:
-    number, count = shard or (0, 0)
+    """Note which part of a sweep a folder has; each must be there once, of as many as the first."""
+    number, parts = shard or (0, 0)
     if number in places:
-        what = f"part {number} of {count}" if shard else "the whole"
+        what = f"part {number} of {parts}" if shard else "the whole"
         raise InputError(f"{part}: is {what}, as {places[number]} is", hint="name each part once")
-    if first and shard and count != first[1]:
-        raise InputError(f"{part}: is one of {count} parts, {places[first[0]]} one of {first[1]}")
+    if first and shard and parts != first[1]:
+        raise InputError(f"{part}: is one of {parts} parts, {places[first[0]]} one of {first[1]}")
     places[number] = part
 
 
-def rows_of(part: Path, tell: Tell) -> Folder:
-    """What the journal of a folder holds; `tell` hears of lines that are damaged."""
+def rows_of(place: Path, tell: Tell) -> Folder:
+    """Return what the journal of a folder holds; `tell` hears of lines that are damaged."""
     try:
-        with (part / JOURNAL).open("rb") as journal:
-            folder = Folder(part, journal)
+        with (place / JOURNAL).open("rb") as journal:
+            folder = Folder(place, place, journal, journal_file=place / JOURNAL)
             read_journal(folder)
-            for text in few_of(folder.damaged):
-                tell(text)
-            return folder
     except FileNotFoundError:
-        raise InputError(f"{part}: holds no {JOURNAL}") from None
+        raise InputError(f"{place}: holds no {JOURNAL}") from None
+    except OSError as error:
+        raise InputError(f"{place / JOURNAL}: cannot be read: {error.strerror}") from None
+    for text in few_of(folder.damaged):
+        tell(text)
+    return folder

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from netsim.base.errors import InputError, ScenarioError, joined, suggest
-from netsim.base.files import named_in, table_beside
+from netsim.base.files import named_in, table_beside, text_of
 from netsim.base.startup import MODEL_VERSION
 from netsim.base.units import format_bandwidth
 from netsim.base.values import dataclass
@@ -225,9 +225,9 @@ def _with_code(source: Source) -> Source:
         beside = sorted(f.name for f in Path(source.name).parent.glob("*") if is_own(f.name))
         raise source.error(place, message + suggest(path.name, beside))
     try:
-        text = found.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise source.error(place, f"{found} cannot be read: {error}") from None
+        text = text_of(found)
+    except ScenarioError as error:
+        raise source.error(place, f"{found} cannot be read: {error.message}") from None
     return replace(source, data={**source.data, "workload": {**work, "code": text}})
 
 

@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, Tag, ValidationInfo, model_validato
 
 from netsim.base import constants
 from netsim.base.errors import InputError, shown, suggest
+from netsim.base.files import text_of
 from netsim.base.units import parse_ratio, parse_time, size_steps
 from netsim.collectives.collective import CollectiveError
 from netsim.collectives.table import own
@@ -226,6 +227,13 @@ def _on_top(value: object) -> tuple[str, float]:
     return "part", parse_ratio(value, allow_zero=True)
 
 
+def _text(path: Path) -> str:
+    try:
+        return text_of(path)
+    except InputError as error:
+        raise ValueError(f"{path}: {error.message}") from None
+
+
 def _lines(value: object) -> object:
     """The values of a file, one a line."""
     if isinstance(value, tuple):
@@ -234,7 +242,7 @@ def _lines(value: object) -> object:
     if not path.is_file():
         raise ValueError(f"no such file: {value}")
     found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+    for number, line in enumerate(_text(path).split("\n"), 1):
         try:
             found += [_on_top(line.strip())] if line.strip() else []
         except ValueError as error:

@@ -19,8 +19,9 @@ from netsim.base.values import dataclass
 from netsim.cell.answer import AnyPrepared, answer, memory_needed, prepare_any
 from netsim.cell.simulate import untimed
 from netsim.engines.engine import FEW
-from netsim.results.folder import Folder, Key, sealed, unsealed
+from netsim.results.folder import Folder, Key
 from netsim.results.row import Row, row_from
+from netsim.results.sealed import sealed, unsealed
 from netsim.scenario.cells import Cell, Invalid, cell_of, is_textbook, named
 from netsim.timing.bench import Progress
 from netsim.yamlio.read import Source

@@ -307,6 +307,13 @@ def trials(
             yield trial
 
 
+def check_sampler(search: Search, most: int | None) -> None:
+    """Raise an InputError if `trials` would need a sampler, and its package is not installed."""
+    many = len(search.choices) > EXHAUSTIVE and all(one.refused for one in search.told)
+    if most is not None or many:
+        _optuna()
+
+
 class _Sampler:
     """Decides which choices to try next, from what came of those before."""
 

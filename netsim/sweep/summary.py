@@ -1,6 +1,7 @@
 """What a sweep says beyond its rows: base line, bands over seeds, axes without effect, bills."""
 
 import hashlib
+import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -310,7 +311,8 @@ def about(
     scenario = expansion.cells[0].scenario if expansion.cells else None
     rates = {line_rate(cell.scenario.cluster) for cell in expansion.cells}
     return {
-        "file": path.as_posix(), "text": text, "sha256": hashlib.sha256(text.encode()).hexdigest(),
+        "file": path.as_posix(), "path": _whole_path(path), "text": text,
+        "sha256": hashlib.sha256(text.encode()).hexdigest(),
         "settings": list(settings), "engine": engine,
         "seed": None if scenario is None else scenario.seed, "versions": versions(),
         "axes": list(expansion.sweep.names),
@@ -320,6 +322,11 @@ def about(
         "points": [_point(point) for point in expansion.points],
         "shard": None if shard is None else list(shard),
     }  # fmt: skip
+
+
+def _whole_path(path: Path) -> str:
+    """Where a scenario file lies, from whatever folder it was named; "" of a pipe."""
+    return os.path.realpath(path) if path.is_file() else ""
 
 
 def _point(point: Any) -> dict[str, Any]:

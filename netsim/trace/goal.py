@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.errors import InputError
-from netsim.base.files import content_of
+from netsim.base.files import LARGEST_TABLE, content_of
 from netsim.base.values import dataclass
 from netsim.program.program import Program
 from netsim.schedule import schedule as rows
@@ -259,7 +259,7 @@ class Goal:
 
 def read_goal(path: Path) -> Goal:
     """A file in either form; what is wrong is told with its place."""
-    goal, data = Goal(path), content_of(path)
+    goal, data = Goal(path), content_of(path, LARGEST_TABLE, is_binary=True)
     try:
         if b"\0" in data[: HEAD.size]:
             goal.read_binary(data)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from netsim.base.constants import TABLE, value
 from netsim.base.errors import InputError, joined
-from netsim.base.files import GOAL, csv_value, text_of
+from netsim.base.files import GOAL, LARGEST_TABLE, csv_value, text_of
 from netsim.base.memo import different
 from netsim.base.values import dataclass
 from netsim.nccl.facts import parse_version
@@ -344,7 +344,7 @@ def read_times(cell: Cell, work: Training, model: models.Model) -> dict[str, tup
 
 def _lines(path: Path) -> list[dict[str, str]]:
     try:
-        reader = csv.DictReader(text_of(path).splitlines())
+        reader = csv.DictReader(text_of(path, LARGEST_TABLE).splitlines())
         if missing := [name for name in COLUMNS if name not in (reader.fieldnames or ())]:
             raise InputError(f"{path}: expected the columns {', '.join(COLUMNS)}, no {missing[0]}")
         return [{k: csv_value(v or "") for k, v in line.items() if k} for line in reader]

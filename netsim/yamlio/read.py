@@ -16,7 +16,7 @@ from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
 from netsim.base.errors import InputError, ScenarioError, shown
-from netsim.base.files import SUFFIXES, content_of, decoded, table_beside
+from netsim.base.files import LARGEST_FILE, SUFFIXES, content_of, decoded, table_beside
 from netsim.base.values import dataclass
 
 MOST_DIGITS = 40
@@ -269,7 +269,6 @@ class _Construction:
 # A YAML file that was read: its values, and for each of them the line and column it came from.
 # Values that came from elsewhere (`--set`, an axis of a sweep, a flag) name their origin instead.
 
-LARGEST_FILE = 4 * 2**20
 
 KeyPath = tuple[str | int, ...]
 

@@ -59,7 +59,7 @@ TYPOS = {
     ("--env", "NCCL_ALGO=Tree", "--algo", "Ring"): "--algo Ring: workload.algorithm: NCCL_ALGO is "
     "set, and an algorithm is forced as well: give one of them",
     ("--transport", "ib"): "--transport ib: cluster.fabric.transport: expected one of infiniband, "
-    "roce, efa, tcpxo, slingshot, tcp, nvlink, got 'ib'",
+    "roce, efa, tcpxo, slingshot, tcp, nvlink, got 'ib' (did you mean infiniband?)",
     ("--fabric", "clos"): "--fabric clos: cluster.fabric.kind: expected one of single-switch, "
     "leaf-spine, rail-optimized, rail-only, dual-plane, fat-tree, dragonfly, torus, ring, "
     "custom, nvlink-domain, got 'clos'",

@@ -55,7 +55,7 @@ def test_files_and_pictures(capsys) -> None:
     pictures = {
         f"explain-{p}.{s}" for p in ("breakdown", "tornado", "timeline") for s in ("svg", "png")
     }
-    assert names == pictures | {"explain.json", "explain.csv"}
+    assert names == pictures | {"explain.json", "explain.csv", "run.json"}
     assert json.loads(Path("out/explain.json").read_text())["title"].startswith(
         "all_reduce of 1 MiB"
     )

@@ -51,7 +51,7 @@ def test_a_log_of_netsim_itself_has_no_error(
     assert done.code == 0, done.err
     assert "median error   0.0%" in done.out.replace("  0.1%", "  0.0%")
     assert {path.name for path in out.iterdir()} == {
-        "results.csv", "comparison.json", "busbw.svg", "busbw.png",
+        "results.csv", "comparison.json", "busbw.svg", "busbw.png", "run.json",
     }  # fmt: skip
     (values,) = json.loads((out / "comparison.json").read_text())
     assert len(values["points"]) == 6

@@ -167,5 +167,5 @@ def test_a_scenario_may_ask_for_its_report(tmp_path: Path, capsys, monkeypatch) 
     Path("nics.yaml").write_text(SWEEP.replace("[csv]", "[csv, report]"))
     done = netsim(capsys, "run", "nics.yaml", "-o", "out")
     assert done.code == 0
-    assert "wrote out/report.html" in done.err
+    assert "files to out: results.csv, report.html and others" in done.err
     assert Path("out/report.html").exists()

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from netsim.base.errors import InputError
-from netsim.base.files import text_of, write_bytes, write_text
+from netsim.base.files import LARGEST_TABLE, text_of, write_bytes, write_text
 from netsim.base.values import dataclass
 from netsim.scenario.names import DTYPES
 from netsim.training.recorded.kineto import RECORD, SPELT, groups_of, head_of, spelt_dtype, unpacked
@@ -438,7 +438,7 @@ def spans_all(node: Node) -> bool:
 
 def _groups(path: Path) -> dict[str, tuple[int, ...]]:
     try:
-        found = json.loads(text_of(path))
+        found = json.loads(text_of(path, LARGEST_TABLE))
         return {str(name): tuple(int(rank) for rank in ranks) for name, ranks in found.items()}
     except BROKEN:
         raise InputError(f'{path}: expected groups as {{"0": [0, 1, …]}}') from None

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from netsim.base.errors import InputError
-from netsim.base.files import content_of
+from netsim.base.files import LARGEST_TABLE, content_of
 from netsim.base.memo import Memo
 from netsim.base.values import dataclass, grouped
 from netsim.scenario.names import DTYPES
@@ -82,7 +82,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def unpacked(path: Path) -> bytes:
     """What is in a file, without gzip around it."""
-    content = content_of(path)
+    content = content_of(path, LARGEST_TABLE)
     try:
         while content[:2] == GZIP:  # some pipelines pack what is packed already
             content = gzip.decompress(content)

@@ -1,0 +1,86 @@
+"""`netsim doctor`: versions, extras and folders, for whoever has to find out why something fails.
+
+Also the table of constants, for whoever asks where a figure is from, and the invariants."""
+
+import os
+import platform
+import re
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
+from importlib.util import find_spec
+from pathlib import Path
+
+import typer
+
+from netsim.base.constants import TABLE, Constant
+from netsim.base.files import preset_folder, preset_names
+from netsim.base.startup import MODEL_VERSION, __version__
+from netsim.cli import print_lines
+from netsim.timing.invariants import INVARIANTS
+
+HEADER = ("constant", "value", "unit", "belongs to", "origin")
+UNITS = {"s": (1e6, "us"), "bytes/s": (1e-9, "GB/s"), "bytes": (1, "B"), "1": (1, "")}
+EXTRAS = {
+    "dask": ("dask", "distributed", "dask_jobqueue"),
+    "optimize": ("optuna",),
+    "parquet": ("pyarrow",),
+    "infragraph": ("infragraph",),
+}
+
+
+def doctor(constants: bool = False, invariants: bool = False) -> None:
+    """Print what netsim runs on, and what it finds; or its constants, or its invariants."""
+    if constants or invariants:
+        print_lines(constant_lines() if constants else ())
+        for one in INVARIANTS if invariants else ():
+            typer.echo(f"{one.name:<12}{one.statement} ({one.asked})")
+        return
+    typer.echo(f"netsim {__version__} (model {MODEL_VERSION}), {Path(__file__).parents[1]}")
+    typer.echo(f"Python {platform.python_version()}, {sys.executable}")
+    typer.echo(f"{platform.platform()}, {os.cpu_count()} cores")
+    needed = [one for one in requires("netsim") or [] if "extra ==" not in one]
+    for name in sorted(re.split(r"[<>=!~;\[ ]", one)[0] for one in needed):
+        typer.echo(f"  {name:<12} {_version(name)}")
+    offered = metadata("netsim").get_all("Provides-Extra") or []
+    for extra, modules in ((name, EXTRAS[name]) for name in offered if name in EXTRAS):
+        missing = [module for module in modules if find_spec(module) is None]
+        state = "found" if not missing else f"not installed (pip install 'netsim[{extra}]')"
+        typer.echo(f"extra {extra:<9} {state}")
+    for kind in ("topologies", "scenarios"):
+        typer.echo(f"{kind:<12} {len(preset_names(kind))} presets in {preset_folder(kind)}")
+
+
+def constant_lines() -> Iterator[str]:
+    """Every constant with its value, what it belongs to and its origin; then how many there are."""
+    lines = [HEADER, *map(_cells, TABLE.values())]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)][:-1]
+    for *cells, origin in lines:
+        padded = (f"{text:<{width}}" for text, width in zip(cells, widths, strict=True))
+        yield "  ".join((*padded, origin))
+    fitted = sum(one.fitted is not None for one in TABLE.values())
+    assumed = sum(one.assumed for one in TABLE.values())
+    yield (
+        f"{len(TABLE)} constants: {fitted} fitted, {len(TABLE) - fitted} given, {assumed} of these "
+        "assumed or taken over"
+    )
+
+
+def _cells(one: Constant) -> tuple[str, ...]:
+    """A constant in the columns of the table, in the unit that people say it in."""
+    scale, unit = UNITS[one.unit]
+    return one.id, f"{one.value * scale:.6g}", unit, one.belongs, _origin(one)
+
+
+def _origin(one: Constant) -> str:
+    if one.fitted is None:
+        return f"given: {one.given}"
+    name = one.fitted.estimator.rpartition(":")[2]
+    return f"fitted to {', '.join(one.fitted.runs)} ({name}): {one.fitted.evidence}"
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "missing"

@@ -1,0 +1,42 @@
+"""`netsim merge`: the results of the parts of a sweep as one folder."""
+
+from pathlib import Path
+
+import typer
+
+from netsim.base.errors import InputError
+from netsim.base.files import is_same_file
+from netsim.cli.progress import tell
+from netsim.results.folder import merge_costs, merged_rows, open_folder, rows_in_order
+from netsim.results.workspace import check_place, place_of_results, read_manifest
+
+# Keys of a part's manifest that do not hold for the whole.
+OF_A_PART = ("shard", "scenario", "verb", "files", "added")
+
+
+def merge(parts: list[Path], output: Path | None = None) -> None:
+    """Put together the results of the parts of a sweep."""
+    first = read_manifest(place_of_results(parts[0]))
+    for key in ("points", "axes", "versions"):
+        if key not in first:
+            raise InputError(f"{parts[0]}: was written by an older netsim", hint="run it again")
+    scenario = str(first["scenario"])
+    folder = output or Path("reports") / scenario
+    if any(is_same_file(part, folder) for part in parts):
+        raise InputError(f"{folder}: is one of the parts", hint="choose another with -o")
+    check_place(folder)
+    manifest = {key: value for key, value in first.items() if key not in OF_A_PART}
+    manifest["shard"] = None
+    whole = {**manifest, "scenario": scenario}
+    merged = merged_rows(parts, whole, tell)  # all is checked before anything is written
+    rows = rows_in_order(merged.finished, whole)
+    with open_folder(
+        folder, scenario, resume=False, about=manifest, verb="merge", tell=tell
+    ) as results:
+        for place, row in merged.finished.items():
+            results.record(place, row, merged.timings[place])
+        path = results.write_results(rows, whole["axes"])
+        merge_costs(parts, whole, results.place)
+    failed = sum(row.status != "ok" for row in rows)
+    note = f", {failed} of them failed" if failed else ""
+    typer.echo(f"{path}: {len(rows)} rows of {len(parts)} parts{note}")
