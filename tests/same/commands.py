@@ -148,9 +148,9 @@ LOG_HEADER = """\
 # Using devices
 {devices}
 #
-#                                                              out-of-place                       in-place
-#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
-#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+#                                       out-of-place                       in-place
+#  size   count  type  redop  root   time   algbw   busbw #wrong   time   algbw   busbw #wrong
+#   (B)  (elements)                  (us)  (GB/s)  (GB/s)          (us)  (GB/s)  (GB/s)
 """
 
 

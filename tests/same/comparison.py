@@ -21,6 +21,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -162,15 +163,22 @@ def read_declarations(path: Path = DECLARED) -> list[Declaration]:
 # **** Values ****
 
 
+def _is_equal(old: Any, new: Any) -> bool:
+    """Whether two values are the same; not a number is the same as itself."""
+    if isinstance(old, float) and isinstance(new, float) and isnan(old):
+        return isnan(new)
+    return bool(old == new)
+
+
 def is_close(old: Any, new: Any, tolerance: float = CLOSE) -> bool:
     """Return whether two values differ by no more than a relative tolerance.
 
     Numbers of lists and mappings count one by one; the signs between numbers of texts must agree.
     """
-    if isinstance(old, bool) or isinstance(new, bool) or old is None or new is None:
+    if isinstance(old, bool) or isinstance(new, bool):
         return old is new
     if isinstance(old, int | float) and isinstance(new, int | float):
-        if old == new or (old != old and new != new):
+        if _is_equal(old, new):
             return True
         return abs(old - new) <= max(LEAST, tolerance * max(abs(old), abs(new)))
     if isinstance(old, str) and isinstance(new, str):
@@ -195,7 +203,7 @@ def _is_close_text(old: str, new: str, tolerance: float) -> bool:
 
 def class_of(old: Any, new: Any, stated_error: float | None) -> Class:
     """Return the class of two values; `stated_error` is None where no error is stated for them."""
-    if old == new or (old != old and new != new):
+    if _is_equal(old, new):
         return Class.IDENTICAL
     if is_close(old, new):
         return Class.CLOSE
@@ -246,35 +254,24 @@ class Comparison:
         self, question: Question, column: str, old: Any, new: Any, kind: Class, place: str
     ) -> Difference:
         """The difference, in the class `declared` where all of it is declared."""
-        if kind is not Class.WRONG:
+        concerned = [one for one in self._declarations if one.concerns(question, column)]
+        if kind is not Class.WRONG or not concerned:
             return Difference(column, kind, old, new, place)
-        texts = [_text_of(value) for value in (old, new)]
-        reasons = []
-        for one in self._declarations:
-            if not one.concerns(question, column):
-                continue
+        for one in concerned:
             if not one.old:
                 return Difference(column, Class.DECLARED, old, new, place, one.why)
+        texts = [_text_of(value) for value in (old, new)]
+        reasons = []
+        for one in concerned:
             rewritten = [one.rewritten(text) for text in texts]
             if rewritten != texts:
                 texts = rewritten
                 reasons.append(one.why)
-        if reasons and is_close(*texts):
+        if not reasons:
+            return Difference(column, kind, old, new, place)
+        if is_close(*texts):
             return Difference(column, Class.DECLARED, old, new, place, "; ".join(reasons))
-        return Difference(column, kind, old, new, place)
-        text, reasons = _text_of(old), []
-        for one in self._declarations:
-            if not one.concerns(question, column):
-                continue
-            if not one.old:
-                return Difference(column, Class.DECLARED, old, new, place, one.why)
-            rewritten = one.rewritten(text)
-            if rewritten != text:
-                text = rewritten
-                reasons.append(one.why)
-        if reasons and is_close(text, _text_of(new)):
-            return Difference(column, Class.DECLARED, old, new, place, "; ".join(reasons))
-        return Difference(column, kind, old, new, place)
+        return Difference(column, kind, *texts, place)  # what is left after the declared ones
 
 
 def _text_of(value: Any) -> str:

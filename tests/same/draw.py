@@ -32,10 +32,8 @@ class Draw:
     def sample(self, values: Sequence[Value], count: int) -> list[Value]:
         """Return `count` different values in a random order."""
         remaining = list(values)
-        chosen = []
-        for _ in range(count):
-            chosen.append(remaining.pop(int(self._random.random() * len(remaining))))
-        return chosen
+        places = (int(self._random.random() * (len(values) - done)) for done in range(count))
+        return [remaining.pop(place) for place in places]
 
     def maybe_set(
         self, target: dict[str, Any], probability: float, key: str, values: Sequence[Any]

@@ -1,15 +1,20 @@
 """Checkouts of commits, the processes that answer questions in them, and answers that are kept.
 
 All of it is outside the repository: in `$XDG_CACHE_HOME/netsim-same`, else `~/.cache/netsim-same`.
-`trees/COMMIT` are worktrees of git, `answers/…` what commits (and working trees, by the digest of
-their files) answered, `machine-code` what the compiled engine was compiled to. The folder can be deleted at any time; `git worktree prune` then
-lets git forget the trees.
+
+- `trees/COMMIT` are worktrees of git
+- `answers/` has what commits answered, and working trees by the digest of their files
+- `machine-code` is what the compiled engine was compiled to
+
+The folder can be deleted at any time; `git worktree prune` then lets git forget the trees.
 """
 
+import contextlib
 import hashlib
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -35,8 +40,9 @@ def cache_folder() -> Path:
     return Path(home) / "netsim-same"
 
 
-def git(*words: str, folder: Path = ROOT) -> str:
+def git(*words: str, folder: Path | None = None) -> str:
     """Return what git prints; a failure ends the command with git's message."""
+    folder = folder or ROOT
     done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"git {' '.join(words)}: {done.stderr.strip()}")
@@ -97,7 +103,14 @@ class AnswerStore:
 class Worker:
     """A process that answers questions one after another; it is started when it is needed."""
 
-    def __init__(self, checkout: Path, seconds: float, coverage_folder: str = "") -> None:
+    def __init__(
+        self,
+        checkout: Path,
+        seconds: float,
+        coverage_folder: str = "",
+        *,
+        keeps_bytecode: bool = True,  # False: files may change within a second, at equal length
+    ) -> None:
         self._command = [sys.executable, "-P", str(RUNNER), str(checkout), str(seconds)]
         if coverage_folder:
             self._command.append(coverage_folder)
@@ -105,6 +118,7 @@ class Worker:
         self._seconds = seconds
         self._process: subprocess.Popen[str] | None = None
         self._answered = 0
+        self._keeps_bytecode = keeps_bytecode
 
     def ask(self, question: Question) -> Answer:
         """Return the answer; a process that dies over a question answers with `crash`."""
@@ -113,9 +127,8 @@ class Worker:
             return {"outcome": "crash", "message": "netsim cannot be imported", "seconds": 0.0}
         answer = self._exchange(process, question.line() + "\n")
         if answer is None:
-            code = process.wait()
-            self._process = None
-            is_timeout = code in (-24, -9)  # SIGXCPU, or SIGKILL by the clock below
+            code = self._discard(process)
+            is_timeout = code in (-signal.SIGXCPU, -signal.SIGKILL)  # the latter by the timer below
             outcome = "timeout" if is_timeout else "crash"
             message = f"the process ended with {code}"
             return {"outcome": outcome, "message": message, "seconds": self._seconds}
@@ -136,8 +149,7 @@ class Worker:
                 env=self._environment(),
             )
             if self._exchange(self._process, "") is None:
-                self._process.wait()
-                self._process = None
+                self._discard(self._process)
         return self._process
 
     def _exchange(self, process: "subprocess.Popen[str]", line: str) -> Answer | None:
@@ -160,8 +172,10 @@ class Worker:
 
     def _environment(self) -> dict[str, str]:
         home = cache_folder()
+        bytecode = {} if self._keeps_bytecode else {"PYTHONDONTWRITEBYTECODE": "1"}
         return {
             **os.environ,
+            **bytecode,
             "PYTHONPATH": str(self._checkout),
             "PYTHONHASHSEED": "0",
             "NUMBA_CACHE_DIR": str(home / "machine-code"),
@@ -173,15 +187,20 @@ class Worker:
         }
 
     def close(self) -> None:
-        """End the process as it would end itself."""
-        if self._process is None:
-            return
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        """Let the process end as it would end itself."""
+        if self._process is not None:
+            self._discard(self._process)
+
+    def _discard(self, process: "subprocess.Popen[str]") -> int:
+        """Close the streams of a process, wait for it, and return its exit code."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+        code = process.wait()
+        process.stdout.close()
         self._process = None
+        return code
 
 
 def ask_all(
@@ -217,13 +236,13 @@ def ask_all(
         thread.join()
 
 
-def tree_digest(root: Path = ROOT) -> str:
-    """Return a digest of all files of a working tree that an answer can depend on."""
+def tree_digest() -> str:
+    """Return a digest of all files of the working tree that an answer can depend on."""
     digest = hashlib.sha256()
     for folder in ANSWERING_FOLDERS:
-        for path in sorted((root / folder).rglob("*")):
+        for path in sorted((ROOT / folder).rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
-                digest.update(f"{path.relative_to(root)} {path.stat().st_size}\n".encode())
+                digest.update(f"{path.relative_to(ROOT)} {path.stat().st_size}\n".encode())
                 digest.update(path.read_bytes())
     return f"tree-{digest.hexdigest()[:32]}"
 
