@@ -124,8 +124,9 @@ class Declaration:
     """One entry of `declared.yaml`: which columns of which questions differ, how, and why.
 
     `columns` are patterns for whole names of columns, `questions` one that the text of a question
-    has somewhere. `old` and `new` are a pattern and its replacement: where both values are equal
-    once it was replaced in both, the difference is as declared. Without them any other value is.
+    has somewhere. `old` and `new` are a pattern and its replacement: what they make of the value of
+    OLD must be that of NEW. What matches `ignored` may differ in both. With neither, any other
+    value is as declared.
     """
 
     columns: tuple[str, ...]
@@ -133,6 +134,7 @@ class Declaration:
     questions: str = ""
     old: str = ""
     new: str = ""
+    ignored: str = ""
 
     def concerns(self, question: Question, column: str) -> bool:
         """Return whether it speaks of a column of a question."""
@@ -140,9 +142,18 @@ class Declaration:
             return False
         return re.search(self.questions, question.text) is not None
 
-    def rewritten(self, value: str) -> str:
-        """Return a value as the new commit is to have it."""
-        return re.sub(self.old, self.new, value) if self.old else value
+    @property
+    def allows_anything(self) -> bool:
+        """Whether any other value is as declared."""
+        return not self.old and not self.ignored
+
+    def rewritten(self, old: str, new: str) -> tuple[str, str]:
+        """Return two values without what is declared; equal ones differ in nothing else."""
+        if self.old:
+            old = re.sub(self.old, self.new, old)
+        if self.ignored:
+            old, new = (re.sub(self.ignored, "(ignored)", value) for value in (old, new))
+        return old, new
 
 
 def read_declarations(path: Path = DECLARED) -> list[Declaration]:
@@ -150,11 +161,11 @@ def read_declarations(path: Path = DECLARED) -> list[Declaration]:
     entries = yaml.safe_load(path.read_text(encoding="utf-8")) or []
     declarations = []
     for number, entry in enumerate(entries, 1):
-        unknown = set(entry) - {"columns", "why", "questions", "old", "new"}
+        unknown = set(entry) - {"columns", "why", "questions", "old", "new", "ignored"}
         if unknown or not entry.get("why") or not entry.get("columns"):
             raise SystemExit(
-                f"{path}: entry {number}: expected columns, why and perhaps questions, old, new; "
-                f"got {', '.join(map(str, entry))}"
+                f"{path}: entry {number}: expected columns, why and perhaps questions, old, new, "
+                f"ignored; got {', '.join(map(str, entry))}"
             )
         declarations.append(Declaration(**{**entry, "columns": tuple(entry["columns"])}))
     return declarations
@@ -258,12 +269,12 @@ class Comparison:
         if kind is not Class.WRONG or not concerned:
             return Difference(column, kind, old, new, place)
         for one in concerned:
-            if not one.old:
+            if one.allows_anything:
                 return Difference(column, Class.DECLARED, old, new, place, one.why)
-        texts = [_text_of(value) for value in (old, new)]
+        texts = _text_of(old), _text_of(new)
         reasons = []
         for one in concerned:
-            rewritten = [one.rewritten(text) for text in texts]
+            rewritten = one.rewritten(*texts)
             if rewritten != texts:
                 texts = rewritten
                 reasons.append(one.why)
