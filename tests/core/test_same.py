@@ -140,6 +140,27 @@ def test_several_declared_replacements_explain_one_text() -> None:
     assert "0123456789abcdef" not in str(left)  # what is declared is not shown again
 
 
+def test_tables_of_commands_are_compared_by_columns_and_other_texts_as_a_whole() -> None:
+    told = {"code": 0, "stderr": ""}
+    question = Question(1, "run", {}, commands=["run question.yaml"])
+
+    def answer(version: str, time: str, text: str) -> dict:
+        table = f"cell,model_version,time_us\na,{version},{time}\n"
+        printed = f'[{{"cell": "a", "model_version": "{version}"}}]'
+        files = {"results.csv": table, "note.txt": text}
+        return {"outcome": "commands", "commands": [{**told, "stdout": printed}], "files": files}
+
+    raised = Declaration(("model_version",), "raised", old="^3$", new="4")
+    old, new = answer("3", "1.5", "a b"), answer("4", "1.6", "a c")
+    found = Comparison([raised]).differences(question, old, new)
+    assert [(one.place, one.column, one.kind) for one in found] == [
+        ("netsim run question.yaml, stdout, row 1", "model_version", Class.DECLARED),
+        ("file results.csv, row 1", "model_version", Class.DECLARED),
+        ("file results.csv, row 1", "time_us", Class.WRONG),
+        ("", "file note.txt", Class.WRONG),
+    ]
+
+
 def test_a_declaration_without_a_reason_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "declared.yaml"
     path.write_text("- columns: [time_us]\n", encoding="utf-8")

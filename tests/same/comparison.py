@@ -2,7 +2,8 @@
 
 Answers are compared value by value, each under the name of its column: a column of results.csv, an
 item of `details`, `finish` (times of ranks), `stdout`, `stderr`, `code`, `file NAME`, `outcome`,
-`message`. A value of OLD and one of NEW are
+`message`. Tables of results that commands print or write are compared by their columns, too.
+A value of OLD and one of NEW are
 
 - identical: equal, digit for digit;
 - close: numbers, also those in a text, that differ by at most 1e-9 of the larger;
@@ -16,11 +17,13 @@ A question is in the worst class of its values. A question that one commit did n
 processor time is unanswered: it says nothing, unless only the new commit fails to answer.
 """
 
+import csv
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from io import StringIO
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -308,29 +311,33 @@ def _pairs_of_rows(old: Answer, new: Answer) -> Pairs:
     counts = [len(answer["rows"]) for answer in (old, new)]
     yield "", "number of rows", counts[0], counts[1], None
     for number, (before, after) in enumerate(zip(old["rows"], new["rows"], strict=False), 1):
-        place = f"row {number}"
-        error = stated_error(before, after)
-        may_differ = _how_may_differ(before, after)
-        for column in dict.fromkeys([*before, *after]):
-            values = before.get(column), after.get(column)
-            if column in NESTED:
-                yield from _pairs_of_mapping(place, column, values[0] or {}, values[1] or {}, error)
-            elif column in HOW_SIMULATED:
-                yield place, column, *values, ANYTHING if may_differ else None
-            else:
-                yield place, column, *values, error if column in FROM_TIMES else None
+        yield from _pairs_of_row(f"row {number}", before, after)
     # A commit may have no finish times (see runner.py), or only those of small schedules.
     for number, (before, after) in enumerate(zip(old["finish"], new["finish"], strict=False), 1):
         if before and after:
             yield f"schedule {number}", "finish", before, after, None
 
 
+def _pairs_of_row(place: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Pairs:
+    """The columns of a row, as values or as texts of a table."""
+    error = stated_error(old, new)
+    may_differ = _how_may_differ(old, new)
+    for column in dict.fromkeys([*old, *new]):
+        values = old.get(column), new.get(column)
+        if column in NESTED:
+            yield from _pairs_of_mapping(place, column, values[0] or {}, values[1] or {}, error)
+        elif column in HOW_SIMULATED:
+            yield place, column, *values, ANYTHING if may_differ else None
+        else:
+            yield place, column, *values, error if column in FROM_TIMES else None
+
+
 def stated_error(old: Mapping[str, Any], new: Mapping[str, Any]) -> float | None:
     """Return the sum of the errors that two rows state, as a fraction; None where neither does."""
-    stated = [row.get("approximation_pct") for row in (old, new)]
+    stated = [row.get("approximation_pct") or None for row in (old, new)]
     if stated == [None, None]:
         return None
-    return sum(value or 0.0 for value in stated) / 100
+    return sum(float(value or 0.0) for value in stated) / 100
 
 
 def _how_may_differ(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
@@ -352,12 +359,44 @@ def _pairs_of_mapping(
 def _pairs_of_commands(question: Question, old: Answer, new: Answer) -> Pairs:
     told = zip(question.commands, old["commands"], new["commands"], strict=True)
     for line, before, after in told:
-        for column in ("code", "stdout", "stderr"):
+        for column in ("code", "stderr"):
             yield f"netsim {line}", column, before[column], after[column], None
+        yield from _pairs_of_text(f"netsim {line}", "stdout", before["stdout"], after["stdout"])
     files = old["files"], new["files"]
     for name in dict.fromkeys([*files[0], *files[1]]):
-        missing = "(no such file)"
-        yield "", f"file {name}", files[0].get(name, missing), files[1].get(name, missing), None
+        texts = [of_commit.get(name, "(no such file)") for of_commit in files]
+        yield from _pairs_of_text("", f"file {name}", *texts)
+
+
+def _pairs_of_text(place: str, column: str, old: str, new: str) -> Pairs:
+    """A text as a whole; of two tables with the same columns and lines each value by itself."""
+    tables = read_table(old), read_table(new)
+    shapes = [[list(row) for row in table] for table in tables]
+    if not tables[0] or shapes[0] != shapes[1]:
+        yield place, column, old, new, None
+        return
+    begin = f"{place}, {column}" if place else column
+    for number, (before, after) in enumerate(zip(*tables, strict=True), 1):
+        yield from _pairs_of_row(f"{begin}, row {number}", before, after)
+
+
+def read_table(text: str) -> list[dict[str, Any]]:
+    """Return the rows of a text in CSV or JSON with results in it; none of any other text.
+
+    >>> read_table("cell,time_us\\na,3.5\\n")
+    [{'cell': 'a', 'time_us': '3.5'}]
+    """
+    if text.startswith("["):
+        try:
+            entries = json.loads(text)
+        except ValueError:
+            return []
+        return entries if all(isinstance(entry, dict) for entry in entries) else []
+    header = text.partition("\n")[0].split(",")
+    if "cell" not in header:
+        return []
+    lines = csv.DictReader(StringIO(text))
+    return [{str(key): value for key, value in line.items()} for line in lines]
 
 
 def _pairs_of_errors(old: Answer, new: Answer) -> Pairs:

@@ -8,6 +8,7 @@ the others are drawn.
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -335,6 +336,12 @@ def _read_digests() -> Iterator[Digest]:
     for name, lines in data["commands"].items():
         for line in lines:
             asked = [line] if isinstance(line, str) else line
-            words = " ".join(asked).split()
-            files = {file: text for file, text in data["files"].items() if file in words}
+            files = _named_files(data["files"], " ".join(asked))
             yield f"pins {name}", files, None, asked
+
+
+def _named_files(files: dict[str, str], text: str) -> dict[str, str]:
+    """The files that a text names, and those that these name."""
+    named = {name: content for name, content in files.items() if name in re.split(r"[\s'\"]", text)}
+    inner = {name: files[name] for name in files if f"file: {name}" in "".join(named.values())}
+    return {**named, **inner}

@@ -96,8 +96,9 @@ class AnswerStore:
         """Keep an answer for later runs."""
         self._answers[question.key] = answer
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        with self._file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"key": question.key, "answer": answer}) + "\n")
+        line = json.dumps({"key": question.key, "answer": answer}) + "\n"
+        with self._file.open("ab", buffering=0) as file:  # one write: others may append, too
+            file.write(line.encode())
 
 
 class Worker:
