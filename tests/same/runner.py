@@ -36,7 +36,7 @@ from typing import Any
 
 SCENARIO = "question.yaml"
 MOST_ROWS_FOR_FINISH = 20_000  # of a schedule; above it a second simulation takes too long
-MOST_TEXT = 60_000  # characters of a file that an answer holds; of the rest a digest
+MOST_TEXT = 1_000_000  # characters of a file that an answer holds; of the rest a digest
 SKIPPED_FILES = ("run.json", "timings.csv", "journal.jsonl")  # hours, versions, seconds
 PICTURES = (".png", ".svg", ".pdf")
 # What depends on the machine or the hour: elapsed seconds, memory, versions, dates.
