@@ -173,7 +173,7 @@ def drawn_hosts(
 
 
 def _add_network(draw: Draw, cluster: Mapping) -> None:
-    if draw.happens(0.12):
+    if draw.happens(0.12) and cluster["nodes"] % 2 == 0:
         cluster["sites"] = {
             "count": 2,
             "distance": draw.choose(("1km", "100km")),
@@ -200,15 +200,20 @@ def _add_faults(draw: Draw, cluster: Mapping) -> None:
     if not draw.happens(0.25):
         return
     known = HOST_FAULTS if cluster["nodes"] > 1 else GPU_FAULTS
-    faults = []
-    for _ in range(draw.choose((1, 1, 1, 2))):
-        fault = dict(draw.choose(known))
-        if draw.happens(0.4):
-            fault.update(draw.choose(TIMES))
-            if "slowdown" not in fault:
-                draw.maybe_set(fault, 0.8, "loss", (False,))
-        faults.append(fault)
-    cluster["faults"] = faults
+    count = draw.choose((1, 1, 1, 2))
+    cluster["faults"] = [drawn_fault(draw, known, 0.4) for _ in range(count)]
+
+
+def drawn_fault(draw: Draw, known: tuple[Mapping, ...], in_time: float) -> Mapping:
+    """Return one of the known faults, with a probability `in_time` one that begins at a time."""
+    fault = dict(draw.choose(known))
+    if "latency" in fault and draw.happens(0.9):  # a latency that changes in time is refused
+        return fault
+    draw.maybe_update(fault, in_time, TIMES)
+    is_dead = fault.get("bandwidth") == "0%" or "nic" in fault
+    if "at" in fault and is_dead:  # else most runs end with NCCL's retries
+        draw.maybe_set(fault, 0.8, "loss", (False,))
+    return fault
 
 
 def drawn_mixture(draw: Draw) -> Mapping:

@@ -71,6 +71,7 @@ NCCL_ALGORITHMS = ("Ring", "Ring", "Tree", "Tree", "NVLS", "NVLSTree", "PAT")
 SIZES = ("8", "1000", "4KiB", "40KB", "64KiB", "300KiB", "1MiB", "5000000", "32MiB", "256MiB")
 SMALL_SIZES = SIZES[:6]
 DTYPES = ("half", "double", "f8e4m3", "int8", "uint64", "bfloat16")
+WITH_PROTOCOL = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
 MOST_VALUES_OF_MATRIX = 4
 PARTS: tuple[Mapping, ...] = (
@@ -156,7 +157,8 @@ def drawn_collective(
         draw.maybe_set(work, 0.5, "algorithm", NCCL_ALGORITHMS)
     elif name in ("all_gather", "reduce_scatter"):
         draw.maybe_set(work, 0.3, "algorithm", ("Ring", "PAT", "NVLS"))
-    if not textbook:
+    has_protocol = name in WITH_PROTOCOL or draw.happens(0.1)  # others refuse one
+    if not textbook and has_protocol:
         draw.maybe_set(work, 0.25, "protocol", ("LL", "LL128", "Simple"))
     if draw.happens(0.1):
         work["sizes"] = draw.sample(SMALL_SIZES, 3)
