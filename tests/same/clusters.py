@@ -94,16 +94,17 @@ GPU_FAULTS: tuple[Mapping, ...] = (
     {"gpu": "node0.gpu0", "slowdown": 1.3},
     {"gpu": "node0.gpu1", "slowdown": 4.0},
 )
-HOST_FAULTS: tuple[Mapping, ...] = (
-    *GPU_FAULTS,
+NETWORK_FAULTS: tuple[Mapping, ...] = (
     {"nic": "node0.nic0"},
     {"nic": "node1.nic0"},
     {"link": "node0.nic0-*", "bandwidth": "50%"},
     {"link": "node1.nic*-*", "latency": "2us"},
     {"link": "node0.nic1->*", "bandwidth": "1%"},
+    {"link": "node0.nic*-*", "bandwidth": "50%"},
+)
+LEAF_FAULTS: tuple[Mapping, ...] = (
     {"link": "leaf0-spine*", "bandwidth": "25%"},
     {"link": "leaf0-spine0", "bandwidth": "0%"},
-    {"link": "rail0-*", "bandwidth": "50%"},
 )
 TIMES: tuple[Mapping, ...] = (
     {"at": "0s"},
@@ -199,9 +200,18 @@ def _add_network(draw: Draw, cluster: Mapping) -> None:
 def _add_faults(draw: Draw, cluster: Mapping) -> None:
     if not draw.happens(0.25):
         return
-    known = HOST_FAULTS if cluster["nodes"] > 1 else GPU_FAULTS
     count = draw.choose((1, 1, 1, 2))
-    cluster["faults"] = [drawn_fault(draw, known, 0.4) for _ in range(count)]
+    cluster["faults"] = [drawn_fault(draw, known_faults(cluster), 0.4) for _ in range(count)]
+
+
+def known_faults(cluster: Mapping) -> tuple[Mapping, ...]:
+    """Return faults of parts that a cluster of hosts most likely has."""
+    faults = list(GPU_FAULTS if cluster.get("gpus_per_node") != 1 else GPU_FAULTS[:1])
+    if cluster["nodes"] > 1:
+        faults += NETWORK_FAULTS
+    if cluster.get("fabric", {}).get("kind") == "leaf-spine":
+        faults += LEAF_FAULTS
+    return tuple(faults)
 
 
 def drawn_fault(draw: Draw, known: tuple[Mapping, ...], in_time: float) -> Mapping:

@@ -115,7 +115,7 @@ def _faults(draw: Draw) -> Drawn:
     """One or two faults, permanent or in time, on hosts that are simulated in full."""
     cluster = clusters.drawn_hosts(draw, machines=clusters.COMMON_MACHINES, most_hosts=4)
     cluster.setdefault("gpus_per_node", draw.choose((1, 2, 4)))
-    known = clusters.HOST_FAULTS if cluster["nodes"] > 1 else clusters.GPU_FAULTS
+    known = clusters.known_faults(cluster)
     count = draw.choose((1, 1, 2, 2))
     cluster["faults"] = [clusters.drawn_fault(draw, known, 0.5) for _ in range(count)]
     work = workloads.drawn_collective(draw, textbook=draw.happens(0.3))
