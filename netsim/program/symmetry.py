@@ -71,7 +71,10 @@ class _Edges:
 def classes(
     skeleton: Skeleton, where: Where, most: int = MOST_ROUNDS, tight: Tight | None = None
 ) -> Classes | None:
-    """The classes on one topology; None if they are not found in as many rounds as may be."""
+    """The classes on one topology; None if they are not found in as many rounds as may be, or if
+    nothing is sent that could tell them apart."""
+    if not skeleton.hops:
+        return None
     edges, found = _edges(skeleton, where, tight), _at_first(skeleton, where)
     if tight is not None:
         found.blocks = _told(found.blocks, found.ranks[skeleton.rank])

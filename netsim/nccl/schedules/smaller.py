@@ -253,8 +253,6 @@ def equal_sends(name: str, ranks: int) -> bool:
 def sends_alike(collective: Collective, plan: Plan, where: Where, turn: Ints) -> Symmetry | None:
     """What stands for what; None if nothing does. `turn` is what tells a rank from others."""
     transfers = plan.transfers
-    if collective.ranks == 1:  # it sends nothing to others
-        return None
     if transfers is None or not equal_sends(collective.name, collective.ranks):
         return None
     sketch = _Sketch(plan, turn, by_channel=where.topology.router.per_channel)
