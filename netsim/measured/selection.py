@@ -23,13 +23,14 @@ Floats = NDArray[np.float64]
 Members = tuple[int, ...]  # parameters of a set, by number, ascending
 
 NOISE = 0.02  # of a measured point, as a fraction: for robust weights and intervals
-FLOOR = 0.004  # residuals that are not told from 0: tables of logs have three or four digits
+FLOOR = 0.004  # residual that counts as 0: tables of logs have three or four digits
 SPREAD = 0.4  # by how much a parameter differs between systems, as a standard deviation of its log
 ROBUST_ROUNDS = 4  # rounds in which points that are far off lose their weight
 MOST_FITTED = 4  # parameters in a set
 POINTS_EACH = 3  # points that a fitted parameter needs
-# Scores differ by 2 log(likelihood ratio). A set is as plausible as the best one if that
-# is less than e^3 = 20 times as likely; one with fewer parameters, if that is less than e times.
+# Scores differ by 2 log(likelihood ratio). A set counts as plausible if the best one is less than
+# e^3 = 20 times as likely (6 = 2 * 3). A subset of the best one replaces it if the best one is less
+# than e = 2.7 times as likely (2 = 2 * 1).
 AS_GOOD = 6.0
 FEWER_AS_GOOD = 2.0
 DRAWS = 200  # of the bootstrap
@@ -109,7 +110,8 @@ def fitted_set(line: Linear, members: Members, low: Floats, high: Floats) -> Fit
 def fitted_sets(
     line: Linear, seen: Sequence[int], low: Floats, high: Floats, most: int = MOST_FITTED
 ) -> list[FittedSet]:
-    """All sets of at most so many parameters that may be fitted, the most plausible first."""
+    """Fit every set of at most `most` of the parameters `seen` (numbers of those that the points
+    depend on), with at least `POINTS_EACH` points per parameter; the most plausible first."""
     most = min(most, len(line.usual) // POINTS_EACH)
     sets = (
         fitted_set(line, members, low, high)
@@ -120,8 +122,11 @@ def fitted_sets(
 
 
 def plausible(sets: Iterable[FittedSet]) -> list[FittedSet]:
-    """The sets that explain the residuals about as well as the best one, which comes first, with no
-    more parameters than that has; of those that contain another one, only the smaller."""
+    """Return the sets that explain the residuals about as well as the best one, the best first.
+
+    The best set is the one with the lowest score, or a proper subset of it whose score is at most
+    `FEWER_AS_GOOD` higher. Other sets are added if their score is within `AS_GOOD` of the best,
+    they have no more parameters than it, are no subset of it, and contain no set already added."""
     ordered = sorted(sets, key=lambda one: one.score)
     best = ordered[0]
     for one in ordered:
@@ -156,8 +161,9 @@ def forecast_residuals(line: Linear, members: Members, low: Floats, high: Floats
 
 
 def interval_moves(line: Linear, fitted: FittedSet) -> Floats:
-    """The 5th and 95th percentile of the move of each parameter when points are drawn anew (the
-    bootstrap, with noise of at least `NOISE`); 0 of those that are not members."""
+    """Return the 90 % interval of each parameter relative to its fitted value (5th and 95th
+    percentile of its logarithm), by bootstrap: points are drawn with replacement, with noise of at
+    least `NOISE`. 0 for parameters outside the set."""
     spans = np.zeros((len(fitted.x), 2))
     chosen = list(fitted.members)
     if not chosen:
@@ -173,8 +179,8 @@ def interval_moves(line: Linear, fitted: FittedSet) -> Floats:
 
 
 def _move(slopes: Floats, size: Floats, random: np.random.Generator) -> Floats:
-    """How parameters move for one draw of points with noise; what the points do not determine
-    moves as systems differ."""
+    """Return the deviation of each member from its fitted value for one bootstrap draw. A parameter
+    that the points do not determine varies with the spread between systems, `SPREAD`."""
     points, count = slopes.shape
     drawn = random.integers(points, size=points)
     noise = random.choice((-1.0, 1.0), size=points) * size[random.integers(points, size=points)]

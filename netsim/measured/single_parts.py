@@ -34,8 +34,11 @@ def joined_titles(titles: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Cause:
-    """One thing changed: what it is called, and the keys of the scenario that say so. `place` is
-    the part that was changed, on behalf of all parts of its kind that are used in the same way."""
+    """One possible cause of a deviation, to be simulated.
+
+    `name` is its title for the user, `changes` the (key, value) pairs that are set in the scenario.
+    `place` is the part that is changed (`node1.nic0`); it represents all parts of its kind that the
+    operation uses in the same way."""
 
     name: str
     changes: tuple[tuple[str, Any], ...]
@@ -60,8 +63,8 @@ def with_faults(source: Source, faults: Sequence[dict[str, Any]]) -> tuple[tuple
 
 
 def single_part_causes(source: Source, prepared: Prepared, machine: Machine) -> Iterator[Cause]:
-    """What may be wrong with one part of a cluster, at each place where that makes a difference.
-    Nothing for clusters with more than `MOST_RANKS` ranks."""
+    """Yield the causes that concern a single part, at representative places (`places_of`); none
+    above `MOST_RANKS` ranks."""
     if len(prepared.gpus) > MOST_RANKS:
         return
     topology = prepared.topology
@@ -73,8 +76,8 @@ def single_part_causes(source: Source, prepared: Prepared, machine: Machine) -> 
 
 
 def places_of(hosts: Sequence[str]) -> list[str]:
-    """The hosts at which a fault is tried. Trees of NCCL use the first hosts as root, inner node
-    and leaf, and the last one as a leaf; in rings all are alike."""
+    """Return the hosts at which a fault is tried: the first three and the last. In NCCL's trees
+    these are root, inner node and leaves; in a ring all positions are equivalent."""
     return list(dict.fromkeys([*hosts[:3], hosts[-1]]))
 
 
@@ -102,7 +105,8 @@ def _at_half(links: Sequence[str]) -> list[dict[str, Any]]:
 def _nics(
     source: Source, topology: Topology, hosts: Sequence[str], machine: Machine
 ) -> Iterator[Cause]:
-    """One NIC, one rail, and all NICs of one host."""
+    """Causes at NICs: the link of one NIC, one missing NIC, one rail, all NICs of one host, no
+    GPUDirect on one host."""
     used = sorted(
         {
             str(node).partition(".")[2]
@@ -152,7 +156,8 @@ def _fabric_link(source: Source, topology: Topology) -> Iterator[Cause]:
 
 
 def _gpus(source: Source, topology: Topology, hosts: Sequence[str]) -> Iterator[Cause]:
-    """One GPU, at half its speed or with half of its links."""
+    """One GPU at half its speed, with all its NVLinks at half rate, or with its PCIe link at half
+    rate."""
     for host in places_of(hosts)[:2]:
         gpu = next(str(gpu) for gpu in topology.gpus if str(gpu).startswith(f"{host}."))
         fault = {"gpu": gpu, "slowdown": 2}

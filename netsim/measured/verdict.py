@@ -1,7 +1,7 @@
 """Whether a measured run is as fast as its simulation, by size band.
 
-A band has a limit in both directions: the tolerance of the user, or the interval of its class
-where that is wider (80 % of the validated systems of the class lie within it, so a run within it
+The limits of a size are, on each side, the wider of the user's tolerance and the interval of its
+class (80 % of the validated systems of the class lie within it, so a run within it
 shows no fault). Times of small operations mostly consist of launches, whose cost differs from host
 to host. It is inferred from the smallest sizes of the log before small bands are judged."""
 
@@ -96,9 +96,10 @@ def usual_launch_cost(style: str, gpus_per_node: int, host: float | None = None)
 
 
 def inferred_launch(rows: Sequence[Row], usual_launch: float) -> float | None:
-    """Microseconds that a launch took longer (or less) than simulated: the median difference at the
-    sizes up to 64 KiB that take hardly longer than the fastest one, within `LAUNCH_FACTOR` of the
-    usual cost."""
+    """Return by how many microseconds a launch took longer than simulated (negative: shorter): the
+    median of measured - simulated over sizes up to 64 KiB whose simulated time is at most
+    `FLAT_FACTOR` times the smallest. The launch cost that results is within `LAUNCH_FACTOR` of the
+    usual one. None without such sizes."""
     small = [row for row in rows if band_of(_size_of(row)) == BANDS[0]]
     if not small:
         return None

@@ -11,8 +11,8 @@ A run writes into `.partial` only. When all its files are there and synced, `.pa
 `.complete`: one atomic step, before which the earlier results are valid and after which the new
 ones are. Then the files that the earlier manifest lists are removed and the new ones are renamed
 into DIR, the manifest last. A process that dies while it moves files leaves `.complete`, and
-whichever verb opens the folder next finishes the move. Files that no manifest lists are never
-touched."""
+whichever verb opens the folder next finishes the move. Files that no manifest lists are not
+touched, except the fixed names that an older version wrote, which listed nothing."""
 
 import errno
 import fcntl
@@ -87,9 +87,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def check_owner(folder: Path, earlier: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Raise an InputError unless results with the manifest `wanted` may replace `earlier` ones.
 
-    They may if the verb and the name are the same, and the scenario is the same file or has the
-    same text and cells. Manifests of older versions say less; what they do not say is not
-    compared."""
+    They may if verb, scenario name and shard (part k of n of a sweep) are equal, and the scenario
+    is the same file or has the same text and the same cells. A verb, path or digest that an older
+    manifest lacks is not compared."""
     earlier_verb = str(earlier.get("verb") or wanted.get("verb"))
     if earlier_verb != wanted.get("verb"):
         raise InputError(f"{folder}: holds the results of netsim {earlier_verb}", hint=ELSEWHERE)
@@ -358,7 +358,12 @@ def _names(manifest: Mapping[str, Any], key: str) -> list[str]:
 
 
 def _listed(manifest: Mapping[str, Any]) -> list[str]:
-    """All files of a folder that netsim wrote, as far as anybody knows."""
+    """The files that netsim wrote into a folder, by its manifest.
+
+    A manifest of an older version has no list: then the fixed names that such a version wrote.
+    Without a manifest no file is known to be netsim's."""
+    if not manifest:
+        return []
     if "files" in manifest:
         return [*_names(manifest, "files"), *_names(manifest, "added")]
     return [*FILES_OF_OLDER_VERSIONS, *_names(manifest, "added")]

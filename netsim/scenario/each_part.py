@@ -1,8 +1,9 @@
 """A sweep over the parts of a cluster: what each of them costs when it is dead.
 
-`sweep: {faults: each nic}` is one cell for the cluster as it is and one for each NIC that is dead.
-`each rail`, `each leaf`, `each spine` and `each switch` do the same for these; with `each host` the
-job runs on the other hosts. `each nic at 50%` leaves half of the part's bandwidth."""
+`sweep: {faults: each nic}` has one cell with only the faults already in the scenario (labeled
+`healthy`, the base of comparisons), and one cell per NIC, in which this NIC is dead as well. `each
+rail`, `each leaf`, `each spine` and `each switch` do the same for these; with `each host` the job
+runs on the other hosts. `each nic at 50%` leaves half of the part's bandwidth."""
 
 import re
 from collections.abc import Sequence
@@ -35,7 +36,9 @@ def names_each_part(value: object) -> bool:
 
 
 def part_steps(source: Source, path: KeyPath, value: str) -> list[PartStep]:
-    """The cluster as it is, and then with each part at fault; errors have their place."""
+    """Return the steps of the axis: the cluster with the faults it has, then the same with one more
+    part at fault, per part. Raises an error with its place in the file if `value` cannot be read
+    or the cluster has no such part."""
     match = EACH.fullmatch(value.strip())
     part = match[1] if match else ""
     if match is None or part not in PARTS:
@@ -89,7 +92,8 @@ def part_names(topology: Topology, part: str) -> list[str]:
 def _without_each_host(
     source: Source, path: KeyPath, cluster: dict[str, Any], config: ClusterConfig, left: str | None
 ) -> list[PartStep]:
-    """The job on the other hosts of the same fabric; with a fraction, on all, one at fault."""
+    """Return the steps of `each host`: the job runs on the other hosts of the same fabric. With `at
+    50%` (`left`), all hosts run, and the NIC cables of one keep that bandwidth."""
     count = sum(group.nodes for group in config.members)
     present = list(cluster.get("faults") or [])
     if left:

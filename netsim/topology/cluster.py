@@ -279,12 +279,16 @@ class _Parts:
         )
 
     def cluster(self, damage: Damage) -> Cluster:
-        """The cluster without what is dead; rates and latencies are those of healthy parts."""
+        """Return the cluster without its dead NICs and their cables.
+
+        Dead links stay in it, but no route crosses them. Other faults are not applied: all rates
+        and latencies are the healthy ones, or those of `overrides`."""
         config, transport = self.config, self.transport
         plan, fabric = self.plan, self.fabric
         policy = configs.policy_of(self.described, transport)
         if config.sites is not None and self.described.window is None:
-            policy = replace(policy, window=transport.window)  # elsewhere nobody waits for it
+            # Only between sites is the round trip so long that connections wait for the window.
+            policy = replace(policy, window=transport.window)
         if damage != NO_DAMAGE:
             plan = self._plan(damage)
             if fabric is not None:
@@ -300,14 +304,15 @@ class _Parts:
         return replace(cluster, topology=overridden)
 
     def _ports_present(self, plan: Plan) -> NDArray[np.bool_]:
-        """Which ports of the healthy hosts those of a plan still have."""
+        """Mask over the ports of the healthy cluster: True if the plan still has the port."""
         left = set(zip(plan.ports.owner.tolist(), plan.ports.rail.tolist(), strict=True))
         healthy = self.plan.ports
         ports = zip(healthy.owner.tolist(), healthy.rail.tolist(), strict=True)
         return np.array([port in left for port in ports], bool)
 
     def _dead_cables(self, damage: Damage) -> NDArray[np.bool_]:
-        """Which links of the healthy fabric are dead; they are the last ones of its topology."""
+        """Mask over the links of the healthy fabric: True if dead. These links are the last ones of
+        the healthy topology."""
         assert self.fabric is not None
         counts = [len(host.layout.links) for host in self.plan.hosts]
         first = int(self.plan.per_host(counts).sum())
@@ -375,7 +380,8 @@ def placed(config: ClusterConfig, total: int) -> graph.Ints:
 
 
 def _domains(hosts: tuple[Host, ...], host_class: graph.Ints) -> graph.Ints:
-    """A number for every NVLink domain: neighbouring hosts of equal machines fill one by one."""
+    """The number of the NVLink domain of every host. Consecutive hosts whose machines have the same
+    domain size fill one domain after the other."""
     sizes = np.array([h.machine.scale_up.hosts if h.machine.scale_up else 1 for h in hosts])
     domain = np.zeros(len(host_class), np.int32)
     number, left, last = -1, 0, 0

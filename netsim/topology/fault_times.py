@@ -22,7 +22,8 @@ Span = tuple[float, float]  # begin and end, seconds
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """A timer of so many seconds, after which what was lost is sent again, so many times."""
+    """The retry timer of a connection: lost data are sent again after `seconds`, at most `tries`
+    times."""
 
     seconds: float
     tries: int
@@ -45,14 +46,15 @@ class Retries:
         return inf
 
     def given_up(self, begin: float) -> float:
-        """Return when the last try after a loss at `begin` has failed."""
+        """Return when the connection gives up after a loss at `begin`: one timer after the last
+        retry."""
         return begin + (self.tries + 1) * self.seconds
 
 
 def in_time(topology: Topology, retries: Retries | None) -> Topology:
-    """The topology with what its faults change while something runs.
+    """Return the topology with the capacity changes of all timed faults.
 
-    Without retries nothing is lost for longer than its link is down."""
+    Without `retries`, a link that is down only pauses: transfers continue as soon as it is up."""
     effects = [effect for effect in topology.effects if not effect.fault.permanent]
     bandwidth = topology.links.bandwidth
     changes: list[tuple[float, int, float]] = []
@@ -150,6 +152,7 @@ def _all_spans(
         if retries is None or not one.effect.fault.loses:
             yield from ((number, span) for span in spans_of(one.effect.fault))
     if retries is not None and losing:
+        # Losing outages of one resource share one timer: their silences count as one effect.
         first = next(n for n, one in enumerate(active) if one.effect.fault.loses)
         yield from ((first, span) for span in _silences(losing, retries))
 

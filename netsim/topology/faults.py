@@ -51,13 +51,17 @@ class Fault(Model):
     The part is one of: a `link` (`leaf0-spine3` for both directions, `leaf0->spine3` for one; all
     cables between them, or with `#1` one of them), a `nic`, a `switch`, `leaf` or `spine`, a `rail`
     (the NICs of that number in all hosts), a `host`, or a `gpu`. Names may be patterns
-    (`node*.nic3`). `bandwidth` is what is left of the links of the part: of a NIC, those are its
-    cables; of a switch, all its cables. A NIC, rail or switch without `bandwidth` is dead.
-    `slowdown` is by how much a GPU, or all GPUs of a host, are slower.
+    (`node*.nic3`). `bandwidth` is what is left of the links of the part: of a NIC, rail or host,
+    the cables of its NICs; of a switch, all its cables. A NIC, rail, switch, leaf or spine without
+    `bandwidth` is dead. `latency` is the latency of the link under the fault; a value below the
+    healthy one has no effect. `slowdown` is the factor by which a GPU, or all GPUs of a host, take
+    longer (1.3: 30 % longer).
 
-    `at`, `for` and `every` say when, from the beginning of an operation or step. What is down loses
-    what is in flight, which is sent again when a timer runs out; with `loss: false` it is a pause,
-    with `fallback: true` the other ports of the NIC carry it."""
+    `at` is when the fault begins, in seconds after the start of an operation or training step;
+    without `at` it is permanent. `for` (field `lasts`) is its duration, `every` the period at which
+    it comes again. A link that is down loses the data in flight; on InfiniBand and RoCE the sender
+    repeats them when its retry timer expires. With `loss: false` nothing is lost: transfers wait
+    until the link is up. With `fallback: true` the other ports of the NIC carry them meanwhile."""
 
     link: str | None = None
     bandwidth: Left | None = None
@@ -574,19 +578,21 @@ def _dead_links_by_host(topology: Topology, dead: NDArray[np.bool_]) -> dict[str
 def moved_effects(
     effects: Sequence[Effect], healthy: Topology, damaged: Topology
 ) -> tuple[Effect, ...]:
-    """The effects on a topology from which dead NICs were taken, with their cables: what they did
-    to those is over."""
+    """Return the effects with their links renumbered from the healthy topology to the damaged one,
+    which lacks dead NICs and their cables.
+
+    Links are matched by name; links that no longer exist are dropped from the effects."""
     number_of = {damaged.link_name(link): link for link in _struck(effects, healthy, damaged)}
     moved = []
     for effect in effects:
         places = [number_of.get(healthy.link_name(link), -1) for link in effect.links.tolist()]
-        kept = np.array([place >= 0 for place in places], bool)
+        is_present = np.array([place >= 0 for place in places], bool)
         delayed = [number_of.get(healthy.link_name(link), -1) for link in effect.delayed.tolist()]
         moved.append(
             replace(
                 effect,
-                links=np.array(places, np.int64)[kept],
-                fractions=effect.fractions[kept],
+                links=np.array(places, np.int64)[is_present],
+                fractions=effect.fractions[is_present],
                 delayed=np.array([link for link in delayed if link >= 0], np.int64),
             )
         )
@@ -594,7 +600,8 @@ def moved_effects(
 
 
 def _struck(effects: Sequence[Effect], healthy: Topology, damaged: Topology) -> list[int]:
-    """The links of the damaged topology at nodes at which effects struck the healthy one."""
+    """Candidates for `moved_effects`: the links of the damaged topology that leave a node from
+    which an affected link of the healthy topology leaves."""
     struck = {link for effect in effects for link in (*effect.links, *effect.delayed)}
     chosen = np.array(sorted(struck), np.int64)
     tails = np.unique(healthy.links.tail[chosen])

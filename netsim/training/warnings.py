@@ -1,4 +1,4 @@
-"""Warnings of a training step: what was asked for and cannot act, and what misleads its reader."""
+"""Warnings about a training step: options that have no effect, and groups that are placed badly."""
 
 from collections.abc import Iterator
 
@@ -21,8 +21,9 @@ def step_warnings(work: Training, setting: Setting, cluster: Cluster) -> Iterato
 
 
 def _idle_overlap(work: Training, setting: Setting) -> Iterator[str]:
-    """Overlap was asked for, but no stage has more than one bucket, which the last layer of the
-    backward pass completes: nothing is left that it could be exchanged beside."""
+    """Warn if `overlap` of a sharded optimizer (ZeRO-1, ZeRO-2, Megatron's distributed optimizer)
+    has no effect: in every stage all gradient buckets complete at the same layer, so no backward
+    computation is left to overlap their exchange."""
     if not work.replicas.overlap or DATA[setting.data] is not Zero or setting.copies == 1:
         return
     elements = 0
@@ -42,8 +43,9 @@ def _idle_overlap(work: Training, setting: Setting) -> Iterator[str]:
 
 
 def _straddling_groups(grid: Grid, cluster: Cluster) -> Iterator[str]:
-    """Groups that would fit into an NVLink domain and lie in two, because the number of GPUs of a
-    domain is no multiple of theirs."""
+    """Warn of groups that would fit into one NVLink domain but span two, because the GPUs of a
+    domain are not a multiple of the group's footprint (its degree times those of all faster
+    axes)."""
     domains = cluster.domain[cluster.gpu_host]
     gpus_of_domain = int(np.bincount(domains).max())
     for axis in NEAR_AXES:
@@ -63,7 +65,8 @@ def _straddling_groups(grid: Grid, cluster: Cluster) -> Iterator[str]:
 
 
 def _product(grid: Grid, axis: str) -> str:
-    """The GPUs that a group of an axis and of all faster ones takes: `tp 2 x ep 32 = 64`."""
+    """The GPUs that a group of an axis and of all faster ones (earlier in `grid.order`) takes:
+    `tp 2 x ep 32 = 64`."""
     faster = grid.order[: grid.order.index(axis) + 1]
     parts = [f"{name} {grid.degrees[name]}" for name in faster if grid.degrees[name] > 1]
     if len(parts) == 1:
@@ -72,7 +75,7 @@ def _product(grid: Grid, axis: str) -> str:
 
 
 def _remedy(grid: Grid, axis: str, footprint: int, cluster: Cluster, gpus_of_domain: int) -> str:
-    """A layout in which groups are aligned: fewer hosts of a domain in use, or another degree."""
+    """Return advice for aligned groups: use fewer hosts of each domain, or a smaller degree."""
     remedies = []
     host_gpus = int(np.bincount(cluster.gpu_host).max())
     hosts = gpus_of_domain // host_gpus

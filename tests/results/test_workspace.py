@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from netsim.base.errors import InputError
+from netsim.results import workspace
 from netsim.results.folder import open_folder, rows_of
 from netsim.results.row import Row
 from netsim.results.workspace import (
@@ -302,3 +303,9 @@ def test_a_folder_of_another_verb_or_of_other_inputs_is_not_written(tmp_path: Pa
         assert (out.path / "results.csv").read_text() == "two"
     with pytest.raises(InputError, match="holds files that are no results"):
         OutputFolder(tmp_path, "compare", (logs[0],)).write(write("three"))
+
+
+def test_no_file_counts_as_netsims_in_a_folder_without_a_manifest() -> None:
+    """A user's plan.json in a folder of an interrupted first run used to be removed."""
+    assert workspace._listed({}) == []
+    assert "results.csv" in workspace._listed({"scenario": "of an older version"})

@@ -5,12 +5,12 @@
     python -m tests.same OLD --count 60    # the first 60, a sample of all kinds
     python -m tests.same OLD --only 1234   # one question, shown in full with all that differs
     python -m tests.same OLD --kinds step jobs
-    python -m tests.same OLD --mutants 20  # whether it notices small changes of the working tree
+    python -m tests.same OLD --mutants 20  # inject 20 small faults; count those that are detected
 
 Prints how many questions are in each class, the first difference of each class with its question,
 and ends with exit code 1 if one is wrong. `tests/same/comparison.py` says what the classes are,
-`tests/data/declared.yaml` which differences are meant. What OLD answered is kept outside git and
-not computed again.
+`tests/data/declared.yaml` which differences are meant. Answers are cached outside git
+(`~/.cache/netsim-same`) and not computed again.
 """
 
 import argparse
@@ -40,18 +40,26 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=2000, help="questions (default 2000)")
     parser.add_argument("--first", type=int, default=0, help="number of the first (default 0)")
     parser.add_argument("--seed", type=int, default=1, help="of what is drawn (default 1)")
-    parser.add_argument("--only", type=int, nargs="*", default=[], metavar="N", help="questions")
-    parser.add_argument("--kinds", nargs="*", default=[], metavar="KIND", help="kinds of questions")
+    parser.add_argument(
+        "--only", type=int, nargs="*", default=[], metavar="N", help="numbers of questions"
+    )
+    parser.add_argument(
+        "--kinds", nargs="*", default=[], metavar="KIND", help="of these, those of such kinds"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="processes at once (default 2)")
     parser.add_argument(
         "--seconds", type=float, default=20.0, help="of processor time for a question (default 20)"
     )
-    parser.add_argument("--mutants", type=int, default=0, help="inject so many changes, one each")
+    parser.add_argument(
+        "--mutants", type=int, default=0, help="number of mutants, each with one small change"
+    )
     return parser.parse_args(arguments)
 
 
 def chosen_questions(options: argparse.Namespace) -> list[Question]:
-    """Return the questions that the options ask for."""
+    """Return the questions numbered `--first` to `--first + --count - 1`, or those of `--only`.
+    With `--kinds`, keep those whose kind begins with one of these words (so fewer than
+    `--count`)."""
     numbers = options.only or range(options.first, options.first + options.count)
     questions = [question_at(number, options.seed) for number in numbers]
     if not options.kinds:
@@ -135,7 +143,8 @@ def print_first(
     found: dict[int, list[Difference]],
     options: argparse.Namespace,
 ) -> None:
-    """Print the first difference of a class with its question; with --only all of the class."""
+    """Print the first question with a difference of this class, and that difference; with --only
+    every question that has one, with all its differences of the class."""
     for question in questions:
         differences = found[question.number]
         first = first_of(kind, differences)
@@ -149,7 +158,8 @@ def print_first(
             f"  python -m tests.same {options.old} --seed {options.seed} --only {question.number}"
         )
         print(show_question(question))
-        return
+        if not options.only:
+            return
 
 
 if __name__ == "__main__":

@@ -67,8 +67,9 @@ def uplinks_for(down: int, ratio: float, oversubscription: float) -> int:
 
 
 class Uplinks(NamedTuple):
-    """The cables up from a leaf: how many, the terms of all cables between switches, and what the
-    user should know of them."""
+    """Uplinks of a leaf: `number` per leaf; `terms` of all cables between switches (slower than
+    requested if one full-rate uplink is too much); `note` for the user, empty if the
+    oversubscription is exact."""
 
     number: int
     terms: Terms
@@ -76,18 +77,22 @@ class Uplinks(NamedTuple):
 
 
 def uplinks_of(down: int, ratio: float, oversubscription: float, terms: Terms) -> Uplinks:
-    """The uplinks of a leaf with `down` ports, each `ratio` times as fast as a cable of `terms`.
+    """Return the uplinks of a leaf with `down` ports, each `ratio` times as fast as a cable of
+    `terms`.
 
-    Cables come whole. Where less than one would do, one slower cable gives the oversubscription
-    that was asked for; where a part of one is missing, there is one more, and the note says what
-    that makes."""
+    The oversubscription requires `down * ratio / oversubscription` uplinks. If that is below 1,
+    there is one uplink of a lower rate, which gives exactly this oversubscription. If it is not an
+    integer, it is rounded up, and `note` states the oversubscription that results: 10 ports at 3:1
+    require 3.33; 4 uplinks give 2.5:1."""
     wanted = down * ratio / oversubscription
     count = uplinks_for(down, ratio, oversubscription)
     if wanted < 1 - _ROUND:
         slower = replace(terms, link=terms.link * wanted)
         rate = format_bandwidth(slower.link, bits=True)
-        built = f"one uplink of {rate} a leaf, for a whole one of {down} ports would be"
-        note = f"assumed: {built} {down * ratio:.3g}:1, not {oversubscription:.3g}:1"
+        note = (
+            f"assumed: one uplink of {rate} per leaf; one of full rate for {down} ports would give "
+            f"{down * ratio:.3g}:1, not {oversubscription:.3g}:1"
+        )
         return Uplinks(1, slower, note)
     if count > wanted * (1 + _ROUND):
         note = (
