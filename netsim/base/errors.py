@@ -141,8 +141,9 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
 
 
 def _is_short_for(word: str, choice: str) -> bool:
-    """Whether two or three letters abbreviate a choice: in its order, the first one first (ib)."""
-    if not 2 <= len(word) <= 3 or word[0] != choice[:1]:
+    """Whether two or three letters abbreviate a single word: in its order, the first one first, as
+    `ib` does infiniband."""
+    if not 2 <= len(word) <= 3 or word[0] != choice[:1] or not choice.isalpha():
         return False
     letters = iter(choice)
     return all(letter in letters for letter in word)

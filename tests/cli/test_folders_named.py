@@ -57,7 +57,7 @@ def test_a_short_name_suggests_what_it_stands_for(capsys) -> None:
 
 def test_more_nics_than_a_machine_has_are_pointed_out(capsys) -> None:
     common = ("expect", "dgx-h100", "all_reduce", "--nodes", "2", "--sizes", "8", "--nics-per-node")
-    assert "more than the 8 NICs of a host" in netsim(capsys, *common, "9").err
+    assert "more than the 8 NICs of a dgx-h100" in netsim(capsys, *common, "9").err
     assert "warning" not in netsim(capsys, *common, "8").err
 
 

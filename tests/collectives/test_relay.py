@@ -65,7 +65,8 @@ def both(cluster: str, collective: str, algorithm: str, times: int, more: str = 
     """The row of what is followed, and of what is run in full."""
     size = even(ready(cluster, collective, algorithm, MIB), times)
     cases = [ready(cluster, collective, algorithm, size, more, fold) for fold in ("auto", "off")]
-    return [simulate_size(case, size)[0] for case in cases]
+    # Whether a cell is folded is part of its id, and of nothing else in its row.
+    return [replace(simulate_size(case, size)[0], cell="") for case in cases]
 
 
 def found_in(cluster: str, collective: str, algorithm: str, more: str = "") -> Relayed | str:

@@ -66,4 +66,4 @@ def test_a_run_on_the_compiled_engine_keeps_what_is_finished(tmp_path: Path) -> 
         _, err = process.communicate(timeout=20)
     assert process.returncode == 130
     assert err.decode().strip() == "interrupted; what was finished is kept"
-    assert 2 <= len((tmp_path / "out/results.csv").read_text().splitlines()) < 15
+    assert 2 <= len((tmp_path / "out/.partial/results.csv").read_text().splitlines()) < 15

@@ -428,7 +428,7 @@ def test_an_output_that_is_an_input_is_refused_before_it_is_touched(
         before = output.read_bytes()
         done = netsim(capsys, name, given, *topology, flag, output)
         assert done.code == 2
-        assert f"{output}: this is the input" in done.err
+        assert f"{output}: is read as" in done.err
         assert output.read_bytes() == before
 
 

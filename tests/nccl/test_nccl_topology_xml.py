@@ -59,7 +59,8 @@ REFUSED = {
     "": "x.xml:1:1: not XML: no element found",
     "<a>": "x.xml:1:4: not XML: no element found",
     "<a/>": "x.xml:1:1: a: expected a system element at the top, got a",
-    '<system version="2"/>': "x.xml:1:1: system.version: expected version 1, got '2'",
+    '<system version="3"/>': "x.xml:1:1: system.version: expected version 1 (NCCL) or 2 (RCCL), "
+    "got '3'",
     "<system/>": "x.xml:1:1: system.version: missing attribute",
     '<system version="1"/>': "x.xml:1:1: system: no cpu element",
     '<system version="1"><cpus numaid="0"/></system>': (
