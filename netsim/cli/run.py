@@ -262,6 +262,7 @@ def worst(failures: Sequence[NetsimError], tasks: int) -> NetsimError | None:
 
 WRITERS = {
     "trace": "netsim.cli.traces.write_traces",
+    "trace_per_rank": "netsim.cli.traces.write_traces_per_rank",
     "chakra": "netsim.cli.traces.write_execution_traces",
     "connections": "netsim.cli.traces.write_connections",
     "goal": "netsim.cli.traces.write_application",
@@ -273,7 +274,7 @@ WRITERS = {
 
 
 # Outputs that are of one cell.
-OF_ONE = {"trace", "chakra", "connections", "goal", "msccl", "mscclpp"}
+OF_ONE = {"trace", "trace_per_rank", "chakra", "connections", "goal", "msccl", "mscclpp"}
 
 
 def wanted_cells(cells: Sequence[Cell], wanted: str | None) -> list[Cell]:
