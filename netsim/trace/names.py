@@ -63,7 +63,7 @@ _LONGEST_LIST = 30  # Kineto writes longer lists with an ellipsis
 class Operation:
     """One collective of a schedule. `in_elements` and `out_elements` are those of one rank; None
     where nobody said. `ranks` are the members of its process group; empty for all ranks of the
-    schedule."""
+    schedule. `label` is how slices name it in place of its algorithm and collective."""
 
     collective: str
     algorithm: str = ""
@@ -75,11 +75,12 @@ class Operation:
     ranks: tuple[int, ...] = ()
     group: str = "0"
     group_description: str = "default_pg"
+    label: str = ""
 
     @property
     def title(self) -> str:
         """How slices name it: `ring all_reduce`."""
-        return f"{self.algorithm} {self.collective}".strip() or "operation"
+        return self.label or f"{self.algorithm} {self.collective}".strip() or "operation"
 
     @property
     def kernel(self) -> str:
@@ -361,7 +362,38 @@ def named_operations(program: Program, given: tuple[Operation, ...]) -> tuple[Op
     names = program.schedule.collectives
     if given and len(given) != len(names):
         raise ValueError(f"operations: expected one for each of {len(names)}, got {len(given)}")
-    return given or tuple(Operation(name) for name in names)
+    return given or tuple(
+        _operation_of_name(program.schedule, number, name) for number, name in enumerate(names)
+    )
+
+
+def _operation_of_name(schedule: schedules.Schedule, number: int, name: str) -> Operation:
+    """Return the operation that a name of a schedule stands for.
+
+    Jobs and parts of a step stand before their collective: `train dp all_reduce` is an all_reduce
+    of the process group `train dp`, whose members are the ranks that take part. Of point-to-point
+    transfers a name does not say who sends to whom, so that they count as sendrecv."""
+    group, _, collective = name.rpartition(" ")
+    if not group or collective not in KERNEL_NAMES:
+        return Operation(name)
+    return Operation(
+        collective="sendrecv" if collective == "p2p" else collective,
+        ranks=_ranks_of_collective(schedule, number),
+        group=group,
+        group_description=group,
+        label=name,
+    )
+
+
+def _ranks_of_collective(schedule: schedules.Schedule, number: int) -> tuple[int, ...]:
+    """Return the ranks between which a collective of a schedule moves data, in order."""
+    is_moving = [
+        style.collective == number and style.kind not in (schedules.MARK, schedules.COMPUTE)
+        for style in schedule.styles
+    ]
+    rows = np.flatnonzero(np.array(is_moving, bool)[schedule.style])
+    ends = np.unique(np.concatenate([sources(schedule, rows), targets(schedule, rows)]))
+    return tuple(sorted({rank for end in ends.tolist() for rank in members(schedule, end)}))
 
 
 def short_size(nbytes: float) -> str:

@@ -25,6 +25,13 @@ cluster: {graph: {kind: switch, gpus: 4, bandwidth: 50GB/s, latency: 1us}}
 workload: {collective: all_reduce, algorithm: ring, sizes: [1MiB, 4MiB]}
 outputs: [csv, trace_per_rank]
 """
+JOBS = """
+cluster: {nodes: 2, machine: dgx-h100}
+jobs:
+  - {name: first, nodes: 1, workload: {collective: all_reduce, sizes: [64KiB]}}
+  - {name: second, nodes: 1, workload: {collective: alltoall, sizes: [64KiB]}}
+outputs: [csv, trace_per_rank]
+"""
 
 
 def kernels_of(path: Path) -> list[dict[str, Any]]:
@@ -91,6 +98,24 @@ def test_files_of_too_many_ranks_are_refused() -> None:
     check_rank_count(MOST_FILES)
     with pytest.raises(InputError, match="trace_per_rank: 1025 ranks, expected at most 1024"):
         check_rank_count(MOST_FILES + 1)
+
+
+def test_collectives_of_jobs_are_communication_of_the_ranks_of_their_job(
+    capsys, tmp_path: Path
+) -> None:
+    scenario = tmp_path / "jobs.yaml"
+    scenario.write_text(JOBS)
+    outcome = netsim(capsys, "run", str(scenario), "-q", "-o", str(tmp_path / "out"))
+    assert outcome.code == 0
+    folder = tmp_path / "out" / "rank_traces"
+    for rank, kernel, group in ((0, "AllReduce_Sum_f32", "first"), (9, "SendRecv", "second")):
+        events = kernels_of(folder / f"rank{rank}_trace.json")
+        assert events
+        for event in events:
+            assert event["name"].startswith(f"ncclDevKernel_{kernel}")
+            assert event["args"]["Process Group Name"] == group
+            assert event["args"]["Group size"] == 8
+            assert str(rank) in re.findall(r"[0-9]+", event["args"]["Process Group Ranks"])
 
 
 @pytest.fixture
