@@ -33,8 +33,16 @@ def write_parquet(path: Path, rows: Sequence[Row], axes: Sequence[str]) -> Path:
     arrays = []
     for name in COLUMNS:
         kind = getattr(arrow, ARROW_TYPES[annotations[name]])()
+        values = [getattr(row, name) for row in rows]
         names.append(name)
-        arrays.append(arrow.array([getattr(row, name) for row in rows], kind))
+        try:
+            arrays.append(arrow.array(values, kind))
+        except OverflowError:
+            largest = max(value for value in values if value is not None)
+            raise InputError(
+                f"results.parquet: {name}: {largest} does not fit 64 bits",
+                hint="choose a smaller value, or leave parquet out of outputs",
+            ) from None
     for axis in axes:
         names.append(AXIS + axis)
         arrays.append(arrow.array([_axis_text(row.axes.get(axis)) for row in rows], arrow.string()))

@@ -96,6 +96,12 @@ def test_equal_rows_give_equal_files(tmp_path: Path) -> None:
     assert table["axis:y"].isna().all()
 
 
+def test_a_seed_of_more_than_64_bits_is_an_error_of_input(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    with pytest.raises(InputError, match="seed: 18446744073709551616 does not fit 64 bits"):
+        parquet.write_parquet(tmp_path / "a.parquet", [Row(seed=2**64), Row(seed=None)], [])
+
+
 def test_a_missing_pyarrow_is_reported_before_anything_runs(
     capsys, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
