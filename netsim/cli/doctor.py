@@ -26,6 +26,7 @@ EXTRAS = {
     "optimize": ("optuna",),
     "parquet": ("pyarrow",),
     "infragraph": ("infragraph",),
+    "interop": ("hta", "TraceLens", "duckdb"),
 }
 
 

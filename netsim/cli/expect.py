@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import typer
@@ -313,10 +313,12 @@ def _print_answer(
     if part is not None:
         print_acceptance(prepared, part, engine, failures)
     else:
+        started = shown.time_of_day()
         rows = print_table(prepared, form, engine, failures)
         print_lines((*approximations(rows), *weak_figures(prepared, rows)), err=True)
         if json_file is not None:
-            written = shown.write_json(json_file, shown.run_of(prepared), rows)
+            run = replace(shown.run_of(prepared), started=started, ended=shown.time_of_day())
+            written = shown.write_json(json_file, run, rows)
             typer.echo(f"wrote {written}", err=True)
     if failures:
         raise failures[0]

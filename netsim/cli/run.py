@@ -262,6 +262,7 @@ def worst(failures: Sequence[NetsimError], tasks: int) -> NetsimError | None:
 
 WRITERS = {
     "trace": "netsim.cli.traces.write_traces",
+    "trace_per_rank": "netsim.cli.traces.write_traces_per_rank",
     "chakra": "netsim.cli.traces.write_execution_traces",
     "connections": "netsim.cli.traces.write_connections",
     "goal": "netsim.cli.traces.write_application",
@@ -273,7 +274,7 @@ WRITERS = {
 
 
 # Outputs that are of one cell.
-OF_ONE = {"trace", "chakra", "connections", "goal", "msccl", "mscclpp"}
+OF_ONE = {"trace", "trace_per_rank", "chakra", "connections", "goal", "msccl", "mscclpp"}
 
 
 def wanted_cells(cells: Sequence[Cell], wanted: str | None) -> list[Cell]:
@@ -430,6 +431,8 @@ def _tell_before(cells: Sequence[Cell], note: str, tell: Tell) -> list[str]:
         if text:
             tell(text)
     summary.check_prices(cells)
+    if "parquet" in cells[0].scenario.outputs:
+        late("netsim.results.parquet.check")()
     for cell in cells:
         if cell.scenario.measured is not None:
             late("netsim.measured.compare.check")(cell)
@@ -490,6 +493,7 @@ def _write_files(job: _Run, rows: list[Row], results: Folder, *, whole: bool) ->
     are kept without it, and earlier ones are not replaced."""
     try:
         texts = list(_written(job, rows, results.place, whole=whole))
+        texts += _typed_table(job, results)
     except NetsimError as error:
         if isinstance(error, InputError):
             error.message = results.final_name(error.message)
@@ -502,6 +506,16 @@ def _write_files(job: _Run, rows: list[Row], results: Folder, *, whole: bool) ->
     if len(job.expansion.cells) == 1:
         return texts
     return _in_few_lines(texts, results.path)
+
+
+def _typed_table(job: _Run, results: Folder) -> list[str]:
+    """Write the rows of results.csv as results.parquet if the scenario asks for it."""
+    first_cell = job.cells[0]
+    if "parquet" not in first_cell.scenario.outputs:
+        return []
+    write_parquet = late("netsim.results.parquet.write_parquet")
+    path = results.place / "results.parquet"
+    return [f"{WROTE}{write_parquet(path, _in_order(job, results), list(first_cell.axes))}"]
 
 
 WROTE = "wrote "

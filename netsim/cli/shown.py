@@ -1,7 +1,9 @@
 """Rows as text: the columns that nccl-tests users know, with what netsim adds."""
 
 import json
+import os
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +13,7 @@ from netsim.nccl.facts import parse_version
 from netsim.results import nccl_tests
 from netsim.results.row import NOT_VALIDATED, Row
 from netsim.scenario.cells import last_part
+from netsim.scenario.models import SizeRange, Workload
 from netsim.topology.nccl_view import gpu_bus
 
 Format = Literal["table", "nccl-tests", "csv", "json"]
@@ -96,8 +99,24 @@ def run_of(prepared: Prepared) -> nccl_tests.TestRun:
         n_gpus=prepared.gpus_per_node if style == "single_process" else 1,
         nccl_code=parse_version(scenario.nccl.version).code if prepared.jobs else None,
         cuda_graph=style == "cuda_graph", root=work.root, dtype=work.dtype,
-        variables=tuple(variables.items()),
+        variables=tuple(variables.items()), asked=_asked_sizes(work),
     )  # fmt: skip
+
+
+def _asked_sizes(work: Workload) -> tuple[int, int] | None:
+    """The first and the last size of a range as it was asked for; None of a list."""
+    if isinstance(work.sizes, SizeRange):
+        return work.sizes.first, work.sizes.last
+    return None
+
+
+def time_of_day() -> str:
+    """Return the local time as nccl-tests writes it. SOURCE_DATE_EPOCH, in seconds, takes its place
+    where files have to be the same in every run (reproducible-builds.org)."""
+    fixed = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if fixed.isdecimal():
+        return datetime.fromtimestamp(int(fixed), UTC).strftime(nccl_tests.TIME_OF_DAY)
+    return datetime.now().strftime(nccl_tests.TIME_OF_DAY)
 
 
 def write_json(path: Path, run: nccl_tests.TestRun, rows: Sequence[Row]) -> Path:
@@ -130,7 +149,9 @@ def _devices(prepared: Prepared, *, one_process: bool) -> tuple[nccl_tests.Devic
 
 
 def _models(prepared: Prepared) -> list[str]:
+    """The name of every GPU of the cluster, as its driver has it."""
     if not prepared.jobs:
         return ["GPU"] * len(prepared.topology)
     cluster = prepared.jobs[0].cluster
-    return [cluster.machine_of(host).gpu.model for host in cluster.gpu_host.tolist()]
+    hosts = cluster.gpu_host.tolist()
+    return [nccl_tests.device_name(cluster.machine_of(host).gpu.model) for host in hosts]

@@ -8,6 +8,7 @@ import numpy as np
 
 from netsim.base.errors import InputError
 from netsim.base.files import write_text
+from netsim.base.values import dataclass
 from netsim.cell import jobs
 from netsim.cell.explained import explained_title, shown_of
 from netsim.cell.prepare import Prepared, prepare
@@ -22,6 +23,7 @@ from netsim.scenario.models import Workload
 from netsim.schedule.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Schedule
 from netsim.timing.bench import Noise, sampled
 from netsim.topology.faults import slowdowns_of
+from netsim.trace import rank_files
 from netsim.trace.chrome import write_trace
 from netsim.trace.goal import Sheet
 from netsim.trace.names import Operation
@@ -39,37 +41,95 @@ LOAD = "links_over_time.csv"
 _BREAKDOWN = "breakdown.csv"
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One operation (or several jobs beside each other) that was simulated to be shown.
+
+    `about` goes into the header of traces; `notes` say what of the run is not shown."""
+
+    program: Program
+    timeline: Timeline
+    operations: tuple[Operation, ...]
+    about: dict[str, str]
+    notes: tuple[str, ...] = ()
+
+
 def write_traces(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     """Simulate the operation once, from standstill, and write its trace and its links."""
-    size = max(cells[0].scenario.workload.size_list())
-    if cells[0].scenario.shared:
-        ran = jobs.shared(jobs.prepare_jobs(cells[0]), size, engine).all
-        about = {"cell": cells[0].id, "title": cells[0].title("jobs beside each other")}
-        return _written(ran.program, ran.timeline, [], folder, about)
-    if not isinstance(cells[0].scenario.workload, Workload):
-        return _write_step(cells[0], folder, engine)
-    prepared = prepare(cells[0])
+    cell = cells[0]
+    if not _is_collective(cell):
+        return _write_step(cell, folder, engine)
+    shown = _simulated(cell, engine)
+    written = _written(shown, folder)
+    if cell.scenario.shared:
+        return written
+    written[0] += "".join(f" ({note})" for note in shown.notes)
+    size = max(cell.scenario.workload.size_list())
+    breakdown = folder / _BREAKDOWN
+    _write_breakdown(breakdown, cell.id, size, shown.program, shown.timeline)
+    return [*written, str(breakdown)]
+
+
+def write_traces_per_rank(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
+    """Simulate the same operation or step and write a profile of every rank, as Kineto's."""
+    cell = cells[0]
+    place = folder / rank_files.FOLDER
+    if _is_collective(cell):
+        shown = _simulated(cell, engine)
+    else:
+        step = run.simulate_step(steps.prepare_step(cell), engine=engine)
+        if step.prepared.lowered is None:
+            paths = timeline.write_step_rank_files(place, step)
+            return [f"{place} ({len(paths)} ranks)"]
+        shown = _step_as_run(cell, step)
+    paths = rank_files.write_rank_files(
+        place, shown.program, shown.timeline, shown.operations, shown.about
+    )
+    notes = "".join(f"; {note}" for note in shown.notes)
+    return [f"{place} ({len(paths)} ranks{notes})"]
+
+
+def _is_collective(cell: Cell) -> bool:
+    """Whether a cell runs collectives alone or jobs beside each other, and no training step."""
+    return bool(cell.scenario.shared) or isinstance(cell.scenario.workload, Workload)
+
+
+def _simulated(cell: Cell, engine: str) -> _Run:
+    """Simulate the collective of a cell at its largest size, or its jobs beside each other."""
+    size = max(cell.scenario.workload.size_list())
+    if cell.scenario.shared:
+        ran = jobs.shared(jobs.prepare_jobs(cell), size, engine).all
+        about = {"cell": cell.id, "title": cell.title("jobs beside each other")}
+        return _Run(ran.program, ran.timeline, (), about)
+    prepared = prepare(cell)
     shown = shown_of(prepared, size)
     program = place(shown.schedule, prepared.topology, prepared.gpus.tolist())
     done, notes = simulate(program, engine), list(shown.notes)
-    if given := cells[0].scenario.disturbances:
+    if given := cell.scenario.disturbances:
         done = next(sampled(program, Noise(*given), engine))
         notes.append(f"the first of {given[1]} samples with noise")
-    program = program.as_run(done)
-    title = cells[0].title(explained_title(prepared, size), *notes)
-    about = {"cell": cells[0].id, "title": title}
-    told = _written(program, done, _operations(prepared, size), folder, about)
-    _write_breakdown(folder / _BREAKDOWN, cells[0].id, size, program, done)
-    told[0] += "".join(f" ({note})" for note in notes)
-    return [*told, str(folder / _BREAKDOWN)]
+    title = cell.title(explained_title(prepared, size), *notes)
+    return _Run(
+        program=program.as_run(done),
+        timeline=done,
+        operations=tuple(_operations(prepared, size)),
+        about={"cell": cell.id, "title": title},
+        notes=tuple(notes),
+    )
 
 
-def _written(
-    program: Program, done: Timeline, operations: list[Operation], folder: Path,
-    about: dict[str, str],
-) -> list[str]:  # fmt: skip
+def _step_as_run(cell: Cell, step: run.Step) -> _Run:
+    """A step that was read as rows, and is shown as a collective is."""
+    about = {"cell": cell.id, "title": cell.title(step.prepared.work.label)}
+    return _Run(step.program, step.spans.timeline, (), about)
+
+
+def _written(shown: _Run, folder: Path) -> list[str]:
+    """Write the trace and the tables of a run; return the files with what they leave out."""
+    program, done = shown.program, shown.timeline
+    operations = list(shown.operations)
     files = [
-        write_trace(folder / TRACE, program, done, operations, about=about),
+        write_trace(folder / TRACE, program, done, operations, about=shown.about),
         write_rows(folder / ROWS, program, done, operations),
         write_links(folder / LINKS, program, done),
         write_links_over_time(folder / LOAD, program, done),
@@ -80,8 +140,7 @@ def _written(
 def _write_step(cell: Cell, folder: Path, engine: str) -> list[str]:
     step = run.simulate_step(steps.prepare_step(cell), engine=engine)
     if step.prepared.lowered is not None:
-        about = {"cell": cell.id, "title": cell.title(step.prepared.work.label)}
-        return _written(step.program, step.spans.timeline, [], folder, about)
+        return _written(_step_as_run(cell, step), folder)
     files = [
         timeline.write_step_trace(folder / TRACE, step),
         write_links(folder / LINKS, step.program, step.spans.timeline),

@@ -1,14 +1,16 @@
 """Rows as nccl-tests (2.19) writes them, text and JSON, for whatever reads its logs.
 
-The one addition is the first line, which says that the figures are simulated. `#wrong` is N/A, as
-with nccl-tests' -c 0: a simulation has no data to check."""
+The one addition is the first line, which says that the figures are simulated. `#wrong` is 0, as
+nccl-tests prints it where all values are right: it checks unless -c 0 is given, and scripts take
+any other text for a failure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from netsim.base.files import csv_of
+from netsim.base.files import csv_of, table_beside
 from netsim.base.startup import __version__
 from netsim.base.values import dataclass
 from netsim.results.row import Row
@@ -19,6 +21,9 @@ REDUCING = ("all_reduce", "reduce_scatter", "reduce", "sendrecv")  # where nccl-
 DEFAULT_STEP = 2**20
 WARMUP, ITERATIONS = 1, 20  # what the time is the steady state of
 OUT_OF_PLACE, IN_PLACE = "time_us", "inplace_time_us"
+# Collectives whose values nccl-tests does not check in place, where it prints N/A (reportErrors in
+# src/alltoall.cu, src/alltoallv.cu and src/sendrecv.cu).
+UNCHECKED_IN_PLACE = ("alltoall", "alltoallv", "sendrecv")
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,11 @@ class Device:
 
 @dataclass(frozen=True)
 class TestRun:
-    """One run of a test: what its header says. `n_gpus` are those of one process."""
+    """One run of a test: what its header says. `n_gpus` are those of one process.
+
+    `asked` are the smallest and the largest size that were asked for (-b and -e); by default those
+    of `sizes`. The largest is larger than all sizes where no step leads to it. `started` and
+    `ended` are times of day for the JSON, as `%Y-%m-%d %H:%M:%S`."""
 
     __test__ = False  # no test of ours
 
@@ -49,6 +58,19 @@ class TestRun:
     root: int = 0
     dtype: str = "float"
     variables: tuple[tuple[str, str], ...] = ()
+    asked: tuple[int, int] | None = None
+    started: str | None = None
+    ended: str | None = None
+
+    @property
+    def smallest(self) -> int:
+        """The smallest size that was asked for, in bytes."""
+        return min(self.sizes) if self.asked is None else self.asked[0]
+
+    @property
+    def largest(self) -> int:
+        """The largest size that was asked for, in bytes."""
+        return max(self.sizes) if self.asked is None else self.asked[1]
 
     @property
     def test(self) -> str:
@@ -77,8 +99,8 @@ def opening(run: TestRun) -> str:
             f"# simulated by netsim {__version__}, not measured",
             f"# nccl-tests version {TESTS_VERSION}{libraries if run.nccl_code else ''}",
             f"# Collective test starting: {run.test}",
-            f"# nThread 1 nGpus {run.n_gpus} minBytes {min(run.sizes)} maxBytes {max(run.sizes)} "
-            f"step: {step} warmup iters: {WARMUP} iters: {ITERATIONS} agg iters: 1 validation: 0 "
+            f"# nThread 1 nGpus {run.n_gpus} minBytes {run.smallest} maxBytes {run.largest} "
+            f"step: {step} warmup iters: {WARMUP} iters: {ITERATIONS} agg iters: 1 validation: 1 "
             f"graph: {int(run.cuda_graph)} unalign: 0",
             "#",
             "# Using devices",
@@ -96,10 +118,20 @@ def line(row: Row, root: int = 0) -> str:
     redop = redop_of(row.collective)
     shown = root_of(row.collective, root)
     fixed = f"{row.size_bytes:>12}  {row.count:>12}  {row.dtype:>8}  {redop:>6}  {shown:>6}"
-    return fixed + "".join(
-        f"  {microseconds(time):>7}  {algbw:>6.2f}  {busbw:>6.2f}  {'N/A':>6}"
-        for time, algbw, busbw in (half(row, OUT_OF_PLACE), half(row, IN_PLACE))
-    )
+    return fixed + _half_text(row, OUT_OF_PLACE) + _half_text(row, IN_PLACE)
+
+
+def _half_text(row: Row, which: str) -> str:
+    """The columns of a row out of place, or in place."""
+    time, algbw, busbw = half(row, which)
+    # One blank less before N/A, as in nccl-tests (src/util.cu, writeBenchmarkLineBody).
+    wrong = f"  {0:>6}" if _is_checked(row, which) else "    N/A"
+    return f"  {microseconds(time):>7}  {algbw:>6.2f}  {busbw:>6.2f}{wrong}"
+
+
+def _is_checked(row: Row, which: str) -> bool:
+    """Whether nccl-tests checks the values of a half, and so prints how many are wrong."""
+    return which == OUT_OF_PLACE or row.collective not in UNCHECKED_IN_PLACE
 
 
 def closing(run: TestRun, rows: Sequence[Row]) -> str:
@@ -151,6 +183,18 @@ def microseconds(time: float) -> str:
     return f"{time:.0f}"
 
 
+@cache
+def _device_names() -> Mapping[str, str]:
+    """The names of the table beside this module, by the model of a GPU as presets have it."""
+    return {row["model"]: row["name"] for row in table_beside(__file__, "device_names.csv")}
+
+
+def device_name(model: str) -> str:
+    """Return the name under which the driver lists a GPU (`NVIDIA H100 80GB HBM3`); of a model that
+    no preset has, the model."""
+    return _device_names().get(model, model)
+
+
 def _device_line(device: Device) -> str:
     bus = device.device_hex.removesuffix(".0")
     return (
@@ -178,26 +222,27 @@ COLUMN_LINES = (
 
 
 # Rows in the JSON layout of nccl-tests' -J (version 3).
-# As there, booleans and roots are texts, times are µs and bandwidths GB/s. A simulation has no time
-# of day, so that `start_time` and `end_time` are null and equal questions give equal files.
+# As there, booleans and roots are texts, times are µs and bandwidths GB/s. `start_time` and
+# `end_time` are when the simulation ran, in nccl-tests' format (src/util.cu, TIME_STRING_FORMAT).
 
 LAYOUT = 3
+TIME_OF_DAY = "%Y-%m-%d %H:%M:%S"
 
 
 def document(run: TestRun, rows: Sequence[Row]) -> dict[str, Any]:
     """The whole file as a mapping; rows that failed are among its errors."""
     return {
         "version": LAYOUT,
-        "start_time": None,
-        "end_time": None,
+        "start_time": run.started,
         "args": arguments(run),
         "env": [f"{name}={value}" for name, value in run.variables],
         "nccl_version": run.nccl_code,
         "config": _config(run),
         "results": [_result(row, run.root) for row in rows if row.status == "ok"],
-        "out_of_bounds": {"count": 0, "okay": "unchecked"},
+        "out_of_bounds": {"count": 0, "okay": "true"},
         "average_bus_bandwidth": {"bandwidth": average_busbw(rows), "okay": "unchecked"},
         "errors": [f"{row.size_bytes} B: {row.error}" for row in rows if row.status != "ok"],
+        "end_time": run.ended,
     }
 
 
@@ -206,8 +251,8 @@ def arguments(run: TestRun) -> list[str]:
     step = ["-f", str(run.factor)] if run.factor else ["-i", str(run.step)]
     graph = ["-G", str(ITERATIONS)] if run.cuda_graph else []
     root = ["-r", str(run.root)] if root_of(run.collective, run.root) > 0 else []
-    sizes = ["-b", str(min(run.sizes)), "-e", str(max(run.sizes)), *step]
-    return [run.test, "-g", str(run.n_gpus), *sizes, "-d", run.dtype, "-c", "0", *graph, *root]
+    sizes = ["-b", str(run.smallest), "-e", str(run.largest), *step]
+    return [run.test, "-g", str(run.n_gpus), *sizes, "-d", run.dtype, *graph, *root]
 
 
 def _config(run: TestRun) -> dict[str, Any]:
@@ -215,13 +260,13 @@ def _config(run: TestRun) -> dict[str, Any]:
     return {
         "nthreads": 1,
         "ngpus": run.n_gpus,
-        "minimum_bytes": min(run.sizes),
-        "maximum_bytes": max(run.sizes),
+        "minimum_bytes": run.smallest,
+        "maximum_bytes": run.largest,
         **step,
         "warmup_iters": WARMUP,
         "iterations": ITERATIONS,
         "aggregated_iterations": 1,
-        "validation": 0,
+        "validation": 1,
         "graph": int(run.cuda_graph),
         "blocking_collectives": "false",
         "per_iter_timing": "false",
@@ -244,7 +289,8 @@ def _result(row: Row, root: int) -> dict[str, Any]:
 
 def _half(row: Row, which: str) -> dict[str, Any]:
     time, algbw, busbw = half(row, which)
-    return {"time": time, "alg_bw": algbw, "bus_bw": busbw, "nwrong": "N/A"}
+    wrong = 0.0 if _is_checked(row, which) else None
+    return {"time": time, "alg_bw": algbw, "bus_bw": busbw, "nwrong": wrong}
 
 
 # The smallest bandwidth by size that a healthy machine should reach: part of what is simulated.

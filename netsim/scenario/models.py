@@ -415,7 +415,17 @@ class Scenario(Model, json_schema_extra=lambda schema: schema["required"].remove
     sweep: dict[str, Any] = Field(default_factory=dict)  # read by `read_sweep`
     outputs: ListOf[
         Literal[
-            "csv", "plots", "trace", "chakra", "connections", "goal", "msccl", "mscclpp", "report"
+            "csv",
+            "plots",
+            "trace",
+            "trace_per_rank",
+            "parquet",
+            "chakra",
+            "connections",
+            "goal",
+            "msccl",
+            "mscclpp",
+            "report",
         ]
     ] = ("csv", "plots", "trace")
     measured: str | None = None  # a log, JSON or CSV of the same runs on hardware

@@ -160,18 +160,27 @@ class _Shown:
     rows: NDArray[np.int64]
 
     def local(self) -> Iterator[Slice]:
-        """A slice for each of the rows, which stay on their ranks."""
+        """Yield a slice for each of the rows, which stay on their ranks."""
         schedule = self.program.schedule
         track = [_local_track(style) for style in schedule.styles]
         category = [_CATEGORIES.get(style.kind, "") for style in schedule.styles]
+        style_numbers = schedule.style[self.rows].tolist()
+        ranks = schedule.src[self.rows].tolist()
         args = self._args(
-            step=self._steps(), stream=self._of_style(lambda style: as_json(style.stream))
+            step=self._steps(),
+            **{"stream name": self._of_style(lambda style: as_json(style.stream))},
         )
         bars = self._bars(self._column("start"), self._column("end"), args)
-        columns = (one[self.rows].tolist() for one in (schedule.style, schedule.src))
-        for row, one, rank, bar in zip(self.rows.tolist(), *columns, bars, strict=True):
+        streams = _compute_streams(schedule)
+        for row, number, rank, bar in zip(
+            self.rows.tolist(), style_numbers, ranks, bars, strict=True
+        ):
             begin, end, name, about = bar
-            yield Slice(begin, rank, track[one], end, name, category[one], about, row=row)
+            if schedule.styles[number].kind == COMPUTE:
+                stream = streams[schedule.styles[number].stream]
+                launch = as_json(spoken.launch_args(rank, stream, _correlation_of_row(row)))
+                about = f"{about[:-1]},{launch[1:]}"
+            yield Slice(begin, rank, track[number], end, name, category[number], about, row=row)
 
     def sent(self) -> Iterator[Slice]:
         """A slice for each sender and, later by the latency of the path, for each receiver."""
@@ -259,6 +268,18 @@ class _Shown:
         return column
 
 
+def _compute_streams(schedule: Schedule) -> dict[str, int]:
+    """Return the number of every stream of kernels that compute, by its name."""
+    streams = {style.stream for style in schedule.styles if style.kind == COMPUTE}
+    default_stream = "" if "" in streams or not streams else min(streams)
+    return spoken.stream_numbers(streams, default_stream)
+
+
+def _correlation_of_row(row: int) -> int:
+    """Return the correlation of the kernel of a row; those of collectives follow all rows."""
+    return row + 1
+
+
 def _local_track(style: Style) -> Track:
     if style.kind == MARK:
         return LAUNCH, style.stream or "marks", 0, 0
@@ -291,10 +312,25 @@ def kernel_slices(
     key = (rank.astype(np.int64) * turns + turn[row]) * width + collective[schedule.style[row]]
     found, first, last = _spans(key, begin, end)
     begins, ends = spans(first, last)
-    return [
-        _kernel(schedule.ranks, operations, key // width // turns, key % (turns * width), when)
-        for key, *when in zip(found.tolist(), begins.tolist(), ends.tolist(), strict=True)
-    ]
+    names = [operation.kernel for operation in operations]
+    stream = max(_compute_streams(schedule).values()) + 1
+    stream = max(stream, spoken.FIRST_OTHER_STREAM)
+    slices = []
+    for place, (number, begin_ns, end_ns) in enumerate(
+        zip(found.tolist(), begins.tolist(), ends.tolist(), strict=True)
+    ):
+        rank = number // (width * turns)
+        sequence = number % (width * turns)
+        operation = operations[sequence % width]
+        correlation = _correlation_of_row(len(schedule.style) + place)
+        args = {
+            **spoken.launch_args(rank, stream, correlation),
+            **_collective_args(operation, rank, schedule.ranks, sequence),
+        }
+        track = (KERNELS, "", 0, 0)
+        name = names[sequence % width]
+        slices.append(Slice(begin_ns, rank, track, end_ns, name, "kernel", as_json(args)))
+    return slices
 
 
 def _parts(program: Program, timeline: Timeline) -> _Parts:
@@ -311,20 +347,14 @@ def _parts(program: Program, timeline: Timeline) -> _Parts:
     )
 
 
-def _kernel(
-    ranks: int, operations: tuple[spoken.Operation, ...], rank: int, seq: int, when: Sequence[int]
-) -> Slice:
-    operation = operations[seq % len(operations)]
+def _collective_args(
+    operation: spoken.Operation, rank: int, ranks: int, sequence: int
+) -> dict[str, object]:
+    """Return what Kineto says of a call, after its algorithm and its protocol where known."""
+    choices = {"algorithm": operation.algorithm, "protocol": operation.protocol}
+    known_choices = {name: value for name, value in choices.items() if value}
     members = operation.ranks or range(ranks)
-    chosen = {"algorithm": operation.algorithm, "protocol": operation.protocol}
-    args = {
-        "device": rank,
-        "stream": 0,
-        **{name: value for name, value in chosen.items() if value},
-        **spoken.kineto_args(operation, rank, members, seq),
-    }
-    track, (begin, end) = (KERNELS, "", 0, 0), when
-    return Slice(begin, rank, track, end, operation.kernel, "kernel", as_json(args))
+    return {**known_choices, **spoken.kineto_args(operation, rank, members, sequence)}
 
 
 def _turns(schedule: Schedule) -> NDArray[np.int64]:

@@ -1,7 +1,8 @@
 """What traces say of a run: its operations, names of rows, and which of very many are shown."""
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from io import StringIO
 from pathlib import Path
@@ -21,10 +22,25 @@ KINETO_NAMES = {
     "reduce_scatter": "_reduce_scatter_base", "alltoall": "all_to_all", "alltoallv": "all_to_allv",
     "sendrecv": "send", "p2p": "send",
 }  # fmt: skip
+# The first part of a kernel's name by collective. NCCL has kernels for the first five
+# (src/device/generate.py, all_colls); the others exist only as textbook algorithms here.
 KERNEL_NAMES = {
-    "all_reduce": "AllReduce", "all_gather": "AllGather", "reduce_scatter": "ReduceScatter",
-    "broadcast": "Broadcast", "reduce": "Reduce",
-}  # fmt: skip
+    "all_reduce": "AllReduce",
+    "all_gather": "AllGather",
+    "reduce_scatter": "ReduceScatter",
+    "broadcast": "Broadcast",
+    "reduce": "Reduce",
+    "alltoall": "AllToAll",
+    "alltoallv": "AllToAllv",
+    "gather": "Gather",
+    "scatter": "Scatter",
+    "sendrecv": "SendRecv",
+    "p2p": "SendRecv",
+    "barrier": "Barrier",
+}
+# How CUPTI, and so Kineto, spells the parameter of NCCL's kernels (src/include/device.h).
+KERNEL_PARAMETERS = "(ncclDevKernelArgsStorage<4096ul>)"
+NOT_IN_KERNEL_NAMES = re.compile(r"[^A-Za-z0-9]+")
 SENDS_AND_RECEIVES = frozenset({"alltoall", "alltoallv", "gather", "scatter", "sendrecv", "p2p"})
 REDUCING = frozenset({"all_reduce", "reduce_scatter", "reduce"})
 # What types of data are called by Kineto, and in the names of NCCL's kernels.
@@ -47,7 +63,7 @@ _LONGEST_LIST = 30  # Kineto writes longer lists with an ellipsis
 class Operation:
     """One collective of a schedule. `in_elements` and `out_elements` are those of one rank; None
     where nobody said. `ranks` are the members of its process group; empty for all ranks of the
-    schedule."""
+    schedule. `label` is how slices name it in place of its algorithm and collective."""
 
     collective: str
     algorithm: str = ""
@@ -59,27 +75,64 @@ class Operation:
     ranks: tuple[int, ...] = ()
     group: str = "0"
     group_description: str = "default_pg"
+    label: str = ""
 
     @property
     def title(self) -> str:
         """How slices name it: `ring all_reduce`."""
-        return f"{self.algorithm} {self.collective}".strip() or "operation"
+        return self.label or f"{self.algorithm} {self.collective}".strip() or "operation"
 
     @property
     def kernel(self) -> str:
-        """A name as NCCL's kernels have: ncclDevKernel_AllReduce_Sum_f32_RING_SIMPLE. NCCL has no
-        kernels of textbook algorithms; they are called by what they do."""
-        if self.algorithm not in NCCL_ALGORITHMS:
-            return self.title
-        if self.collective in SENDS_AND_RECEIVES:
-            return "ncclDevKernel_SendRecv"
+        """The name of the GPU kernel that carries the operation out, as Kineto spells NCCL's:
+        `ncclDevKernel_AllReduce_Sum_f32_RING_SIMPLE(ncclDevKernelArgsStorage<4096ul>)`.
+
+        It names the algorithm and the protocol in use. NCCL compiles fewer kernels and names each
+        by its fastest case (`RING_LL`), whatever protocol runs in it (src/device/generate.py,
+        best_kernel). Textbook algorithms have names of the same form, without the parameter, so
+        that readers of profiles count them as communication
+        (`ncclDevKernel_AllToAll_PAIRWISE`). What is no collective is called by its title."""
         if self.collective not in KERNEL_NAMES:
             return self.title
-        parts = [KERNEL_NAMES[self.collective]]
+        is_of_nccl = self.algorithm in NCCL_ALGORITHMS
+        if is_of_nccl and self.collective in SENDS_AND_RECEIVES:
+            return f"ncclDevKernel_SendRecv{KERNEL_PARAMETERS}"
+        parts = ["ncclDevKernel", KERNEL_NAMES[self.collective]]
         if self.collective in REDUCING:
             parts += [self.reduction, KERNEL_TYPES.get(self.dtype, self.dtype)]
-        parts += [part.upper().replace("-", "_") for part in (self.algorithm, self.protocol)]
-        return "_".join(["ncclDevKernel", *filter(None, parts)])
+        for choice in (self.algorithm, self.protocol):
+            word = NOT_IN_KERNEL_NAMES.sub("_", choice).strip("_").upper()
+            if word:
+                parts.append(word)
+        return "_".join(parts) + (KERNEL_PARAMETERS if is_of_nccl else "")
+
+
+# Streams of CUDA by number, as PyTorch's profiles have them: kernels that compute are on stream 7,
+# the default one, and communication has streams of its own.
+COMPUTE_STREAM = 7
+FIRST_OTHER_STREAM = 20
+
+
+def stream_numbers(streams: Iterable[str], compute: str) -> dict[str, int]:
+    """Return a CUDA stream number for every stream name; equal names get equal numbers on all
+    ranks. `compute` is the name of the stream that computes."""
+    others = sorted(set(streams) - {compute})
+    numbers = {stream: number for number, stream in enumerate(others, FIRST_OTHER_STREAM)}
+    return {compute: COMPUTE_STREAM, **numbers}
+
+
+def launch_args(device: int, stream: int, correlation: int) -> dict[str, int]:
+    """Return the arguments by which Kineto says where a kernel ran and which call launched it.
+
+    HolisticTraceAnalysis takes an event for one of a GPU only if its stream and its correlation
+    are not negative; TraceLens takes a collective only if it has a correlation or an External id.
+    """
+    return {
+        "External id": correlation,
+        "device": device,
+        "stream": stream,
+        "correlation": correlation,
+    }
 
 
 def kineto_args(
@@ -110,12 +163,14 @@ def kineto_args(
     }
 
 
-def distributed_info(ranks: int, operations: Sequence[Operation]) -> Mapping[str, object]:
-    """The header by which Kineto says what job a trace belongs to."""
+def distributed_info(
+    ranks: int, operations: Sequence[Operation], rank: int = 0
+) -> dict[str, object]:
+    """Return the header by which Kineto says to which job and rank a trace belongs."""
     groups = {op.group: op for op in reversed(operations)} or {"0": Operation("")}
     return {
         "backend": "nccl",
-        "rank": 0,
+        "rank": rank,
         "world_size": ranks,
         "pg_count": len(groups),
         "pg_config": [
@@ -307,7 +362,38 @@ def named_operations(program: Program, given: tuple[Operation, ...]) -> tuple[Op
     names = program.schedule.collectives
     if given and len(given) != len(names):
         raise ValueError(f"operations: expected one for each of {len(names)}, got {len(given)}")
-    return given or tuple(Operation(name) for name in names)
+    return given or tuple(
+        _operation_of_name(program.schedule, number, name) for number, name in enumerate(names)
+    )
+
+
+def _operation_of_name(schedule: schedules.Schedule, number: int, name: str) -> Operation:
+    """Return the operation that a name of a schedule stands for.
+
+    Jobs and parts of a step stand before their collective: `train dp all_reduce` is an all_reduce
+    of the process group `train dp`, whose members are the ranks that take part. Of point-to-point
+    transfers a name does not say who sends to whom, so that they count as sendrecv."""
+    group, _, collective = name.rpartition(" ")
+    if not group or collective not in KERNEL_NAMES:
+        return Operation(name)
+    return Operation(
+        collective="sendrecv" if collective == "p2p" else collective,
+        ranks=_ranks_of_collective(schedule, number),
+        group=group,
+        group_description=group,
+        label=name,
+    )
+
+
+def _ranks_of_collective(schedule: schedules.Schedule, number: int) -> tuple[int, ...]:
+    """Return the ranks between which a collective of a schedule moves data, in order."""
+    is_moving = [
+        style.collective == number and style.kind not in (schedules.MARK, schedules.COMPUTE)
+        for style in schedule.styles
+    ]
+    rows = np.flatnonzero(np.array(is_moving, bool)[schedule.style])
+    ends = np.unique(np.concatenate([sources(schedule, rows), targets(schedule, rows)]))
+    return tuple(sorted({rank for end in ends.tolist() for rank in members(schedule, end)}))
 
 
 def short_size(nbytes: float) -> str:

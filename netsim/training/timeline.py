@@ -12,8 +12,16 @@ from pathlib import Path
 from netsim.base.files import write_bytes
 from netsim.base.memo import Memo, Same
 from netsim.scenario.names import DTYPES
+from netsim.trace import rank_files
 from netsim.trace.chrome import Event, busiest_load, counter_events, named
-from netsim.trace.names import Operation, Written, distributed_info, kineto_args
+from netsim.trace.names import (
+    Operation,
+    Written,
+    distributed_info,
+    kineto_args,
+    launch_args,
+    stream_numbers,
+)
 from netsim.training.run import Spans, Step, pass_title, stream_title, task_title
 from netsim.workloads.lower import row_by_rank
 from netsim.workloads.tape import COMPUTE, Task
@@ -85,11 +93,50 @@ def write_step_trace(path: Path, step: Step) -> Written:
     return Written(path, note)
 
 
+def write_step_rank_files(folder: Path, step: Step) -> list[Path]:
+    """Write a profile of every rank of a step, as Kineto's, and return the paths.
+
+    Kernels of NCCL's have the names that NCCL gives them there, for programs find communication
+    by its name; how trace.json.gz calls them is their argument `title`."""
+    rank_files.check_rank_count(step.spans.ranks)
+    cell = step.prepared.cell
+    about = {
+        "approximation": step.approximation,
+        "cell": cell.id,
+        "title": cell.title(f"{step.prepared.work.what} {step.prepared.work.label}"),
+    }
+    paths = []
+    for rank in range(step.spans.ranks):
+        seen = _Seen(step, [rank])
+        kernels = [_as_profiled(event) for event in seen.events() if event.get("cat") == "kernel"]
+        kernels.sort(key=lambda event: (event["ts"], event["tid"]))
+        name = f"rank {rank} ({step.program.gpus[rank]})"
+        names = rank_files.process_events(rank, name, [event["tid"] for event in kernels])
+        info = distributed_info(step.spans.ranks, list(seen.groups.values()), rank)
+        paths.append(rank_files.write_rank_file(folder, rank, info, about, [*names, *kernels]))
+    return paths
+
+
+def _as_profiled(event: Event) -> Event:
+    """Return a kernel as Kineto writes it: on the thread of its stream, under NCCL's name."""
+    args = dict(event["args"])
+    name = event["name"]
+    if "kernel" in args:
+        args["title"] = name
+        name = args.pop("kernel")
+    return {**event, "name": name, "tid": args["stream"], "args": args}
+
+
 class _Seen:
+    """The events of some ranks of a step, and the process groups that they name."""
+
     def __init__(self, step: Step, ranks: Sequence[int]) -> None:
         self.step, self.ranks = step, ranks
         self.groups: dict[str, Operation] = {}
         self.threads = self._threads()
+        all_streams = (task.stream for task in step.spans.tape.tasks)
+        self.stream_numbers = stream_numbers(all_streams, COMPUTE)
+        self.kernel_count = 0
         batches = {task.micro_batch for task in step.spans.tape.tasks}
         self.several = len(batches - {-1}) > 1
 
@@ -151,7 +198,10 @@ class _Seen:
         name = task_title(task, rank, members, several=self.several)
         told = {"phase": task.phase, "layer": task.layer, "micro batch": task.micro_batch}
         made = self._event(name, "kernel", rank, task.stream, *when)
-        made["args"] = {key: value for key, value in told.items() if value not in ("", -1)}
+        self.kernel_count += 1
+        stream = self.stream_numbers[task.stream]
+        made["args"] = launch_args(rank, stream, self.kernel_count)
+        made["args"] |= {key: value for key, value in told.items() if value not in ("", -1)}
         return made
 
     def _event(

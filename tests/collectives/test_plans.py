@@ -353,3 +353,16 @@ def test_a_wrong_plan_is_refused_with_its_place(tmp_path: Path) -> None:
     where = r"s.yaml:2:\d+: workload.algorithm: mine.json, gpu 0, threadblock 0, op 2: all_reduce"
     with pytest.raises(ScenarioError, match=where):
         run(str(scenario(tmp_path, "mine.json", "machine: dgx-h100")))
+
+
+def test_plans_call_collectives_as_the_language_of_mscclpp_does() -> None:
+    """The names of python/mscclpp/language/collectives.py."""
+    assert PlanSheet.names == {
+        "all_reduce": "allreduce",
+        "all_gather": "allgather",
+        "reduce_scatter": "reducescatter",
+        "broadcast": "broadcast",
+        "reduce": "reduce",
+        "alltoall": "alltoall",
+        "sendrecv": "sendrecv",
+    }

@@ -1,16 +1,23 @@
 """Rows in nccl-tests' text and JSON: line by line as its own logs have them."""
 
 import json
+import re
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+import yaml
 
+from netsim.base.files import table_beside
+from netsim.measured.logs import parse_json, parse_log
+from netsim.results import nccl_tests
 from netsim.results.nccl_tests import (
     Device,
     TestRun,
     average_busbw,
     closing,
+    device_name,
     document,
     half,
     line,
@@ -19,8 +26,9 @@ from netsim.results.nccl_tests import (
 from netsim.results.row import Row
 from tests.cli.command import netsim
 
+TOPOLOGIES = Path(__file__).parent.parent.parent / "topologies"
 LOGS = Path(__file__).parent.parent / "data" / "nccl_tests"
-TIMES, WRONG = 52, 79  # columns where figures begin, and where wrong values are counted
+TIMES = 52  # the column where figures begin
 
 
 def run_of_log(text: str, collective: str) -> TestRun:
@@ -66,7 +74,8 @@ def test_a_log_of_nccl_tests_is_written_again_as_it_was(collective: str) -> None
     assert len(rows) == 10
     for text in rows:
         written = line(row_of_log(text.split(), collective))
-        for part in (slice(0, TIMES), slice(TIMES, WRONG), slice(WRONG + 6, WRONG + 31)):
+        first, second = TIMES + 33, TIMES + 66  # where each half ends, with its `#wrong`
+        for part in (slice(0, TIMES), slice(TIMES, first), slice(first, second)):
             mine, theirs = written[part], text[part]
             assert [len(word) for word in mine.split(" ")] == [
                 len(word) for word in theirs.split(" ")
@@ -76,8 +85,9 @@ def test_a_log_of_nccl_tests_is_written_again_as_it_was(collective: str) -> None
                 continue
             assert mine.split()[0] == theirs.split()[0]  # the time, as it was printed
             # From a time to two decimals follows a bandwidth to two decimals, but for the last.
-            figures = [float(word) for word in theirs.split()]
-            assert [float(word) for word in mine.split()] == pytest.approx(figures, abs=0.011)
+            assert mine.split()[3] == theirs.split()[3]  # `0`, and `N/A` in place
+            figures = [float(word) for word in theirs.split()[:3]]
+            assert [float(word) for word in mine.split()[:3]] == pytest.approx(figures, abs=0.011)
 
 
 def test_the_header_has_the_lines_of_the_newest_layout() -> None:
@@ -88,7 +98,7 @@ def test_the_header_has_the_lines_of_the_newest_layout() -> None:
         "# nccl-tests version 2.19.6 nccl-headers=23007 nccl-library=23007",
         "# Collective test starting: all_reduce_perf",
         "# nThread 1 nGpus 8 minBytes 8 maxBytes 32 step: 2(factor) warmup iters: 1 iters: 20 "
-        "agg iters: 1 validation: 0 graph: 0 unalign: 0",
+        "agg iters: 1 validation: 1 graph: 0 unalign: 0",
         "#",
         "# Using devices",
         "#  Rank  0 Group  0 Pid  12345 on   hostname device  0 [0000:04:00] NVIDIA H100 80GB HBM3",
@@ -111,6 +121,85 @@ GOOD = Row(collective="all_reduce", size_bytes=1000, count=250, dtype="float", t
 BAD = Row(collective="all_reduce", size_bytes=2000, status="error", error="too large")
 
 
+def test_no_wrong_values_are_printed_as_nccl_tests_prints_them() -> None:
+    words = line(GOOD).split()
+    assert (words[8], words[12]) == ("0", "0")
+    for collective in ("alltoall", "alltoallv", "sendrecv"):
+        unchecked = replace(GOOD, collective=collective)
+        words = line(unchecked).split()
+        assert (words[8], words[12]) == ("0", "N/A")
+        result = document(TestRun(collective, (1000,), ()), [unchecked])["results"][0]
+        assert result["out_of_place"]["nwrong"] == 0.0
+        assert result["in_place"]["nwrong"] is None
+
+
+def test_the_largest_size_is_the_one_that_was_asked_for(capsys, tmp_path: Path) -> None:
+    """8, 16, … 64 bytes are the sizes up to 100 bytes."""
+    target = tmp_path / "out.json"
+    sizes = "workload.sizes={from: 8, to: 100}"
+    outcome = netsim(capsys, "expect", "dgx-a100", "all_reduce", "--set", sizes, "--format",
+                     "nccl-tests", "-J", target)  # fmt: skip
+    assert "minBytes 8 maxBytes 100 step: 2(factor)" in outcome.out
+    found = json.loads(target.read_text())
+    assert [one["size"] for one in found["results"]] == [8, 16, 32, 64]
+    assert found["config"]["maximum_bytes"] == 100
+    assert found["args"][found["args"].index("-e") + 1] == "100"
+
+
+def test_json_has_the_times_of_day_that_nccl_tests_has(
+    capsys, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    question = ("expect", "dgx-a100", "broadcast", "--sizes", "1M", "-J")
+    netsim(capsys, *question, tmp_path / "now.json")
+    found = json.loads((tmp_path / "now.json").read_text())
+    started, ended = (
+        datetime.strptime(found[key], "%Y-%m-%d %H:%M:%S") for key in ("start_time", "end_time")
+    )
+    assert started <= ended <= datetime.now() <= started + timedelta(minutes=10)
+    assert list(found) == [
+        "version", "start_time", "args", "env", "nccl_version", "config", "results",
+        "out_of_bounds", "average_bus_bandwidth", "errors", "end_time",
+    ]  # fmt: skip
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+    netsim(capsys, *question, tmp_path / "fixed.json")
+    found = json.loads((tmp_path / "fixed.json").read_text())
+    assert (found["start_time"], found["end_time"]) == ("1970-01-02 00:00:00",) * 2
+    (read,) = parse_json((tmp_path / "fixed.json").read_text(), "fixed.json")
+    assert [row.size_bytes for row in read.rows] == [2**20]
+
+
+def test_every_machine_preset_has_the_device_name_of_its_driver() -> None:
+    table = {row["model"]: row for row in table_beside(nccl_tests.__file__, "device_names.csv")}
+    models = set()
+    for path in sorted(TOPOLOGIES.glob("*.yaml")):
+        content = yaml.safe_load(path.read_text())
+        if "gpu" in content:
+            models.add(content["gpu"]["model"])
+    assert len(models) > 20
+    assert set(table) == models
+    assert all(row["source"] for row in table.values())
+    assert device_name("H100 SXM5 80GB") == "NVIDIA H100 80GB HBM3"
+    assert device_name("A100 SXM4 80GB") == "NVIDIA A100-SXM4-80GB"
+    assert device_name("a GPU of one's own") == "a GPU of one's own"
+
+
+def test_device_names_that_cite_a_log_are_those_of_the_log() -> None:
+    cited = 0
+    for row in table_beside(nccl_tests.__file__, "device_names.csv"):
+        match = re.search(r"tests/data/logs/\S+", row["source"])
+        if match is not None:
+            cited += 1
+            assert row["name"] in (TOPOLOGIES.parent / match[0]).read_text()
+    assert cited >= 4
+
+
+def test_expect_prints_the_device_name_of_the_driver(capsys) -> None:
+    outcome = netsim(capsys, "expect", "dgx-h100", "all_reduce", "--sizes", "8", "--format",
+                     "nccl-tests")  # fmt: skip
+    (run,) = parse_log(outcome.out, "log.txt")
+    assert {device.name for device in run.devices} == {"NVIDIA H100 80GB HBM3"}
+
+
 def test_failures_are_comments_and_no_part_of_the_mean() -> None:
     assert line(BAD) == "# 2000 B: too large"
     assert average_busbw([GOOD, BAD]) == pytest.approx((0.175 + 0.35) / 2)
@@ -126,7 +215,7 @@ def test_failures_are_comments_and_no_part_of_the_mean() -> None:
     assert written["average_bus_bandwidth"]["bandwidth"] == pytest.approx(0.2625)
     assert [row["size"] for row in written["results"]] == [1000]
     assert written["results"][0]["in_place"] == {
-        "time": 5.0, "alg_bw": 0.2, "bus_bw": 0.35, "nwrong": "N/A",
+        "time": 5.0, "alg_bw": 0.2, "bus_bw": 0.35, "nwrong": 0.0,
     }  # fmt: skip
 
 
@@ -159,8 +248,6 @@ def test_expect_writes_text_and_json_that_agree(capsys, tmp_path: Path) -> None:
             "2",
             "-d",
             "float",
-            "-c",
-            "0",
             "-r",
             "3",
         ]

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from netsim.cell.answer import checked_cells
 from netsim.cell.explained import shown_of
 from netsim.cell.prepare import prepare
 from netsim.cli.questions import Given, asked
+from netsim.collectives.collective import NAMES
 from netsim.engines.engine import simulate
 from netsim.program.place import place
 from netsim.program.program import Program, Timeline
@@ -19,7 +21,7 @@ from netsim.schedule.repeat import Launch, repeat
 from netsim.schedule.schedule import ARRIVED, TRANSFER, Style
 from netsim.topology.routing import switch
 from netsim.trace.chrome import write_trace
-from netsim.trace.names import Operation, kineto_args, short_size
+from netsim.trace.names import KERNEL_NAMES, Operation, kineto_args, short_size, stream_numbers
 from tests.trace.output_runs import (
     chain_run,
     launched_run,
@@ -142,10 +144,12 @@ def test_collectives_carry_the_arguments_that_kineto_writes(tmp_path: Path) -> N
     trace = load(write_trace(tmp_path / "t.json", program, timeline, [RING]).path)
     kernels = [e for e in of_phase(trace, "X") if e["cat"] == "kernel"]
     assert [e["pid"] for e in kernels] == [0, 1, 2, 3]
-    assert {e["name"] for e in kernels} == {"ring all_reduce"}
+    assert {e["name"] for e in kernels} == {"ncclDevKernel_AllReduce_Sum_f32_RING_SIMPLE"}
     assert kernels[3]["args"] == {
+        "External id": 28 + 4,  # the kernels of collectives come after those of the 28 rows
         "device": 3,
-        "stream": 0,
+        "stream": 20,
+        "correlation": 28 + 4,
         "algorithm": "ring",
         "protocol": "Simple",
         "Collective name": "allreduce",
@@ -186,22 +190,72 @@ def test_repeated_operations_are_kernels_of_their_own(tmp_path: Path) -> None:
     assert len([e for e in of_phase(trace, "X") if e["name"] == "launch"]) == 12
 
 
+PARAMETERS = "(ncclDevKernelArgsStorage<4096ul>)"
+
+
 @pytest.mark.parametrize(
     ("operation", "kernel"),
     [
-        (Operation("all_gather", "Ring", "LL128"), "ncclDevKernel_AllGather_RING_LL128"),
-        (Operation("reduce", "Ring", "LL", "half"), "ncclDevKernel_Reduce_Sum_f16_RING_LL"),
-        (Operation("reduce", "Ring", "LL", "f8e5m2"), "ncclDevKernel_Reduce_Sum_f8e5m2_RING_LL"),
-        (Operation("alltoall", "SendRecv", "Simple"), "ncclDevKernel_SendRecv"),
-        (Operation("alltoall", "pairwise"), "pairwise alltoall"),
-        (Operation("all_reduce", "ring"), "ring all_reduce"),
-        (Operation("all_gather", "Ring", "Simple"), "ncclDevKernel_AllGather_RING_SIMPLE"),
+        (
+            Operation("all_gather", "Ring", "LL128"),
+            f"ncclDevKernel_AllGather_RING_LL128{PARAMETERS}",
+        ),
+        (
+            Operation("reduce", "Ring", "LL", "half"),
+            f"ncclDevKernel_Reduce_Sum_f16_RING_LL{PARAMETERS}",
+        ),
+        (
+            Operation("reduce", "Ring", "LL", "f8e5m2"),
+            f"ncclDevKernel_Reduce_Sum_f8e5m2_RING_LL{PARAMETERS}",
+        ),
+        (
+            Operation("all_gather", "Ring", "Simple"),
+            f"ncclDevKernel_AllGather_RING_SIMPLE{PARAMETERS}",
+        ),
+        (Operation("alltoall", "SendRecv", "Simple"), f"ncclDevKernel_SendRecv{PARAMETERS}"),
+        (Operation("alltoall", "pairwise"), "ncclDevKernel_AllToAll_PAIRWISE"),
+        (Operation("all_reduce", "ring"), "ncclDevKernel_AllReduce_Sum_f32_RING"),
+        (
+            Operation("all_reduce", "double-binary-tree"),
+            "ncclDevKernel_AllReduce_Sum_f32_DOUBLE_BINARY_TREE",
+        ),
+        (Operation("all_gather", "my_file.py:two"), "ncclDevKernel_AllGather_MY_FILE_PY_TWO"),
+        (Operation("barrier", "dissemination"), "ncclDevKernel_Barrier_DISSEMINATION"),
         (Operation("backward"), "backward"),
         (Operation(""), "operation"),
     ],
-)  # fmt: skip
+)
 def test_names_of_kernels(operation: Operation, kernel: str) -> None:
     assert operation.kernel == kernel
+
+
+def test_every_collective_has_a_kernel_that_profile_readers_count_as_communication() -> None:
+    """HolisticTraceAnalysis takes `^nccl.*Kernel` for communication (hta/utils/utils.py)."""
+    assert set(KERNEL_NAMES) == set(NAMES)
+    for collective in KERNEL_NAMES:
+        for algorithm in ("", "Ring", "linear-shift", "a file.xml"):
+            kernel = Operation(collective, algorithm).kernel
+            assert re.match(r"^nccl.*Kernel", kernel)
+            assert " " not in kernel.removesuffix(PARAMETERS)
+
+
+def test_stream_numbers_are_those_of_pytorch_s_profiles() -> None:
+    assert stream_numbers(["dp", "compute", "tp", "dp"], "compute") == {
+        "compute": 7, "dp": 20, "tp": 21,
+    }  # fmt: skip
+
+
+def test_kernels_that_compute_say_their_stream_and_launch(tmp_path: Path) -> None:
+    program, timeline, _ = mixed_run()
+    trace = load(write_trace(tmp_path / "t.json", program, timeline).path)
+    kernels = [e for e in of_phase(trace, "X") if e["cat"] == "kernel"]
+    computing = [e for e in kernels if "Collective name" not in e["args"]]
+    assert computing
+    assert {e["args"]["stream"] for e in computing} == {7}
+    assert all(e["args"]["device"] == e["pid"] for e in kernels)
+    correlations = [e["args"]["correlation"] for e in kernels]
+    assert len(set(correlations)) == len(kernels)
+    assert correlations == [e["args"]["External id"] for e in kernels]
 
 
 def test_long_groups_are_cut_as_kineto_cuts_them() -> None:
