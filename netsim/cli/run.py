@@ -58,6 +58,11 @@ _COLUMNS = (
 
 
 Finished = Iterator[tuple[Cell, Row]]
+# The columns of a narrow terminal, of those above.
+_COMPACT_COLUMNS = tuple(
+    entry for entry in _COLUMNS if entry[0] in ("step (ms)", "MFU %", "GB/GPU")
+)
+_BOUND_WIDTH = 24  # characters of what bounds a step
 
 
 def _title(cells: Sequence[Cell], what: str, more: str = "") -> str:
@@ -66,15 +71,23 @@ def _title(cells: Sequence[Cell], what: str, more: str = "") -> str:
     return f"# {what} on {hosts_label(cells[0].scenario.cluster)}{more}{several}"
 
 
-def _step_table(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
-    """Steps, with the axes that tell cells apart; what was approximated, once."""
-    work, names, words = cells[0].scenario.workload, list(cells[0].axes), dict[str, None]()
+def _step_table(
+    cells: Sequence[Cell], found: Finished, *, width: int | None = None
+) -> Iterator[str]:
+    """Steps, with the axes that tell cells apart; what was approximated, once.
+
+    With a `width`, only some columns are printed and lines are cut there; errors are not cut."""
+    work = cells[0].scenario.workload
     assert not isinstance(work, Workload)
+    names = list(cells[0].axes)
+    columns = _COLUMNS if width is None else _COMPACT_COLUMNS
+    words: dict[str, None] = {}
     for number, (_, row) in enumerate(found):
         if not number:
             yield _title(cells, f"{work.what} {work.label}")
-            titles = "".join(f"{name:>{width}}" for name, _, _, width, _ in _COLUMNS)
-            yield f"#{titles[1:]}  {'bound by':<24}  {', '.join(map(last_part, names))}".rstrip()
+            titles = "".join(f"{name:>{cells_wide}}" for name, _, _, cells_wide, _ in columns)
+            axis_titles = ", ".join(map(last_part, names))
+            yield _cut(f"#{titles[1:]}  {'bound by':<{_BOUND_WIDTH}}  {axis_titles}", width)
         words |= dict.fromkeys(filter(None, row.approximation.split("; ")))
         axes = ", ".join(f"{last_part(axis)} {_plain(row.axes.get(axis))}" for axis in names)
         if row.status != "ok":
@@ -83,12 +96,19 @@ def _step_table(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
         exposed = sum(v for k, v in row.details.items() if k.startswith("exposed_"))
         values = {**row.details, "": exposed}
         texts = "".join(
-            f"{values[key] / unit:>{width}.{digits}f}" if key in values else f"{'-':>{width}}"
-            for _, key, unit, width, digits in _COLUMNS
+            f"{values[key] / unit:>{cells_wide}.{digits}f}"
+            if key in values
+            else f"{'-':>{cells_wide}}"
+            for _, key, unit, cells_wide, digits in columns
         )
-        yield f"{texts}  {row.bound_by:<24}  {axes}".rstrip()
+        yield _cut(f"{texts}  {row.bound_by:<{_BOUND_WIDTH}}  {axes}", width)
     if words:
         yield f"# approximated: {'; '.join(words)}"
+
+
+def _cut(line: str, width: int | None) -> str:
+    """A line without spaces at its end, cut at the width of the terminal if there is one."""
+    return line.rstrip() if width is None else shown.shortened(line, width)
 
 
 def _plain(value: object) -> str:
@@ -102,19 +122,40 @@ def _plain(value: object) -> str:
 HELD = (AUTO, *NCCL_NAMES)
 
 
-def _table(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
-    """netsim's own table, of all cells together."""
-    axes, work, rows = list(cells[0].axes), cells[0].scenario.collective, list[Row]()
+def _table(cells: Sequence[Cell], found: Finished, *, width: int | None = None) -> Iterator[str]:
+    """netsim's own table, of all cells together; with fewer columns if a `width` limits it."""
+    axes = list(cells[0].axes)
+    work = cells[0].scenario.collective
+    rows: list[Row] = []
     # What NCCL would do can be held against hardware, textbook algorithms cannot.
     validated = any(cell.scenario.collective.algorithm in HELD for cell in cells)
+    axis_widths = _axis_widths(cells)
     for _, row in found:
         if not rows:
             algorithm = "" if "workload.algorithm" in axes else f", {work.algorithm}"
             yield _title(cells, work.collective, algorithm)
-            yield shown.header(axes, validated=validated)
+            if width is None:
+                yield shown.header(axes, validated=validated)
+            else:
+                yield shown.compact_header(axis_widths, width)
         rows.append(row)
-        yield shown.line(row, axes, validated=validated)
+        if width is None:
+            yield shown.line(row, axes, validated=validated)
+        else:
+            yield shown.compact_line(row, axis_widths, width)
     yield shown.footer(rows)
+
+
+_WIDEST_AXIS = 20  # characters of the column of an axis in a narrow terminal
+
+
+def _axis_widths(cells: Sequence[Cell]) -> dict[str, int]:
+    """The characters that the names and values of each axis need, at most `_WIDEST_AXIS`."""
+    widths = {}
+    for axis in cells[0].axes:
+        longest = max(len(str(cell.axes.get(axis))) for cell in cells)
+        widths[axis] = min(_WIDEST_AXIS, max(longest, len(last_part(axis))))
+    return widths
 
 
 def _tests_log(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
@@ -128,16 +169,20 @@ def _tests_log(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
         yield closing(run, rows)
 
 
-def _beside(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
+def _beside(cells: Sequence[Cell], found: Finished, *, width: int | None = None) -> Iterator[str]:
     """What jobs take alone and beside the others, and who slows each most."""
-    yield f"#{'size (B)':>11}  {'alone (us)':>12}  {'time (us)':>12}  {'slowdown':>8}  slowed by"
+    yield _cut(
+        f"#{'size (B)':>11}  {'alone (us)':>12}  {'time (us)':>12}  {'slowdown':>8}  slowed by",
+        width,
+    )
     for _, row in found:
         told = row.neighbours
         most = max((key for key in told if key.startswith("by:")), key=told.__getitem__, default="")
         link = told.get(most.replace("by:", "on:"))
         who = f"{most[3:]} {told[most]:.3f}{f' on {link}' if link else ''}" if most else row.error
         figures = f"{row.alone_us or 0:>12.2f}  {time_of(row):>12.2f}  {row.slowdown or 0:>8.3f}"
-        yield f"{row.size_bytes or '-':>12}  {figures}  {who}  ({named(row.axes)})"
+        line = f"{row.size_bytes or '-':>12}  {figures}  {who}  ({named(row.axes)})"
+        yield _cut(line, width) if row.status == "ok" else line
 
 
 Printer = Callable[[Sequence[Cell], Finished], Iterable[str]]
@@ -150,16 +195,25 @@ PRINTERS: dict[Format, Printer] = {
 }
 
 
-def printer(cells: Sequence[Cell], form: Format) -> Callable[[Finished], Iterable[str]]:
-    """What makes lines of the rows of cells; nccl-tests times collectives only."""
-    shared, kind = cells[0].scenario.shared, PRINTERS[form]
-    if shared or not isinstance(cells[0].scenario.workload, Workload):
-        if form == "nccl-tests":
-            what = "several jobs are" if shared else "a training step is"
-            raise InputError(f"--format nccl-tests: {what} no run of nccl-tests")
-        if form == "table":
-            kind = _beside if shared else _step_table
-    return partial(kind, cells)
+def printer(
+    cells: Sequence[Cell], form: Format, *, wide: bool = False
+) -> Callable[[Finished], Iterable[str]]:
+    """What makes lines of the rows of cells; nccl-tests times collectives only.
+
+    The table has fewer columns on a narrow terminal, unless `wide`."""
+    shared = cells[0].scenario.shared
+    is_collective = not shared and isinstance(cells[0].scenario.workload, Workload)
+    if form == "nccl-tests" and not is_collective:
+        what = "several jobs are" if shared else "a training step is"
+        raise InputError(f"--format nccl-tests: {what} no run of nccl-tests")
+    if form != "table":
+        return partial(PRINTERS[form], cells)
+    width = shown.compact_width(wide=wide)
+    if shared:
+        return partial(_beside, cells, width=width)
+    if is_collective:
+        return partial(_table, cells, width=width)
+    return partial(_step_table, cells, width=width)
 
 
 _MOST = 10
@@ -347,6 +401,7 @@ class Options:
     exact: bool = False
     quiet: bool = False
     verbose: bool = False
+    wide: bool = False
 
     @property
     def changes(self) -> list[str]:
@@ -456,7 +511,7 @@ def _run_into_folder(job: _Run, *, whole: bool) -> tuple[list[Row], list[str], N
     given = job.given
     if not tasks_of(job.cells):
         raise InputError("this part has no cells", hint="there are fewer cells than parts")
-    lines = printer(job.cells, given.form)
+    lines = printer(job.cells, given.form, wide=given.wide)
     check_place(job.folder)
     with ExitStack() as simulating:
         helpers = simulating.enter_context(
