@@ -37,10 +37,11 @@ from netsim.results.workspace import (
     read_manifest,
 )  # fmt: skip
 from netsim.scenario.cells import Cell, Expansion, last_part, named, unused_keys
+from netsim.scenario.each_part import HEALTHY
 from netsim.scenario.models import Workload, hosts_label
 from netsim.scenario.sweep import SEED
+from netsim.sweep import parts, summary
 from netsim.sweep import run as sweep
-from netsim.sweep import summary
 from netsim.sweep.run import Task, Workers, finished_row, run_tasks, tasks_of
 from netsim.sweep.summary import CLEARLY, base_rows, best_row, time_of, without_seed
 
@@ -237,10 +238,12 @@ def invalid_lines(expansion: Expansion, *, skipped: bool) -> Iterator[str]:
 
 
 def refuse_invalid(expansion: Expansion, *, skip: bool) -> None:
-    """Say what cannot be built, before anything runs; go on only if asked to."""
+    """Say what cannot be built, before anything runs; go on only if asked to.
+
+    A part that the job cannot lose is an answer of a sweep over parts, and does not end it."""
     if not expansion.invalid:
         return
-    if not skip or not expansion.cells:
+    if expansion.mistakes and (not skip or not expansion.cells):
         if len(expansion.points) > len(expansion.invalid):
             print_lines(invalid_lines(expansion, skipped=False), err=True)
         expansion.refuse_invalid()
@@ -250,27 +253,53 @@ def refuse_invalid(expansion: Expansion, *, skip: bool) -> None:
 def after_lines(expansion: Expansion, rows: Sequence[Row], engine: str) -> Iterator[str]:
     """What a sweep showed: the best cell, how it compares, and which axes changed nothing."""
     cells = expansion.cells
+    part_axes = expansion.sweep.part_axes
+    if len(expansion.points) < 2:
+        return
+    yield from _part_lines(expansion, rows)
     if len(cells) < 2:
         return
-    best, asked = best_row(rows, expansion.sweep.base), expansion.sweep.conditions
-    groups = grouped(rows, lambda row: tuple(str(row.axes.get(name)) for name in asked))
-    if len(groups) > 1:
-        yield from _best_of(expansion, list(groups.values()))
-    elif best is not None:
-        where = f" at {format_size(best.size_bytes)}" if best.size_bytes else ""
-        line = f"best{where}: {named(without_seed(best.axes))}, {format_time(time_of(best) / 1e6)}"
-        line += " (median over seeds)" if SEED in best.axes else ""
-        base = expansion.sweep.base
-        other = base_rows(rows, base).get((best.cell, best.size_bytes or 0)) if base else None
-        if other is not None and time_of(other) > time_of(best) * CLEARLY:
-            line += f", {time_of(other) / time_of(best):.3g} times as fast as {named(base or {})}"
-        yield line
+    choices = [
+        axis
+        for axis in cells[0].axes
+        if axis not in (*expansion.sweep.conditions, *part_axes, SEED)
+    ]
+    if choices or not part_axes:
+        yield from _best_lines(expansion, rows)
     for idle in summary.idle_axes(cells, rows):
         try:
             why = summary.reason(idle, engine)
         except NetsimError as error:
             why = str(error)
         yield f"axis {idle.axis} changed nothing: {why}"
+
+
+def _part_lines(expansion: Expansion, rows: Sequence[Row]) -> Iterator[str]:
+    """Which parts cost most and least, and which the job cannot lose."""
+    largest = max((row.asked for row in rows if row.status == "ok"), default=0)
+    at = f" at {format_size(largest)}" if largest else ""
+    for axis in expansion.sweep.part_axes:
+        yield from parts.sentences(parts.costs_of(expansion, rows, axis), at)
+
+
+def _best_lines(expansion: Expansion, rows: Sequence[Row]) -> Iterator[str]:
+    """The best cell, or the choice that is best under most conditions."""
+    best = best_row(rows, expansion.sweep.base)
+    asked = expansion.sweep.conditions
+    groups = grouped(rows, lambda row: tuple(str(row.axes.get(name)) for name in asked))
+    if len(groups) > 1:
+        yield from _best_of(expansion, list(groups.values()))
+        return
+    if best is None:
+        return
+    where = f" at {format_size(best.size_bytes)}" if best.size_bytes else ""
+    line = f"best{where}: {named(without_seed(best.axes))}, {format_time(time_of(best) / 1e6)}"
+    line += " (median over seeds)" if SEED in best.axes else ""
+    base = expansion.sweep.base
+    other = base_rows(rows, base).get((best.cell, best.size_bytes or 0)) if base else None
+    if other is not None and time_of(other) > time_of(best) * CLEARLY:
+        line += f", {time_of(other) / time_of(best):.3g} times as fast as {named(base or {})}"
+    yield line
 
 
 def _best_of(expansion: Expansion, groups: Sequence[Sequence[Row]]) -> Iterator[str]:
@@ -626,7 +655,8 @@ def _simulate(
             results.ended_by(lambda: results.write_results(_in_order(job, results), axes)),
             closing_stream(stream) as finished,
         ):
-            for text in lines(_advanced(finished, rows, failures, bar)):
+            part_axes = job.expansion.sweep.part_axes
+            for text in lines(_advanced(finished, rows, failures, bar, part_axes)):
                 bar.print(text)
         if cache is not None and cache.found and not given.quiet:
             say(f"{cache.found} of {len(tasks)} rows were known from earlier sweeps")
@@ -634,15 +664,28 @@ def _simulate(
 
 
 def _advanced(
-    found: Iterable[tuple[Task, Row, NetsimError | None]], rows: list[Row],
-    failures: list[NetsimError], bar: shown_progress.NoBar,
-) -> Finished:  # fmt: skip
-    """Finished rows with their cells, each noted before it is shown."""
+    found: Iterable[tuple[Task, Row, NetsimError | None]],
+    rows: list[Row],
+    failures: list[NetsimError],
+    bar: shown_progress.NoBar,
+    part_axes: Sequence[str] = (),
+) -> Finished:
+    """Finished rows with their cells, each noted before it is shown.
+
+    An operation that cannot finish for a part at fault is an answer of a sweep over parts, and no
+    failure of the sweep."""
     for task, row, error in found:
         rows.append(row)
-        failures += [error] if error else []
+        if error is not None and not _is_lost_part(task.cell, error, part_axes):
+            failures.append(error)
         bar.advance(row)
         yield task.cell, row
+
+
+def _is_lost_part(cell: Cell, error: NetsimError, part_axes: Sequence[str]) -> bool:
+    """Whether a cell with a part at fault ended because its operation cannot finish."""
+    is_at_fault = any(cell.axes.get(axis) != HEALTHY for axis in part_axes)
+    return is_at_fault and isinstance(error, sweep.CellError) and error.is_stalled
 
 
 def _in_order(job: _Run, results: Folder) -> list[Row]:
