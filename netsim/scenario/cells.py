@@ -92,14 +92,16 @@ class Expansion:
         part_axes = self.sweep.part_axes
         if not part_axes:
             return []
-        valid = {_without_axes(cell.axes, part_axes) for cell in self.cells if self._healthy(cell)}
+        valid = {
+            _without_axes(cell.axes, part_axes) for cell in self.cells if self.is_healthy(cell)
+        }
         return [
             point
             for point in self.invalid
-            if not self._healthy(point) and _without_axes(point.axes, part_axes) in valid
+            if not self.is_healthy(point) and _without_axes(point.axes, part_axes) in valid
         ]
 
-    def _healthy(self, point: Cell | Invalid) -> bool:
+    def is_healthy(self, point: Cell | Invalid) -> bool:
         """Whether no part is at fault."""
         return all(point.axes.get(axis) == HEALTHY for axis in self.sweep.part_axes)
 
