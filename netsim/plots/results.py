@@ -151,7 +151,7 @@ def figure_of_table(table: pd.DataFrame) -> Figure:
 
 
 def _all_parts(table: pd.DataFrame) -> list[tuple[str, str, by_size.Lines]]:
-    """The figures of a table as name, title and lines: those of collectives, then those of steps."""
+    """The figures of a table as name, title and lines: of collectives, then of training steps."""
     steps = table.get("step_time_us", pd.Series(dtype=float)).notna().reindex(table.index)
     return [
         *_parts("busbw", table[table["size_bytes"] > 0]),

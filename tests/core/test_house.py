@@ -54,7 +54,6 @@ LATE = {
     "cli/progress.py": "bars on a terminal; processes and clusters, with what they import",
     "cli/questions.py": "readers of foreign formats, for files that are none of ours",
     "cli/run.py": "pictures and reports, and matplotlib",
-    "cli/topo.py": "the check of a file to write, with all that reads scenarios",
     "collectives/table.py": "the reader of MSCCL's files, with one of XML",
     "engines/engine.py": "an engine, with its libraries and its machine code",
     "report/rows.py": "tables and pictures, with pandas and matplotlib, of which most runs make none",
