@@ -20,12 +20,12 @@ if TYPE_CHECKING:
         ScenarioError,
         StalledError,
     )
-    from netsim.cell.answer import run
     from netsim.collectives.collective import Collective, collective_of, volumes
     from netsim.collectives.table import ALGORITHMS, algorithm, build
     from netsim.collectives.verify import check_races, verify
     from netsim.program.place import place
     from netsim.program.program import Program, Timeline
+    from netsim.report.rows import Rows, run
     from netsim.results.row import Row
     from netsim.schedule.builder import Builder
     from netsim.schedule.repeat import Launch, repeat
@@ -42,12 +42,12 @@ _HOMES = {
         "ScenarioError",
         "StalledError",
     ),
-    "netsim.cell.answer": ("run",),
     "netsim.collectives.collective": ("Collective", "collective_of", "volumes"),
     "netsim.collectives.table": ("ALGORITHMS", "algorithm", "build"),
     "netsim.collectives.verify": ("check_races", "verify"),
     "netsim.program.place": ("place",),
     "netsim.program.program": ("Program", "Timeline"),
+    "netsim.report.rows": ("Rows", "run"),
     "netsim.results.row": ("Row",),
     "netsim.schedule.builder": ("Builder",),
     "netsim.schedule.repeat": ("Launch", "repeat"),
@@ -60,7 +60,7 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "ALGORITHMS", "Builder", "Collective", "InputError", "InvariantError", "Lag", "Launch",
-    "NetsimError", "Program", "Row", "ScenarioError", "Schedule", "StalledError", "Style",
+    "NetsimError", "Program", "Row", "Rows", "ScenarioError", "Schedule", "StalledError", "Style",
     "Timeline", "Topology", "Use", "__version__", "algorithm", "build", "build_topology",
     "check_races", "collective_of", "combine", "load_machine", "place", "repeat", "run", "verify",
     "volumes",

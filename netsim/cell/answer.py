@@ -193,17 +193,3 @@ def _step_warnings(cells: Sequence[Cell]) -> Iterator[str]:
     for text, count in counts.items():
         where = f" ({count} of {len(cells)} cells)" if count < len(cells) else ""
         yield f"warning: {text}{where}"
-
-
-def run(scenario: str | Path, settings: Sequence[str] = (), *, engine: str = "auto") -> list[Row]:
-    """Simulate all cells of a scenario and return their rows; nothing is written. `settings`
-    replace single values, as `netsim run --set` does: `run("quickstart",
-    ["workload.sizes=64MiB"])`."""
-    settings = [settings] if isinstance(settings, str) else settings
-    cells = checked_cells(load_source(find_scenario(str(scenario)).path, settings))
-    rows = []
-    for cell in cells:
-        prepared = prepare_any(cell)
-        sizes = cell.scenario.workload.size_list()
-        rows += [answer(prepared, size, engine=engine) for size in sizes]
-    return rows

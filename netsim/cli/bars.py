@@ -8,22 +8,63 @@ from typing import Self
 import typer
 from rich import progress as parts
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn
 from rich.text import Text
 
 from netsim.base.startup import STAGE, memory
 from netsim.base.units import format_size, format_time
+from netsim.base.values import dataclass
+from netsim.cli.shown import shortened
 from netsim.results.row import Row
 from netsim.sweep.run import Task
 from netsim.timing.bench import Progress as Report
 
+WIDTH = 28  # characters of what is being worked at
+FULL_WIDTH = 110  # columns of a terminal from which bars have their usual length
+
+
+@dataclass(frozen=True)
+class Widths:
+    """The characters that the parts of a line of progress may take."""
+
+    description: int
+    bar: int
+    stage: int
+
+
+def widths_in(columns: int) -> Widths:
+    """The parts of a line of progress that fits a terminal of so many columns.
+
+    Between the parts stand counts such as `100/8000` and a time, which take up to 24."""
+    if columns >= FULL_WIDTH:
+        return Widths(description=columns - 40 - 24 - WIDTH - 12, bar=40, stage=WIDTH)
+    left = max(0, columns - 24)
+    return Widths(description=left * 35 // 100, bar=left * 15 // 100, stage=left * 45 // 100)
+
+
+class Description(ProgressColumn):
+    """What a line of progress is about, cut at its width."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def render(self, task: parts.Task) -> Text:
+        """As it is now."""
+        return Text(shortened(task.description, self.width), no_wrap=True)
+
 
 class Whole(ProgressColumn):
-    """What is being worked at, and the memory that all have."""
+    """What is being worked at, and the memory that all have, cut at a width."""
+
+    def __init__(self, width: int | None = None) -> None:
+        super().__init__()
+        self.width = width
 
     def render(self, task: object) -> Text:
         """As it is now."""
-        return Text(", ".join(filter(None, (STAGE.what[:WIDTH], memory()))))
+        text = ", ".join(filter(None, (STAGE.what[:WIDTH], memory())))
+        return Text(text if self.width is None else shortened(text, self.width), no_wrap=True)
 
 
 class TimeLeft(ProgressColumn):
@@ -33,9 +74,6 @@ class TimeLeft(ProgressColumn):
         """As it is now."""
         left = STAGE.seconds_left(monotonic())
         return Text("-:--:--" if left is None else str(timedelta(seconds=round(left))))
-
-
-WIDTH = 28  # characters of what is being worked at
 
 
 class Shown:
@@ -60,10 +98,16 @@ class Counter(Shown):
 
     def __init__(self, noun: str, quiet: bool) -> None:
         console = Console(stderr=True)
+        widths = widths_in(console.width)
         columns = (
-            TextColumn(noun), BarColumn(), MofNCompleteColumn(), parts.TimeElapsedColumn(),
-            TimeLeft(), Whole(),
-        )  # fmt: skip
+            Description(widths.description),
+            BarColumn(bar_width=widths.bar),
+            MofNCompleteColumn(),
+            parts.TimeElapsedColumn(),
+            TimeLeft(),
+            # The second time takes room that other bars have for this.
+            Whole(None if console.width >= FULL_WIDTH else max(0, widths.stage - 10)),
+        )
         hidden = quiet or not console.is_terminal
         self.progress = Progress(*columns, console=console, transient=True, disable=hidden)
         self.task = self.progress.add_task(noun, total=None)
@@ -85,11 +129,17 @@ class Bar(Shown):
         self.console = Console(stderr=True)
         self.best: Row | None = None
         self.shown = self.console.is_terminal and not quiet
+        widths = widths_in(self.console.width)
         self.progress = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-            parts.TimeRemainingColumn(), Whole(),
-            console=self.console, transient=True, disable=not self.shown,
-        )  # fmt: skip
+            Description(widths.description),
+            BarColumn(bar_width=widths.bar),
+            MofNCompleteColumn(),
+            parts.TimeRemainingColumn(),
+            Whole(None if self.console.width >= FULL_WIDTH else widths.stage),
+            console=self.console,
+            transient=True,
+            disable=not self.shown,
+        )
         self.all = self.progress.add_task("sizes", total=tasks)
         self.one = self.progress.add_task("rows", total=None, visible=False)
 

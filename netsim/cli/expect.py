@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import typer
 from netsim.base.errors import InputError, NetsimError
 from netsim.base.startup import late
 from netsim.base.units import format_bandwidth, parse_cli_size, parse_ratio
+from netsim.base.values import dataclass
 from netsim.cell import simulate
 from netsim.cell.answer import checked_cells
 from netsim.cell.cluster import wishes_of
@@ -141,47 +142,134 @@ def line_of(row: Row) -> str:
     times = [time for name in _PERCENTILES if (time := getattr(row, f"{name}_us")) is not None]
     percentiles = "".join(["  ", *(f"{microseconds(time):>9}" for time in times)] if times else "")
     choice = f"  {row.algorithm:<13}  {row.protocol:<9}  {channels:>4}"
-    last = row.bound_by if row.status == "ok" else row.error
-    return f"{fixed}{halves(row)}{percentiles}{choice}{sureness(row)}  {last}"
+    return f"{fixed}{halves(row)}{percentiles}{choice}{sureness(row)}  {_bound_or_error(row)}"
 
 
-def print_table(
-    prepared: Prepared, form: Format, engine: Engine, failures: list[NetsimError]
-) -> list[Row]:
-    """All sizes; those that cannot be simulated say why and do not stop the rest."""
-    found = simulated(prepared, engine, failures)
+def _bound_or_error(row: Row) -> str:
+    """What bounds the time of a row, or why it has none."""
+    return row.bound_by if row.status == "ok" else row.error
+
+
+_COMPACT_CHOICE = 20  # characters of algorithm, protocol and channels: `NVLSTree Simple x16`
+
+
+def compact_header() -> str:
+    """The lines above the rows of a table for a narrow terminal."""
+    title = f"{shown.COMPACT_TITLES}  {'choice':<{_COMPACT_CHOICE}}  bound by"
+    return f"{title}\n{shown.COMPACT_UNITS}"
+
+
+def compact_line_of(row: Row) -> str:
+    """One row in the columns of `compact_header`."""
+    channels = "" if row.channels is None else f"x{row.channels}"
+    choice = " ".join(filter(None, (row.algorithm, row.protocol, channels)))
+    return f"{shown.compact_figures(row)}  {choice:<{_COMPACT_CHOICE}}  {_bound_or_error(row)}"
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """The people's table: what stands above the rows, and the line of a row."""
+
+    title: str
+    line: Callable[[Row], str]
+
+
+def text_table(collectives: Sequence[str], *, noise: bool, width: int | None) -> TextTable:
+    """The table of one or several collectives, which then have a column of their own.
+
+    With a `width`, it has fewer columns and its lines are cut there; errors are not cut."""
+    table = TextTable(header(noise=noise), line_of)
+    if width is not None:
+        table = TextTable(compact_header(), compact_line_of)
+    if len(collectives) > 1:
+        table = _with_collective_column(table, max(map(len, [*collectives, "collective"])))
+    return table if width is None else _cut_to_width(table, width)
+
+
+def _with_collective_column(table: TextTable, width: int) -> TextTable:
+    """The table with the collective of each row at its left."""
+    titles = []
+    for text in table.title.splitlines():
+        is_names = text.startswith("#") and " size " in text
+        titles.append(f"# {'collective' if is_names else '':<{width}} {text[1:]}")
+    return TextTable("\n".join(titles), lambda row: f"  {row.collective:<{width}}{table.line(row)}")
+
+
+def _cut_to_width(table: TextTable, width: int) -> TextTable:
+    """The table with lines of at most `width` characters; the error of a row stays whole."""
+
+    def cut(row: Row) -> str:
+        text = table.line(row)
+        return shown.shortened(text, width) if row.status == "ok" else text.rstrip()
+
+    titles = (shown.shortened(text, width) for text in table.title.splitlines())
+    return TextTable("\n".join(titles), cut)
+
+
+def print_tables(
+    tests: Sequence[Prepared],
+    form: Format,
+    engine: Engine,
+    failures: list[NetsimError],
+    *,
+    wide: bool = False,
+) -> list[list[Row]]:
+    """Print all sizes of all collectives and return the rows of each; sizes that cannot be
+    simulated say why and do not stop the rest."""
     if form in ("csv", "json"):
-        rows = list(found)
+        groups = [list(simulated(prepared, engine, failures)) for prepared in tests]
+        rows = [row for group in groups for row in group]
         values = json.dumps([asdict(row) for row in rows], indent=1) + "\n"
         typer.echo(csv_text(rows) if form == "csv" else values, nl=False)
-        return rows
+        return groups
     if form == "nccl-tests":
-        run = shown.run_of(prepared)
-        return _printed(
-            found, nccl_tests.opening(run), lambda row: line(row, run.root),
-            lambda rows: closing(run, rows),
-        )  # fmt: skip
-    noise = prepared.cell.scenario.noise is not None
-    return _printed(found, header(noise=noise), line_of, shown.footer)
+        return [_print_log(prepared, engine, failures) for prepared in tests]
+    names = [prepared.cell.scenario.collective.collective for prepared in tests]
+    noise = tests[0].cell.scenario.noise is not None
+    table = text_table(names, noise=noise, width=shown.compact_width(wide=wide))
+    groups = [[] for _ in tests]
+    held = [table.title]
+    for group, prepared in zip(groups, tests, strict=True):
+        for row in simulated(prepared, engine, failures):
+            group.append(row)
+            held.append(table.line(row))
+            if any(_is_timed(row) for rows in groups for row in rows):
+                typer.echo("\n".join(held))
+                held = []
+    if not held:
+        print_lines(_footers(names, groups))
+    return groups
 
 
-def _printed(
-    found: Iterator[Row],
-    title: str,
-    text: Callable[[Row], str],
-    footer: Callable[[Sequence[Row]], str],
-) -> list[Row]:
-    """Every row as it is there; of a table without a time, nothing."""
-    rows, held, timed = list[Row](), [title], False
-    for row in found:
+def _is_timed(row: Row) -> bool:
+    """Whether a row has a time, if only that after which a fault ends it."""
+    return row.status in ("ok", "failed")
+
+
+def _footers(names: Sequence[str], groups: Sequence[Sequence[Row]]) -> Iterator[str]:
+    """The mean bus bandwidth of each collective; of one, in the words of nccl-tests."""
+    if len(names) == 1:
+        yield shown.footer(groups[0])
+        return
+    width = max(map(len, names))
+    for name, rows in zip(names, groups, strict=True):
+        yield f"# Avg bus bandwidth of {name:<{width}} : {nccl_tests.average_busbw(rows):g}"
+    yield "#"
+
+
+def _print_log(prepared: Prepared, engine: Engine, failures: list[NetsimError]) -> list[Row]:
+    """Print one collective as a log of nccl-tests; nothing is printed if no size has a time."""
+    run = shown.run_of(prepared)
+    held = [nccl_tests.opening(run)]
+    rows: list[Row] = []
+    for row in simulated(prepared, engine, failures):
         rows.append(row)
-        held.append(text(row))
-        timed = timed or row.status in ("ok", "failed")
-        if timed:
+        held.append(line(row, run.root))
+        if any(map(_is_timed, rows)):
             typer.echo("\n".join(held))
             held = []
-    if timed:
-        typer.echo(footer(rows))
+    if not held:
+        typer.echo(closing(run, rows))
     return rows
 
 
@@ -266,12 +354,14 @@ def print_acceptance(
 def command(
     topology: str, collective: str, given: Given, why: Text = None, acceptance: Text = None,
     tuner_out: Path | None = None, graph_out: Path | None = None, engine: Engine = "auto",
-    form: Format = "table", json_file: Path | None = None,
+    form: Format = "table", json_file: Path | None = None, wide: bool = False,
 ) -> None:  # fmt: skip
     """Print what nccl-tests would print for COLLECTIVE on TOPOLOGY."""
     part = None if acceptance is None else part_of(acceptance)
     outputs = {"--tuner-out": tuner_out, "--graph-out": graph_out, "-J": json_file}
-    _check_outputs({"--why": why, "--acceptance": acceptance, **outputs}, outputs)
+    answers = {"--why": why, "--acceptance": acceptance, **outputs}
+    _check_outputs(answers, outputs)
+    collectives = collectives_of(collective, answers, given.nccl)
     for file in (json_file, tuner_out):
         refuse_output_as_input(file, [Path(topology)])
     if given.nccl and "," in given.nccl:
@@ -279,23 +369,66 @@ def command(
             raise InputError(f"--nccl {given.nccl}: compares two versions, and goes alone")
         late("netsim.cli.diff.upgrade")(topology, collective, given)
         return
-    source, notes = asked(topology, collective, given)
-    prepared = prepare(checked_cells(source)[0])
-    inputs = files_read(source.name, prepared.cell.scenario.cluster, given)
+    questions = [asked(topology, name, given) for name in collectives]
+    tests = [prepare(checked_cells(question.source)[0]) for question in questions]
+    prepared = tests[0]
+    inputs = files_read(questions[0].source.name, prepared.cell.scenario.cluster, given)
     for output in filter(None, outputs.values()):
         refuse_output_as_input(output, inputs)
-    print_lines((*notes, *assumptions(prepared, given)), err=True)
+    notes = [note for question in questions for note in question.notes]
+    assumed = [text for test in tests for text in assumptions(test, given)]
+    print_lines(dict.fromkeys([*notes, *assumed]), err=True)
     if graph_out is not None:
         late("netsim.cli.expect_more.write_graph")(prepared, graph_out)
         return
     if why is not None:
         late("netsim.cli.expect_more.explain")(prepared, parsed(parse_cli_size, "--why", why), form)
         return
-    print_lines(roundings(prepared, prepared.cell.scenario.collective.size_list()), err=True)
+    for test in tests:
+        sizes = test.cell.scenario.collective.size_list()
+        print_lines(_named_of(test, tests, roundings(test, sizes)), err=True)
     if tuner_out is not None:
         late("netsim.cli.expect_more.write_tuner")(prepared, tuner_out, engine)
         return
-    _print_answer(prepared, part, form, engine, json_file)
+    failures: list[NetsimError] = []
+    if part is not None:
+        print_acceptance(prepared, part, engine, failures)
+    else:
+        _print_answer(tests, form, engine, json_file, failures, wide=wide)
+    if failures:
+        raise failures[0]
+
+
+def collectives_of(text: str, answers: Mapping[str, object], nccl: str | None) -> list[str]:
+    """The collectives that are named, separated by commas: `all_reduce,alltoall`.
+
+    Raises an InputError for a name that is missing or twice there, and for options that go with
+    one collective only."""
+    names = [name.strip() for name in text.split(",")]
+    example = "name them as all_reduce,all_gather,alltoall"
+    if len(names) > 1 and not all(names):
+        raise InputError(f"{text}: a collective is missing beside a comma", hint=example)
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise InputError(f"{text}: {name} is named twice", hint=example)
+    if len(names) == 1:
+        return names
+    options = [option for option, value in answers.items() if value is not None]
+    if nccl and "," in nccl:
+        options.append(f"--nccl {nccl}")
+    if options:
+        raise InputError(
+            f"{options[0]}: goes with one collective only, got {len(names)}: {', '.join(names)}",
+            hint=f"run netsim expect once for each, as with {names[0]}",
+        )
+    return names
+
+
+def _named_of(test: Prepared, tests: Sequence[Prepared], texts: Iterable[str]) -> Iterator[str]:
+    """Lines about one collective; they name it where there are several."""
+    prefix = f"{test.cell.scenario.collective.collective}: " if len(tests) > 1 else ""
+    for text in texts:
+        yield prefix + text
 
 
 def files_read(topology: str, config: ClusterConfig, given: Given) -> list[Path]:
@@ -306,22 +439,24 @@ def files_read(topology: str, config: ClusterConfig, given: Given) -> list[Path]
 
 
 def _print_answer(
-    prepared: Prepared, part: float | None, form: Format, engine: Engine, json_file: Path | None
+    tests: Sequence[Prepared],
+    form: Format,
+    engine: Engine,
+    json_file: Path | None,
+    failures: list[NetsimError],
+    *,
+    wide: bool,
 ) -> None:
-    """The table, or what a healthy machine should pass; then what went wrong first."""
-    failures: list[NetsimError] = []
-    if part is not None:
-        print_acceptance(prepared, part, engine, failures)
-    else:
-        started = shown.time_of_day()
-        rows = print_table(prepared, form, engine, failures)
-        print_lines((*approximations(rows), *weak_figures(prepared, rows)), err=True)
-        if json_file is not None:
-            run = replace(shown.run_of(prepared), started=started, ended=shown.time_of_day())
-            written = shown.write_json(json_file, run, rows)
-            typer.echo(f"wrote {written}", err=True)
-    if failures:
-        raise failures[0]
+    """Print the table of all collectives, what it approximates, and on what figures it rests."""
+    started = shown.time_of_day()
+    groups = print_tables(tests, form, engine, failures, wide=wide)
+    for test, rows in zip(tests, groups, strict=True):
+        texts = (*approximations(rows), *weak_figures(test, rows))
+        print_lines(_named_of(test, tests, texts), err=True)
+    if json_file is not None:
+        run = replace(shown.run_of(tests[0]), started=started, ended=shown.time_of_day())
+        written = shown.write_json(json_file, run, groups[0])
+        typer.echo(f"wrote {written}", err=True)
 
 
 def _check_outputs(asked_for: Mapping[str, object], files: Mapping[str, Path | None]) -> None:

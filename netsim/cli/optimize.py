@@ -29,6 +29,7 @@ from netsim.yamlio.read import Source, dump
 # Options of `netsim run` that have no meaning here.
 ONLY_RUN = (
     "engine", "shard", "use_cache", "seed", "cell", "form", "allow_oom", "exact", "verbose",
+    "wide",
 )  # fmt: skip
 BEST = "best.yaml"
 TOLD = "layouts.csv"

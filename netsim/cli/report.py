@@ -28,7 +28,7 @@ from netsim.plots.style import read_values
 from netsim.plots.timeline import plot_links, plot_memory, plot_step, plot_timeline
 from netsim.plots.topology.draw import plot_topology
 from netsim.report.report import PICTURES, Extra, write_report
-from netsim.report.words import sure_rows
+from netsim.report.words import compares_parts, sure_rows
 from netsim.results import folder as folders
 from netsim.results.folder import BREAKDOWN, COSTS, DISTRIBUTION, INTERFERENCE, PARTIAL
 from netsim.results.row import csv_text
@@ -200,9 +200,15 @@ def _answers(asked: Sequence[tuple[Wanted, int]], helpers: Any) -> Iterator[tupl
         yield from ((one.label, found) for one, found in results)
 
 
+COSTLIEST = "costliest part"  # the cell of a sweep over parts that takes longest
+DRAWN = ("best", "chosen", COSTLIEST)  # cells whose timeline a page has
+OF_TOPOLOGY = ("best", COSTLIEST)  # cells whose topology a page has
+
+
 def _wanted(manifest: Mapping[str, Any], good: pd.DataFrame) -> dict[str, Any]:
     """The rows that are explained: of the best cell, and of what `--cell` chose, the base line or
-    else the slowest under the same conditions: of others, those under which choices differ most."""
+    else the slowest under the same conditions: of others, those under which choices differ most.
+    Of a sweep over parts they are the cell with the costliest part at fault and the healthy one."""
     asked = asked_of(good, manifest)
     rows = compared(over_seeds(sure_rows(good)), asked)
     rows = rows[rows["shown"]]
@@ -214,6 +220,10 @@ def _wanted(manifest: Mapping[str, Any], good: pd.DataFrame) -> dict[str, Any]:
     if asked.base:
         base = rows[(rows[[*asked.base]].astype(str) == [*asked.base.values()]).all(axis=1)]
         other, label = (base.iloc[0] if len(base) else best), "base line"
+    if compares_parts(asked, manifest) and not len(chosen):
+        costliest = order.iloc[-1]
+        if costliest["cell"] != other["cell"]:
+            return {COSTLIEST: costliest, "healthy": other}
     if len(chosen):
         other, label = chosen.iloc[0], "chosen"
     return {"best": best} if other["cell"] == best["cell"] else {label: other, "best": best}
@@ -242,9 +252,9 @@ def _explained_size(prepared: Sequence[Prepared], sizes: Sequence[int]) -> int:
 
 
 def _one(prepared: Prepared, size: int, folder: Path, label: str) -> dict[str, Any]:
-    most = MOST_ROWS if label in ("best", "chosen") else 0
+    most = MOST_ROWS if label in DRAWN else 0
     found, program, timeline = explained_run(prepared, size, most_rows=most)
-    if label == "best":
+    if label in OF_TOPOLOGY:
         config = prepared.cell.scenario.cluster
         what = prepared.topology if config.graph is not None else build_cluster(config)
         place = folder / PICTURES
@@ -275,9 +285,9 @@ def _is_explained(prepared: AnyPrepared) -> bool:
 def _one_step(prepared: PreparedStep, folder: Path, label: str) -> dict[str, Any]:
     """The explanation of a training step; of the best one with its links on the topology."""
     step = run.simulate_step(prepared)
-    most = MOST_ROWS if label in ("best", "chosen") else 0
+    most = MOST_ROWS if label in DRAWN else 0
     found = explained_step(step, most_rows=most)
-    if label == "best" and step.engine and prepared.cluster.hosts:
+    if label in OF_TOPOLOGY and step.engine and prepared.cluster.hosts:
         place = folder / PICTURES
         place.mkdir(exist_ok=True)
         write_links(place / "links.csv", step.program, step.spans.timeline)

@@ -37,10 +37,11 @@ from netsim.results.workspace import (
     read_manifest,
 )  # fmt: skip
 from netsim.scenario.cells import Cell, Expansion, last_part, named, unused_keys
+from netsim.scenario.each_part import HEALTHY
 from netsim.scenario.models import Workload, hosts_label
 from netsim.scenario.sweep import SEED
+from netsim.sweep import parts, summary
 from netsim.sweep import run as sweep
-from netsim.sweep import summary
 from netsim.sweep.run import Task, Workers, finished_row, run_tasks, tasks_of
 from netsim.sweep.summary import CLEARLY, base_rows, best_row, time_of, without_seed
 
@@ -58,6 +59,11 @@ _COLUMNS = (
 
 
 Finished = Iterator[tuple[Cell, Row]]
+# The columns of a narrow terminal, of those above.
+_COMPACT_COLUMNS = tuple(
+    entry for entry in _COLUMNS if entry[0] in ("step (ms)", "MFU %", "GB/GPU")
+)
+_BOUND_WIDTH = 24  # characters of what bounds a step
 
 
 def _title(cells: Sequence[Cell], what: str, more: str = "") -> str:
@@ -66,15 +72,23 @@ def _title(cells: Sequence[Cell], what: str, more: str = "") -> str:
     return f"# {what} on {hosts_label(cells[0].scenario.cluster)}{more}{several}"
 
 
-def _step_table(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
-    """Steps, with the axes that tell cells apart; what was approximated, once."""
-    work, names, words = cells[0].scenario.workload, list(cells[0].axes), dict[str, None]()
+def _step_table(
+    cells: Sequence[Cell], found: Finished, *, width: int | None = None
+) -> Iterator[str]:
+    """Steps, with the axes that tell cells apart; what was approximated, once.
+
+    With a `width`, only some columns are printed and lines are cut there; errors are not cut."""
+    work = cells[0].scenario.workload
     assert not isinstance(work, Workload)
+    names = list(cells[0].axes)
+    columns = _COLUMNS if width is None else _COMPACT_COLUMNS
+    words: dict[str, None] = {}
     for number, (_, row) in enumerate(found):
         if not number:
             yield _title(cells, f"{work.what} {work.label}")
-            titles = "".join(f"{name:>{width}}" for name, _, _, width, _ in _COLUMNS)
-            yield f"#{titles[1:]}  {'bound by':<24}  {', '.join(map(last_part, names))}".rstrip()
+            titles = "".join(f"{name:>{cells_wide}}" for name, _, _, cells_wide, _ in columns)
+            axis_titles = ", ".join(map(last_part, names))
+            yield _cut(f"#{titles[1:]}  {'bound by':<{_BOUND_WIDTH}}  {axis_titles}", width)
         words |= dict.fromkeys(filter(None, row.approximation.split("; ")))
         axes = ", ".join(f"{last_part(axis)} {_plain(row.axes.get(axis))}" for axis in names)
         if row.status != "ok":
@@ -83,12 +97,19 @@ def _step_table(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
         exposed = sum(v for k, v in row.details.items() if k.startswith("exposed_"))
         values = {**row.details, "": exposed}
         texts = "".join(
-            f"{values[key] / unit:>{width}.{digits}f}" if key in values else f"{'-':>{width}}"
-            for _, key, unit, width, digits in _COLUMNS
+            f"{values[key] / unit:>{cells_wide}.{digits}f}"
+            if key in values
+            else f"{'-':>{cells_wide}}"
+            for _, key, unit, cells_wide, digits in columns
         )
-        yield f"{texts}  {row.bound_by:<24}  {axes}".rstrip()
+        yield _cut(f"{texts}  {row.bound_by:<{_BOUND_WIDTH}}  {axes}", width)
     if words:
         yield f"# approximated: {'; '.join(words)}"
+
+
+def _cut(line: str, width: int | None) -> str:
+    """A line without spaces at its end, cut at the width of the terminal if there is one."""
+    return line.rstrip() if width is None else shown.shortened(line, width)
 
 
 def _plain(value: object) -> str:
@@ -102,19 +123,40 @@ def _plain(value: object) -> str:
 HELD = (AUTO, *NCCL_NAMES)
 
 
-def _table(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
-    """netsim's own table, of all cells together."""
-    axes, work, rows = list(cells[0].axes), cells[0].scenario.collective, list[Row]()
+def _table(cells: Sequence[Cell], found: Finished, *, width: int | None = None) -> Iterator[str]:
+    """netsim's own table, of all cells together; with fewer columns if a `width` limits it."""
+    axes = list(cells[0].axes)
+    work = cells[0].scenario.collective
+    rows: list[Row] = []
     # What NCCL would do can be held against hardware, textbook algorithms cannot.
     validated = any(cell.scenario.collective.algorithm in HELD for cell in cells)
+    axis_widths = _axis_widths(cells)
     for _, row in found:
         if not rows:
             algorithm = "" if "workload.algorithm" in axes else f", {work.algorithm}"
             yield _title(cells, work.collective, algorithm)
-            yield shown.header(axes, validated=validated)
+            if width is None:
+                yield shown.header(axes, validated=validated)
+            else:
+                yield shown.compact_header(axis_widths, width)
         rows.append(row)
-        yield shown.line(row, axes, validated=validated)
+        if width is None:
+            yield shown.line(row, axes, validated=validated)
+        else:
+            yield shown.compact_line(row, axis_widths, width)
     yield shown.footer(rows)
+
+
+_WIDEST_AXIS = 20  # characters of the column of an axis in a narrow terminal
+
+
+def _axis_widths(cells: Sequence[Cell]) -> dict[str, int]:
+    """The characters that the names and values of each axis need, at most `_WIDEST_AXIS`."""
+    widths = {}
+    for axis in cells[0].axes:
+        longest = max(len(str(cell.axes.get(axis))) for cell in cells)
+        widths[axis] = min(_WIDEST_AXIS, max(longest, len(last_part(axis))))
+    return widths
 
 
 def _tests_log(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
@@ -128,16 +170,20 @@ def _tests_log(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
         yield closing(run, rows)
 
 
-def _beside(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
+def _beside(cells: Sequence[Cell], found: Finished, *, width: int | None = None) -> Iterator[str]:
     """What jobs take alone and beside the others, and who slows each most."""
-    yield f"#{'size (B)':>11}  {'alone (us)':>12}  {'time (us)':>12}  {'slowdown':>8}  slowed by"
+    yield _cut(
+        f"#{'size (B)':>11}  {'alone (us)':>12}  {'time (us)':>12}  {'slowdown':>8}  slowed by",
+        width,
+    )
     for _, row in found:
         told = row.neighbours
         most = max((key for key in told if key.startswith("by:")), key=told.__getitem__, default="")
         link = told.get(most.replace("by:", "on:"))
         who = f"{most[3:]} {told[most]:.3f}{f' on {link}' if link else ''}" if most else row.error
         figures = f"{row.alone_us or 0:>12.2f}  {time_of(row):>12.2f}  {row.slowdown or 0:>8.3f}"
-        yield f"{row.size_bytes or '-':>12}  {figures}  {who}  ({named(row.axes)})"
+        line = f"{row.size_bytes or '-':>12}  {figures}  {who}  ({named(row.axes)})"
+        yield _cut(line, width) if row.status == "ok" else line
 
 
 Printer = Callable[[Sequence[Cell], Finished], Iterable[str]]
@@ -150,16 +196,25 @@ PRINTERS: dict[Format, Printer] = {
 }
 
 
-def printer(cells: Sequence[Cell], form: Format) -> Callable[[Finished], Iterable[str]]:
-    """What makes lines of the rows of cells; nccl-tests times collectives only."""
-    shared, kind = cells[0].scenario.shared, PRINTERS[form]
-    if shared or not isinstance(cells[0].scenario.workload, Workload):
-        if form == "nccl-tests":
-            what = "several jobs are" if shared else "a training step is"
-            raise InputError(f"--format nccl-tests: {what} no run of nccl-tests")
-        if form == "table":
-            kind = _beside if shared else _step_table
-    return partial(kind, cells)
+def printer(
+    cells: Sequence[Cell], form: Format, *, wide: bool = False
+) -> Callable[[Finished], Iterable[str]]:
+    """What makes lines of the rows of cells; nccl-tests times collectives only.
+
+    The table has fewer columns on a narrow terminal, unless `wide`."""
+    shared = cells[0].scenario.shared
+    is_collective = not shared and isinstance(cells[0].scenario.workload, Workload)
+    if form == "nccl-tests" and not is_collective:
+        what = "several jobs are" if shared else "a training step is"
+        raise InputError(f"--format nccl-tests: {what} no run of nccl-tests")
+    if form != "table":
+        return partial(PRINTERS[form], cells)
+    width = shown.compact_width(wide=wide)
+    if shared:
+        return partial(_beside, cells, width=width)
+    if is_collective:
+        return partial(_table, cells, width=width)
+    return partial(_step_table, cells, width=width)
 
 
 _MOST = 10
@@ -183,10 +238,12 @@ def invalid_lines(expansion: Expansion, *, skipped: bool) -> Iterator[str]:
 
 
 def refuse_invalid(expansion: Expansion, *, skip: bool) -> None:
-    """Say what cannot be built, before anything runs; go on only if asked to."""
+    """Say what cannot be built, before anything runs; go on only if asked to.
+
+    A part that the job cannot lose is an answer of a sweep over parts, and does not end it."""
     if not expansion.invalid:
         return
-    if not skip or not expansion.cells:
+    if expansion.mistakes and (not skip or not expansion.cells):
         if len(expansion.points) > len(expansion.invalid):
             print_lines(invalid_lines(expansion, skipped=False), err=True)
         expansion.refuse_invalid()
@@ -196,27 +253,53 @@ def refuse_invalid(expansion: Expansion, *, skip: bool) -> None:
 def after_lines(expansion: Expansion, rows: Sequence[Row], engine: str) -> Iterator[str]:
     """What a sweep showed: the best cell, how it compares, and which axes changed nothing."""
     cells = expansion.cells
+    part_axes = expansion.sweep.part_axes
+    if len(expansion.points) < 2:
+        return
+    yield from _part_lines(expansion, rows)
     if len(cells) < 2:
         return
-    best, asked = best_row(rows, expansion.sweep.base), expansion.sweep.conditions
-    groups = grouped(rows, lambda row: tuple(str(row.axes.get(name)) for name in asked))
-    if len(groups) > 1:
-        yield from _best_of(expansion, list(groups.values()))
-    elif best is not None:
-        where = f" at {format_size(best.size_bytes)}" if best.size_bytes else ""
-        line = f"best{where}: {named(without_seed(best.axes))}, {format_time(time_of(best) / 1e6)}"
-        line += " (median over seeds)" if SEED in best.axes else ""
-        base = expansion.sweep.base
-        other = base_rows(rows, base).get((best.cell, best.size_bytes or 0)) if base else None
-        if other is not None and time_of(other) > time_of(best) * CLEARLY:
-            line += f", {time_of(other) / time_of(best):.3g} times as fast as {named(base or {})}"
-        yield line
+    choices = [
+        axis
+        for axis in cells[0].axes
+        if axis not in (*expansion.sweep.conditions, *part_axes, SEED)
+    ]
+    if choices or not part_axes:
+        yield from _best_lines(expansion, rows)
     for idle in summary.idle_axes(cells, rows):
         try:
             why = summary.reason(idle, engine)
         except NetsimError as error:
             why = str(error)
         yield f"axis {idle.axis} changed nothing: {why}"
+
+
+def _part_lines(expansion: Expansion, rows: Sequence[Row]) -> Iterator[str]:
+    """Which parts cost most and least, and which the job cannot lose."""
+    largest = max((row.asked for row in rows if row.status == "ok"), default=0)
+    at = f" at {format_size(largest)}" if largest else ""
+    for axis in expansion.sweep.part_axes:
+        yield from parts.sentences(parts.costs_of(expansion, rows, axis), at)
+
+
+def _best_lines(expansion: Expansion, rows: Sequence[Row]) -> Iterator[str]:
+    """The best cell, or the choice that is best under most conditions."""
+    best = best_row(rows, expansion.sweep.base)
+    asked = expansion.sweep.conditions
+    groups = grouped(rows, lambda row: tuple(str(row.axes.get(name)) for name in asked))
+    if len(groups) > 1:
+        yield from _best_of(expansion, list(groups.values()))
+        return
+    if best is None:
+        return
+    where = f" at {format_size(best.size_bytes)}" if best.size_bytes else ""
+    line = f"best{where}: {named(without_seed(best.axes))}, {format_time(time_of(best) / 1e6)}"
+    line += " (median over seeds)" if SEED in best.axes else ""
+    base = expansion.sweep.base
+    other = base_rows(rows, base).get((best.cell, best.size_bytes or 0)) if base else None
+    if other is not None and time_of(other) > time_of(best) * CLEARLY:
+        line += f", {time_of(other) / time_of(best):.3g} times as fast as {named(base or {})}"
+    yield line
 
 
 def _best_of(expansion: Expansion, groups: Sequence[Sequence[Row]]) -> Iterator[str]:
@@ -348,6 +431,7 @@ class Options:
     exact: bool = False
     quiet: bool = False
     verbose: bool = False
+    wide: bool = False
 
     @property
     def changes(self) -> list[str]:
@@ -459,7 +543,7 @@ def _run_into_folder(job: _Run, *, whole: bool) -> tuple[list[Row], list[str], N
     given = job.given
     if not tasks_of(job.cells):
         raise InputError("this part has no cells", hint="there are fewer cells than parts")
-    lines = printer(job.cells, given.form)
+    lines = printer(job.cells, given.form, wide=given.wide)
     check_place(job.folder)
     with ExitStack() as simulating:
         helpers = simulating.enter_context(
@@ -585,7 +669,8 @@ def _simulate(
             results.ended_by(lambda: results.write_results(_in_order(job, results), axes)),
             closing_stream(stream) as finished,
         ):
-            for text in lines(_advanced(finished, rows, failures, bar)):
+            part_axes = job.expansion.sweep.part_axes
+            for text in lines(_advanced(finished, rows, failures, bar, part_axes)):
                 bar.print(text)
         if cache is not None and cache.found and not given.quiet:
             say(f"{cache.found} of {len(tasks)} rows were known from earlier sweeps")
@@ -593,15 +678,28 @@ def _simulate(
 
 
 def _advanced(
-    found: Iterable[tuple[Task, Row, NetsimError | None]], rows: list[Row],
-    failures: list[NetsimError], bar: shown_progress.NoBar,
-) -> Finished:  # fmt: skip
-    """Finished rows with their cells, each noted before it is shown."""
+    found: Iterable[tuple[Task, Row, NetsimError | None]],
+    rows: list[Row],
+    failures: list[NetsimError],
+    bar: shown_progress.NoBar,
+    part_axes: Sequence[str] = (),
+) -> Finished:
+    """Finished rows with their cells, each noted before it is shown.
+
+    An operation that cannot finish for a part at fault is an answer of a sweep over parts, and no
+    failure of the sweep."""
     for task, row, error in found:
         rows.append(row)
-        failures += [error] if error else []
+        if error is not None and not _is_lost_part(task.cell, error, part_axes):
+            failures.append(error)
         bar.advance(row)
         yield task.cell, row
+
+
+def _is_lost_part(cell: Cell, error: NetsimError, part_axes: Sequence[str]) -> bool:
+    """Whether a cell with a part at fault ended because its operation cannot finish."""
+    is_at_fault = any(cell.axes.get(axis) != HEALTHY for axis in part_axes)
+    return is_at_fault and isinstance(error, sweep.CellError) and error.is_stalled
 
 
 def _in_order(job: _Run, results: Folder) -> list[Row]:

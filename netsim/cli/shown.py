@@ -2,7 +2,9 @@
 
 import json
 import os
-from collections.abc import Sequence
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -22,6 +24,58 @@ MANY_SIZES = 6  # from which the start-up of the compiled engine pays, whatever 
 _WIDTH = 16  # of the column of an axis
 SURE = 14  # characters of how a case is validated; the whole text is in the CSV
 SURENESS = f"  {'80 %':>8}  {'validated':<{SURE}}"  # titles of the columns that `sureness` fills
+
+
+FULL_WIDTH = 150  # columns of a terminal from which tables are printed with all their columns
+
+
+def compact_width(*, wide: bool) -> int | None:
+    """The columns that a table may take, or None where it is printed with all its columns.
+
+    All columns are printed to files and pipes, for programs read those; with `--wide`; and on a
+    terminal of FULL_WIDTH columns or more."""
+    if wide or not sys.stdout.isatty():
+        return None
+    columns = shutil.get_terminal_size((80, 24)).columns
+    return columns if columns < FULL_WIDTH else None
+
+
+def shortened(line: str, width: int) -> str:
+    """A line that takes at most `width` columns; `…` marks what is left out."""
+    line = line.rstrip()
+    return line if len(line) <= width else line[: max(0, width - 1)].rstrip() + "…"
+
+
+def compact_figures(row: Row) -> str:
+    """Size, time and bus bandwidth of a row, in the columns of `COMPACT_TITLES`."""
+    size = f"{row.size_bytes:>12}"
+    if row.time_us is None or row.busbw_GBps is None:
+        return f"{size}  {'N/A':>8}  {'N/A':>7}"
+    time, _, busbw = nccl_tests.half(row, nccl_tests.OUT_OF_PLACE)
+    text = nccl_tests.microseconds(time)
+    if row.doubtful:
+        text = f"~{text}"
+    return f"{size}  {text:>8}  {busbw:>7.2f}"
+
+
+COMPACT_TITLES = f"# {'size':>10}  {'time':>8}  {'busbw':>7}"
+COMPACT_UNITS = f"# {'(B)':>10}  {'(us)':>8}  {'(GB/s)':>7}"
+
+
+def compact_header(axis_widths: Mapping[str, int], width: int) -> str:
+    """The lines above compact rows: size, time, bus bandwidth, axes, what bounds the time."""
+    names = "".join(f"  {last_part(axis):<{cells}}" for axis, cells in axis_widths.items())
+    title = shortened(f"{COMPACT_TITLES}{names}  bound by", width)
+    return f"{title}\n{COMPACT_UNITS}"
+
+
+def compact_line(row: Row, axis_widths: Mapping[str, int], width: int) -> str:
+    """One row in the columns of `compact_header`; a row without a time says why, whatever the
+    width."""
+    values = "".join(f"  {row.axes.get(axis)!s:<{cells}}" for axis, cells in axis_widths.items())
+    if row.status != "ok":
+        return f"# {row.size_bytes} B{values}: {row.error}"
+    return shortened(f"{compact_figures(row)}{values}  {row.bound_by}", width)
 
 
 def header(axes: Sequence[str] = (), *, validated: bool = False) -> str:

@@ -1,8 +1,6 @@
 """`netsim topo`: machines and topologies listed, shown, drawn, checked, imported and exported."""
 
-import shutil
 import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -11,7 +9,7 @@ import numpy as np
 import typer
 
 from netsim.base.errors import InputError
-from netsim.base.files import SUFFIXES, made_folder, preset_names, write_text
+from netsim.base.files import made_folder, write_text
 from netsim.base.startup import at
 from netsim.base.units import format_bandwidth, format_time
 from netsim.cli import (
@@ -22,6 +20,7 @@ from netsim.cli import (
     with_options,
     wrote,
 )
+from netsim.cli.listing import list_machines
 from netsim.cli.topo_subject import Subject, TopologyOptions, find_subject
 from netsim.plots.topology.draw import plot_loads, plot_topology
 from netsim.topology.cluster import Cluster
@@ -32,7 +31,7 @@ from netsim.topology.foreign.nccl_xml import write_system
 from netsim.topology.graph import NODE_KINDS
 from netsim.topology.host import Host
 from netsim.topology.lint import lint_cluster, lint_topology
-from netsim.topology.load import FOLDER, custom_yaml, find_machine, graph_yaml, machine_yaml
+from netsim.topology.load import FOLDER, custom_yaml, graph_yaml, machine_yaml
 from netsim.topology.machine import Machine
 from netsim.topology.nccl_view import exported_system
 
@@ -119,52 +118,6 @@ def _diameter(hops: int, latency: float) -> str:
     if hops < 0:
         return "none: not every GPU reaches every other"
     return f"{topo_text.plural(hops, 'link')}, {format_time(latency)}"
-
-
-_WIDTH = 118  # of lines, where no terminal says how wide it is
-_LEAST = 24  # of the last column
-
-
-def list_machines() -> None:
-    """List the machines that come with netsim and those in ./topologies."""
-    local = {file.stem for s in SUFFIXES for file in Path(FOLDER).glob(f"*{s}")}
-    rows: list[tuple[str, ...]] = [("name", "GPUs", "GPU", "scale-up a GPU", "NICs", "what for")]
-    names = sorted(local | set(preset_names(FOLDER)))
-    for done, name in enumerate(names):
-        at(name, done, len(names))
-        try:
-            rows.append(_row(name))
-        except InputError as error:
-            cluster = "cluster" in str(error)
-            why = "a cluster or graph: see topo show" if cluster else f"no machine: {error}"
-            rows.append((name, "", "", "", "", why.splitlines()[0]))
-    wide = shutil.get_terminal_size((_WIDTH, 24)).columns
-    print_lines(_wrapped(rows, wide))
-
-
-def _row(name: str) -> tuple[str, ...]:
-    machine = find_machine(name).machine
-    return (
-        name,
-        str(machine.gpu.count),
-        machine.gpu.model,
-        topo_text.scale_up(machine, short=True),
-        topo_text.nics(machine, short=True),
-        machine.purpose or machine.description,
-    )
-
-
-def _wrapped(rows: list[tuple[str, ...]], width: int) -> list[str]:
-    """Lines of a table, its last column broken where the line would be too long."""
-    heads = topo_text.columns([row[:-1] for row in rows], right=(1,))
-    left = max(map(len, heads)) + 2
-    room = max(_LEAST, width - left)
-    lines = []
-    for head, row in zip(heads, rows, strict=True):
-        first, *more = textwrap.wrap(row[-1], room) or [""]
-        lines.append(f"{head:<{left}}{first}".rstrip())
-        lines += [" " * left + text for text in more]
-    return lines
 
 
 @with_options(TopologyOptions)

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, NullFormatter
 
+from netsim.base.errors import InputError
 from netsim.base.units import format_size
 from netsim.base.values import dataclass
 from netsim.plots import sizes as by_size
@@ -131,16 +132,31 @@ def plot_results(
     """Draw one or several results.csv; the files written, none if there is nothing to draw.
     `line_rate` (GB/s) is drawn as a guide. More lines than a figure can show are pale behind some
     of them, and are spread over several figures, by the column with the fewest values."""
-    table = by_size.read_results(paths)
+    figures = {
+        name: partial(_figure, lines, title, line_rate)
+        for name, title, lines in _all_parts(by_size.read_results(paths))
+    }
+    return style.drawn(out_dir, figures)
+
+
+def figure_of_table(table: pd.DataFrame) -> Figure:
+    """The first figure that `plot_results` draws of a table with the columns of results.csv."""
+    good = table[table["status"].isin(["", "ok"])].reset_index(drop=True)
+    parts = _all_parts(good.assign(file=""))
+    if not parts:
+        raise InputError("no row has a time that could be drawn", hint="their errors say why")
+    _, title, lines = parts[0]
+    with style.drawing():
+        return _figure(lines, title, None)
+
+
+def _all_parts(table: pd.DataFrame) -> list[tuple[str, str, by_size.Lines]]:
+    """The figures of a table as name, title and lines: of collectives, then of training steps."""
     steps = table.get("step_time_us", pd.Series(dtype=float)).notna().reindex(table.index)
-    parts = [
+    return [
         *_parts("busbw", table[table["size_bytes"] > 0]),
         *_parts("step_time", table[~(table["size_bytes"] > 0) & steps.fillna(False)]),
     ]
-    figures = {
-        name: partial(_figure, lines, title, line_rate) for name, title, lines in parts
-    }  # fmt: skip
-    return style.drawn(out_dir, figures)
 
 
 def _figure(lines: by_size.Lines, title: str, line_rate: float | None) -> Figure:

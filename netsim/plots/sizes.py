@@ -1,10 +1,11 @@
 """Lines over sizes: what they are, how many runs each stands for, and what was chosen where."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 from itertools import groupby, pairwise
 from math import log2
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,7 @@ from matplotlib.patches import Patch, Rectangle
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.plots import style
-from netsim.results.row import COLUMNS
+from netsim.results.row import COLUMNS, Row
 
 SEED = "axis:seed"
 PERCENTILES = (5, 25, 75, 95)  # of those in bands.csv; the median takes the place of the time
@@ -115,6 +116,18 @@ def read_all(paths: Sequence[Path]) -> pd.DataFrame:
         tables.append(table.assign(file=path.parent.name or path.stem))
     found = pd.concat(tables, ignore_index=True)
     return found.assign(size_asked=found["size_asked"].fillna(found["size_bytes"]))
+
+
+def frame_of(file: IO[str]) -> pd.DataFrame:
+    """The table of a results.csv that is known to be sound: empty numbers are NaN, empty texts
+    are empty."""
+    texts = [field.name for field in fields(Row) if isinstance(field.default, str)]
+    types = dict.fromkeys(texts, str)
+    table = pd.read_csv(file, dtype=types, keep_default_na=False, na_values=_EMPTY_NUMBERS)
+    return table
+
+
+_EMPTY_NUMBERS = {name: [""] for name in COLUMNS if not isinstance(getattr(Row(), name), str)}
 
 
 def _check_written(path: Path, table: pd.DataFrame) -> None:

@@ -234,7 +234,8 @@ def _pictures(
                 names = tuple(file.name for file in written)
                 groups[group].append(Picture(title, text, _uri(svg), names))
     if extra.topology is not None:
-        text = "Links of the best cell's topology, coloured by how much they are used"
+        cell = "cell with the costliest part at fault" if summary.compares_parts else "best cell"
+        text = f"Links of the {cell}, colored by how much they are used"
         files = (extra.topology.name, extra.topology.with_suffix(".png").name)
         groups["topology"].append(Picture("Topology", text, _uri(extra.topology), files))
     return groups

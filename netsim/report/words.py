@@ -1,6 +1,7 @@
 """What a report says: which choice is fastest under equal conditions, how sure that is, and what is
 left out. The sentences of the answer stand in `page/answer.txt`."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
@@ -18,7 +19,9 @@ from netsim.base.values import dataclass
 from netsim.plots.results import Asked, against, asked_of, compared
 from netsim.plots.sizes import over_seeds
 from netsim.plots.style import time_text
-from netsim.results.row import DOUBTFUL, EQUAL
+from netsim.results.row import AXIS, DOUBTFUL, EQUAL
+from netsim.scenario.each_part import HEALTHY
+from netsim.sweep import parts
 
 Record = Mapping[Any, Any]
 
@@ -134,6 +137,7 @@ class Summary:
     choices: Sequence[Choice] = ()
     base: Sequence[Choice] = ()
     base_line: Record = field(default_factory=dict)
+    compares_parts: bool = False  # with the healthy cluster, which is no choice
     answers: Sequence[tuple[str, Sequence[Record]]] = ()
 
     @property
@@ -178,7 +182,41 @@ def summary_of(table: pd.DataFrame, good: pd.DataFrame, manifest: Mapping[str, A
         )  # fmt: skip
         told = _told(found, shown)
     text = _rendered("answer.txt", sum=found, **told)
+    if compares_parts(asked, manifest) and len(rows):
+        texts = parts.sentences(_part_costs(table, rows, asked.choices[0]), found.at)
+        text = ". ".join(line[:1].upper() + line[1:] for line in texts) + "."
+        found = replace(found, compares_parts=True, choices=_healthy_first(found))
     return replace(found, headline=" ".join(text.split()))
+
+
+def compares_parts(asked: Asked, manifest: Mapping[str, Any]) -> bool:
+    """Whether the only choice of a sweep is which part is at fault, which nobody chooses."""
+    part_axes = {AXIS + axis for axis in manifest.get("part_axes", ())}
+    return len(asked.choices) == 1 and set(asked.choices) <= part_axes
+
+
+def _healthy_first(found: Summary) -> Sequence[Choice]:
+    """The choices with the healthy cluster first, as it is what the page is about."""
+    return sorted(found.choices, key=lambda one: one.name != HEALTHY)
+
+
+PLACE = re.compile(r"^\S*:\d+:\d+: [\w.]+: ")  # of a mistake in a file, which a sentence leaves out
+
+
+def _part_costs(table: pd.DataFrame, rows: pd.DataFrame, axis: str) -> parts.PartCosts:
+    """What the parts of a table cost at the size that is shown, and which cannot be lost."""
+    shown = rows[rows["shown"]]
+    times = [
+        parts.PartTime(str(part), (str(question),), float(time))
+        for part, question, time in zip(shown[axis], shown["question"], shown["time"], strict=True)
+    ]
+    failed = table[~table["status"].isin(["", "ok"])]
+    lost = {
+        str(part): PLACE.sub("", parts.first_line(str(error)))
+        for part, error in zip(failed[axis], failed["error"], strict=True)
+        if part != HEALTHY
+    }
+    return parts.part_costs(times, lost)
 
 
 def _told(found: Summary, shown: pd.DataFrame) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from netsim.base.values import dataclass
 from netsim.collectives.collective import CollectiveError
 from netsim.collectives.table import is_own
 from netsim.nccl.environment import without_effect
+from netsim.scenario.each_part import HEALTHY
 from netsim.scenario.models import Scenario, Workload, hosts_label, node_count, question
 from netsim.scenario.sweep import WORDS, Change, Condition, Point, Sweep, looked_up, read_sweep
 from netsim.topology.config import ClusterConfig
@@ -83,10 +84,43 @@ class Expansion:
         """The points that are not."""
         return [point for point in self.points if isinstance(point, Invalid)]
 
+    @property
+    def lost_parts(self) -> list[Invalid]:
+        """The invalid points of a sweep over parts whose cell with no part at fault is valid.
+
+        They answer the question of such a sweep: without this part the job cannot run."""
+        part_axes = self.sweep.part_axes
+        if not part_axes:
+            return []
+        valid = {
+            _without_axes(cell.axes, part_axes) for cell in self.cells if self.is_healthy(cell)
+        }
+        return [
+            point
+            for point in self.invalid
+            if not self.is_healthy(point) and _without_axes(point.axes, part_axes) in valid
+        ]
+
+    def is_healthy(self, point: Cell | Invalid) -> bool:
+        """Whether no part is at fault."""
+        return all(point.axes.get(axis) == HEALTHY for axis in self.sweep.part_axes)
+
+    @property
+    def mistakes(self) -> list[Invalid]:
+        """The invalid points that are no answer."""
+        answers = {id(point) for point in self.lost_parts}
+        return [point for point in self.invalid if id(point) not in answers]
+
     def refuse_invalid(self) -> None:
-        """Raise all that is wrong with any point, each mistake once."""
-        if self.invalid:
-            raise joined(point.error for point in self.invalid)
+        """Raise all that is wrong with any point, each mistake once; a part that the job cannot
+        lose is no mistake."""
+        if self.mistakes:
+            raise joined(point.error for point in self.mistakes)
+
+
+def _without_axes(axes: Mapping[str, Any], names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Where a point lies on the other axes, as a key."""
+    return tuple((axis, str(value)) for axis, value in axes.items() if axis not in names)
 
 
 def expand(source: Source) -> list[Cell]:

@@ -304,17 +304,32 @@ class Sweep:
     only: tuple[Condition, ...] = ()
     base: Mapping[str, Any] | None = None
     report: Mapping[str, Any] = field(default_factory=dict)  # conditions and choices by name
+    part_axes: tuple[str, ...] = ()  # written as `faults: each nic`
 
     @property
     def conditions(self) -> list[str]:
-        """The names of the axes that are part of the question; of others one chooses a value."""
-        return [
-            name for axis in self.axes for name in axis.names
-            if name in self.report.get("conditions", ()) or (
-                name not in (SEED, *self.report.get("choices", ()))
-                and all(key in CONDITIONS for key in axis.changed(name))
-            )
-        ]  # fmt: skip
+        """The names of the axes that are part of the question; of others one chooses a value.
+
+        Nobody chooses which part is at fault: such an axis is a condition of the other choices.
+        Where there is no other choice, its parts are compared with the healthy cluster."""
+        asked = [
+            name for axis in self.axes for name in axis.names if self._is_condition(axis, name)
+        ]
+        chosen = [name for name in self.names if name not in (*asked, *self.part_axes, SEED)]
+        if not chosen:
+            return asked
+        return [name for name in self.names if name in asked or self._is_part_condition(name)]
+
+    def _is_condition(self, axis: Axis, name: str) -> bool:
+        """Whether the scenario says so, or leaves it open and the axis changes what is asked."""
+        if name in self.report.get("conditions", ()):
+            return True
+        if name in (SEED, *self.report.get("choices", ())):
+            return False
+        return all(key in CONDITIONS for key in axis.changed(name))
+
+    def _is_part_condition(self, name: str) -> bool:
+        return name in self.part_axes and name not in self.report.get("choices", ())
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -352,11 +367,11 @@ def read_sweep(source: Source) -> Sweep:
         axes.append(Axis((JOB,), tuple(((name,), ((JOB, name, ("jobs",)),)) for name in names)))
     _check(source, axes)
     skip, only = (_conditions(source, word, given) for word in ("skip", "only"))
-    sweep = Sweep(tuple(axes), skip, only, report=_told_apart(source, axes))
+    part_axes = tuple(name for name in FAULTS if names_each_part(given.get(name)))
+    sweep = Sweep(tuple(axes), skip, only, report=_told_apart(source, axes), part_axes=part_axes)
     if "base" in given:
         return _with_base(source, sweep, given)
-    parts = [name for name in FAULTS if names_each_part(given.get(name))]
-    return replace(sweep, base=dict.fromkeys(parts, HEALTHY)) if parts else sweep
+    return replace(sweep, base=dict.fromkeys(part_axes, HEALTHY)) if part_axes else sweep
 
 
 FAULTS = ("faults", "cluster.faults")

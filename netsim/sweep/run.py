@@ -13,7 +13,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from netsim.base.errors import InputError, LostError, NetsimError, NoRoomError, Tell, silent
+from netsim.base.errors import (
+    InputError,
+    LostError,
+    NetsimError,
+    NoRoomError,
+    StalledError,
+    Tell,
+    silent,
+)
 from netsim.base.startup import MODEL_VERSION, STAGE, __version__, at, late, memory_limit
 from netsim.base.values import dataclass
 from netsim.cell.answer import AnyPrepared, answer, memory_needed, prepare_any
@@ -206,6 +214,7 @@ class Answer:
     timing: Mapping[str, Any]
     error: str = ""
     exit_code: int = 0
+    is_stalled: bool = False  # the operation cannot finish: it waits for what is dead
 
 
 def fulfil(order: Order) -> Iterator[Answer]:
@@ -241,16 +250,23 @@ def answers(
     """The answers of one cell, one size after the other."""
     for size in sizes:
         began = time.perf_counter()
+        row: Row | None = None
+        error = ""
+        code = 0
+        is_stalled = False
         try:
-            row: Row | None = answer(prepared, size, engine=engine, progress=progress(size))
-            error, code = "", 0
+            row = answer(prepared, size, engine=engine, progress=progress(size))
         except NetsimError as caught:
-            row, error, code = None, str(caught), caught.exit_code
+            error = str(caught)
+            code = caught.exit_code
+            is_stalled = isinstance(caught, StalledError)
         except MemoryError:
-            row, error, code = None, no_room(prepared, size), LostError.exit_code
+            error = no_room(prepared, size)
+            code = LostError.exit_code
         took = time.perf_counter() - began
         timing = {"wall_s": took, "host": socket.gethostname(), "worker": os.getpid()}
-        yield Answer(size, None if row is None else asdict(row), timing, error, code)
+        values = None if row is None else asdict(row)
+        yield Answer(size, values, timing, error, code, is_stalled)
 
 
 def no_room(prepared: AnyPrepared, size: int) -> str:
@@ -286,9 +302,10 @@ Later = Callable[[], AbstractContextManager["Workers | None"]]
 class CellError(NetsimError):
     """What one cell failed with, wherever it ran."""
 
-    def __init__(self, message: str, exit_code: int = 2) -> None:
+    def __init__(self, message: str, exit_code: int = 2, *, is_stalled: bool = False) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+        self.is_stalled = is_stalled
 
 
 Fulfilled = Generator[tuple[Order, list[Answer]], None, None]
@@ -384,7 +401,7 @@ def keep(
 ) -> None:
     """Record what came of a task; its error goes to `errors`."""
     if answer.row is None:
-        errors[task.key] = CellError(answer.error, answer.exit_code)
+        errors[task.key] = CellError(answer.error, answer.exit_code, is_stalled=answer.is_stalled)
         known, size = untimed(task.cell), task.size or None
         row = replace(known, size_bytes=size, status="error", error=answer.error)
     else:

@@ -318,6 +318,7 @@ def about(
         "axes": list(expansion.sweep.names),
         "conditions": expansion.sweep.conditions,
         "base": None if expansion.sweep.base is None else dict(expansion.sweep.base),
+        "part_axes": list(expansion.sweep.part_axes),
         "line_rate": rates.pop() if len(rates) == 1 else None,
         "points": [_point(point) for point in expansion.points],
         "shard": None if shard is None else list(shard),

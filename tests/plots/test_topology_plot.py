@@ -5,13 +5,19 @@ from math import isnan
 from pathlib import Path
 
 import pytest
+from matplotlib.colors import to_hex
+from matplotlib.patches import PathPatch
 
 from netsim.base.files import preset_names
 from netsim.cli.topo_subject import Subject, TopologyOptions, find_subject
-from netsim.plots.topology.draw import figure_of, plot_loads, plot_topology, read_use
+from netsim.plots.topology.draw import DEAD, _colour, figure_of, plot_loads, plot_topology, read_use
 from netsim.plots.topology.graphs import graph_picture
 from netsim.plots.topology.layout import cluster_picture
-from netsim.plots.topology.shapes import Picture
+from netsim.plots.topology.shapes import Picture, Stroke
+from netsim.topology.cluster import build_cluster
+from netsim.topology.config import ClusterConfig
+from netsim.yamlio.read import Source
+from netsim.yamlio.validate import validate
 from tests.cli.command import netsim
 
 RATE = 49.1e9  # usable bytes/s of a 400G NIC on InfiniBand
@@ -242,3 +248,83 @@ def test_a_fabric_written_out_is_drawn_whole(tmp_path: Path) -> None:
     files = plot_loads("mine", made.cluster, tmp_path / "loads")
     text = files[0].read_text()
     assert all(routing in text for routing in ("static", "ecmp", "spray", "adaptive"))
+
+
+def faulty_picture(hosts: int, *faults: dict[str, object]) -> Picture:
+    """The picture of a cluster of DGX H100 with faults."""
+    fabric = {"kind": "leaf-spine", "nodes_per_leaf": 2}
+    section = {"machine": "dgx-h100", "nodes": hosts, "fabric": fabric, "faults": list(faults)}
+    cluster = build_cluster(validate(ClusterConfig, Source("faults", section)))
+    return cluster_picture("faults", cluster, None)
+
+
+def dead_ends(picture: Picture) -> set[frozenset[str]]:
+    """The labels of the boxes that dead lines join."""
+    return {
+        frozenset((picture.boxes[line.tail].label, picture.boxes[line.head].label))
+        for line in picture.lines
+        if line.is_dead
+    }
+
+
+def legend_of(picture: Picture) -> list[str]:
+    """The texts of the legend."""
+    (legend,) = figure_of(picture).legends
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def test_the_cables_of_a_dead_switch_are_dashed_and_named_in_the_legend() -> None:
+    picture = faulty_picture(4, {"switch": "spine1"})
+    assert dead_ends(picture) == {frozenset(("spine1", leaf)) for leaf in ("leaf0", "leaf1")}
+    assert legend_of(picture)[-1] == "dead link"
+    patches = [patch for patch in figure_of(picture).axes[0].patches
+               if isinstance(patch, PathPatch) and patch.get_linestyle() != "solid"]  # fmt: skip
+    assert len(patches) == 2
+    assert all(to_hex(patch.get_edgecolor()) == DEAD for patch in patches)
+    assert not any("0 B/s" in text for text in legend_of(picture))
+
+
+def test_a_healthy_cluster_has_nothing_dead_in_its_picture() -> None:
+    picture = faulty_picture(4)
+    assert dead_ends(picture) == set()
+    assert not any(box.dead for box in picture.boxes)
+    assert not any("dead" in text for text in legend_of(picture))
+
+
+def test_dead_nics_keep_their_place_and_are_crossed_out() -> None:
+    healthy = faulty_picture(2)
+    picture = faulty_picture(2, {"nic": "node1.nic3"})
+    (dead,) = (box for box in picture.boxes if box.dead)
+    assert dead.label == "NIC 3"
+    places = [(box.x, box.y) for box in healthy.boxes if box.label == "NIC 3"]
+    assert (dead.x, dead.y) == pytest.approx(places[1])
+    assert legend_of(picture)[-1] == "dead NIC"
+    assert len(figure_of(picture).axes[0].lines) == 2  # the cross
+
+
+def test_of_many_hosts_the_damaged_one_is_shown_from_inside() -> None:
+    picture = faulty_picture(32, {"nic": "node25.nic3"}, {"nic": "node25.nic5"})
+    assert any("2 dead NICs" in box.label for box in picture.boxes)
+    assert [box.label for box in picture.boxes if box.dead] == ["NIC 3", "NIC 5"]
+    assert picture.frames[-1].label == "inside node25"
+    inside = faulty_picture(32, {"link": "node3.gpu0-node3.nvswitch0", "bandwidth": "0%"})
+    assert inside.frames[-1].label == "inside node3"
+
+
+def test_a_link_that_is_dead_in_one_direction_is_drawn_as_both() -> None:
+    picture = faulty_picture(2, {"link": "node0.gpu0->node0.nvswitch0", "bandwidth": "0%"})
+    (line,) = (line for line in picture.lines if line.dead_fraction)
+    assert line.dead_fraction == 0.5
+    assert not line.is_dead
+    assert line.bandwidth > 0
+    assert "dead link" in legend_of(picture)
+
+
+def test_a_slow_link_is_not_dead() -> None:
+    picture = faulty_picture(4, {"switch": "spine1", "bandwidth": "10%"})
+    assert dead_ends(picture) == set()
+
+
+def test_dead_links_stay_dead_in_a_picture_of_use() -> None:
+    line = Stroke(0, 1, "fabric", 0.0, 0.0, used=0.7, dead_fraction=1.0)
+    assert _colour(line, heat=True) == DEAD

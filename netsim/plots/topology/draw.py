@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgba
@@ -74,6 +75,9 @@ def _point(picture: Picture, line: Stroke, one: int, other: int, x: float) -> Po
 
 BOXES, LINK_LOOKS = style.looks("box"), style.looks("link")  # by kind
 UNUSED = "#c9c9c9"
+DEAD = "#b22222"  # with dashes, or a cross, which tell it apart without its color
+_DEAD_WIDTH = 1.4  # points
+_DASHES = (0, (3.0, 2.2))
 _HEAT = colormaps["YlOrRd"]
 HEAT = LinearSegmentedColormap.from_list("use", [_HEAT(0.22 + 0.78 * x / 16) for x in range(17)])
 
@@ -89,15 +93,14 @@ _KEY_TITLE = "one link, in each direction (width by bandwidth)"
 
 
 def draw_legend(figure: Figure, picture: Picture, left: float, top: float, *, heat: bool) -> None:
-    """Kinds of links with their widths, and what colours mean; `top` is where there is room."""
+    """Kinds of links with their widths, and what colors mean; `top` is where there is room."""
     width, height = figure.get_size_inches()
-    rates = sorted({(line.kind, line.rate) for line in picture.lines},
-                   key=lambda one: (list(LINK_LOOKS).index(one[0]), -one[1]))  # fmt: skip
-    keys = [
+    keys: list[Artist] = [
         Line2D([], [], color=style.GREY if heat else LINK_LOOKS[kind].colour,
                linewidth=width_of(rate), label=_rate_text(kind, rate, picture.usable))
-        for kind, rate in rates[:_MOST_KEYS]
+        for kind, rate in _rates(picture)
     ]  # fmt: skip
+    keys += _dead_keys(picture)
     figure.legend(handles=keys, loc="upper left", bbox_to_anchor=(left - 0.05 / width, top),
                   ncols=_columns(len(keys), width), title=_KEY_TITLE,
                   fontsize=9, title_fontsize=9, alignment="left", borderpad=0.1)  # fmt: skip
@@ -109,6 +112,26 @@ def draw_legend(figure: Figure, picture: Picture, left: float, top: float, *, he
                       fontsize=9, loc="left")  # fmt: skip
         bar.outline.set_visible(False)
         place.tick_params(labelsize=8)
+
+
+def _rates(picture: Picture) -> list[tuple[str, float]]:
+    """The kinds of links with their rates that the legend shows, dead ones left out."""
+    rates = {(line.kind, line.rate) for line in picture.lines if not line.is_dead}
+    kinds = list(LINK_LOOKS)
+    return sorted(rates, key=lambda one: (kinds.index(one[0]), -one[1]))[:_MOST_KEYS]
+
+
+def _dead_keys(picture: Picture) -> list[Artist]:
+    """The entries of the legend for what faults took out; none where nothing is dead."""
+    keys: list[Artist] = []
+    if any(line.dead_fraction for line in picture.lines):
+        keys.append(
+            Line2D([], [], color=DEAD, linewidth=_DEAD_WIDTH, linestyle=_DASHES, label="dead link")
+        )
+    if any(box.dead for box in picture.boxes):
+        cross = {"markerfacecolor": "white", "markeredgecolor": DEAD, "markersize": 9}
+        keys.append(Line2D([], [], linestyle="none", marker="X", label="dead NIC", **cross))
+    return keys
 
 
 def _rate_text(kind: str, rate: float, usable: float) -> str:
@@ -124,7 +147,7 @@ def _columns(keys: int, width: float) -> int:
 
 def room_below(picture: Picture, width: float, *, heat: bool) -> float:
     """Inches for the legend."""
-    keys = min(_MOST_KEYS, len({(line.kind, line.rate) for line in picture.lines}))
+    keys = len(_rates(picture)) + len(_dead_keys(picture))
     return 0.5 + 0.2 * -(-keys // _columns(keys, width)) + (0.75 if heat else 0.0)
 
 
@@ -183,10 +206,22 @@ def _draw_boxes(axes: Axes, picture: Picture, points: float) -> None:
     for box in picture.boxes:
         look: dict[str, Any] = {"edgecolor": BOXES[box.kind].hue, "linewidth": 1.0, "zorder": 3}
         corner, inside = (box.left, box.y - box.height / 2), BOXES[box.kind].colour
+        if box.dead:
+            inside = (1.0, 1.0, 1.0)
+            look |= {"edgecolor": DEAD, "linestyle": _DASHES}
+            _cross_out(axes, box)
         axes.add_patch(FancyBboxPatch(corner, box.width, box.height, facecolor=inside, **look,
                                       boxstyle="round,pad=0,rounding_size=0.08"))  # fmt: skip
         axes.text(box.x, box.y, box.label, fontsize=points, ha="center", va="center_baseline"
                   if "\n" not in box.label else "center", zorder=4, linespacing=1.15)  # fmt: skip
+
+
+def _cross_out(axes: Axes, box: Box) -> None:
+    """Draw both diagonals of a box, behind its text and above its face."""
+    low, high = box.y - box.height / 2, box.y + box.height / 2
+    for start, end in ((low, high), (high, low)):
+        axes.plot([box.left, box.right], [start, end], color=style.tint(DEAD, 0.45),
+                  linewidth=0.9, zorder=3.5)  # fmt: skip
 
 
 def _draw_texts(axes: Axes, picture: Picture, points: float) -> None:
@@ -222,6 +257,8 @@ def _rows_of(picture: Picture, line: Stroke) -> tuple[float, float]:
 
 
 def _colour(line: Stroke, *, heat: bool) -> Colour:
+    if line.is_dead:
+        return DEAD
     if not heat:
         return LINK_LOOKS[line.kind].colour
     return UNUSED if isnan(line.used) else HEAT(min(1.0, line.used))
@@ -256,10 +293,16 @@ def _stroke(axes: Axes, line: Stroke, start: Point, end: Point, colour: Colour) 
     else:
         curve = Curve([start, end], [Curve.MOVETO, Curve.LINETO])
         middle = (0.55 * start[0] + 0.45 * end[0], 0.55 * start[1] + 0.45 * end[1])
-    axes.add_patch(
-        PathPatch(curve, fill=False, edgecolor=colour, linewidth=width_of(line.bandwidth),
-                  capstyle="round", zorder=2)
-    )  # fmt: skip
+    look: dict[str, Any] = {"fill": False, "zorder": 2}
+    if not line.is_dead:
+        width = width_of(line.bandwidth)
+        axes.add_patch(
+            PathPatch(curve, edgecolor=colour, linewidth=width, capstyle="round", **look)
+        )
+    if line.dead_fraction:  # of some links that are dead, dashes upon the line of the others
+        axes.add_patch(
+            PathPatch(curve, edgecolor=DEAD, linewidth=_DEAD_WIDTH, linestyle=_DASHES, **look)
+        )
     return middle
 
 

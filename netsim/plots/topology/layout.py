@@ -25,9 +25,12 @@ _ASIDE = 0.95  # from a CPU to its memory
 
 @dataclass
 class _Plan:
-    """Where things are: x of each place and device, and the level of each switch above devices."""
+    """Where things are: x of each place and device, and the level of each switch above devices.
+
+    NICs that faults took out have their places, too."""
 
     host: Host
+    dead_nics: tuple[int, ...] = ()
     x: dict[str, float] = field(default_factory=dict)
     level: dict[str, int] = field(default_factory=dict)
 
@@ -39,9 +42,8 @@ class _Plan:
     def devices(self, place: str) -> tuple[list[str], list[str]]:
         """GPUs and NICs that hang on a place itself."""
         gpus = [f"gpu{n}" for n in self.host.gpus if node_of(self.machine.gpu_at(n)) == place]
-        nics = [
-            f"nic{n}" for n in self.host.rail.tolist() if node_of(self.machine.nic_at(n)) == place
-        ]
+        numbers = sorted({*self.host.rail.tolist(), *self.dead_nics})
+        nics = [f"nic{n}" for n in numbers if node_of(self.machine.nic_at(n)) == place]
         return gpus, nics
 
     def below(self, place: str) -> list[str]:
@@ -78,10 +80,12 @@ class _Plan:
 
 
 def draw_host(
-    sheet: shapes.Sheet, host: Host, name: str, start: float, *, switch: str, levels: int = 0
-) -> float:
-    """Add a host from `start` on and return its end; `switch`: its NVSwitch unless shared."""
-    plan = _Plan(host)
+    sheet: shapes.Sheet, host: Host, name: str, start: float, *, switch: str, levels: int = 0,
+    dead_nics: Sequence[int] = (),
+) -> float:  # fmt: skip
+    """Add a host from `start` on and return its end; `switch`: its NVSwitch unless shared;
+    `dead_nics`: the numbers of the NICs that faults took out."""
+    plan = _Plan(host, tuple(dead_nics))
     end = start
     for cpu in sorted((f"cpu{n}" for n in range(host.machine.cpu.domains)), key=plan.first):
         end = plan.lay(cpu, end)
@@ -91,11 +95,14 @@ def draw_host(
         _add(sheet, name, f"gpu{gpu}", plan, ys["gpu"], f"GPU {gpu}")
     for nic in host.rail.tolist():
         _add(sheet, name, f"nic{nic}", plan, ys["nic"], f"NIC {nic}")
+    for nic in dead_nics:
+        x = plan.x[f"nic{nic}"]
+        sheet.add(shapes.Box("nic", x, ys["nic"], _NARROW, f"NIC {nic}", dead=True))
     _add_tree(sheet, name, plan, ys)
     inside = bool(switch) and host.egress.max(initial=-1) >= 0
     if inside and host.machine.scale_up is not None:
         add_switch(sheet, [f"{name}.{switch}"], (start, end), host.machine.scale_up)
-    top = ys["nic"] if host.nics else max(y for row, y in ys.items() if row != "nic")
+    top = ys["nic"] if host.nics or dead_nics else max(y for row, y in ys.items() if row != "nic")
     bottom = 0.0 if inside else ys["gpu"]
     sheet.frames.append(shapes.Frame(start - 0.1, bottom - 0.42, end + 0.1, top + 0.42, name))
     return end
@@ -335,7 +342,15 @@ def _whole(name: str, cluster: Cluster, used: Use) -> shapes.Picture:
     for number, kind in enumerate(cluster.host_class.tolist()):
         host = cluster.hosts[kind]
         switch = "" if _shared(host) else "nvswitch0"
-        end = draw_host(sheet, host, f"node{number}", x, switch=switch, levels=levels)
+        end = draw_host(
+            sheet,
+            host,
+            f"node{number}",
+            x,
+            switch=switch,
+            levels=levels,
+            dead_nics=dead_nics_of(cluster, number),
+        )
         ends.append((x, end))
         x = end + _BETWEEN
     _draw_domains(sheet, cluster, ends)
@@ -344,6 +359,12 @@ def _whole(name: str, cluster: Cluster, used: Use) -> shapes.Picture:
     if len(cluster.host_class) == 1:
         sheet.frames = [replace(frame, label="") for frame in sheet.frames]
     return _picture(name, cluster, sheet, used)
+
+
+def dead_nics_of(cluster: Cluster, host: int) -> list[int]:
+    """The numbers of the NICs that faults took out of a host."""
+    start = f"node{host}.nic"
+    return [int(name.removeprefix(start)) for name in cluster.dead_nics if name.startswith(start)]
 
 
 def _outside(name: str, cluster: Cluster, used: Use) -> shapes.Picture:
@@ -370,16 +391,35 @@ def _outside(name: str, cluster: Cluster, used: Use) -> shapes.Picture:
 
 
 def _one_host(cluster: Cluster, used: Use) -> shapes.Picture:
-    sheet, host = shapes.Sheet(), cluster.hosts[int(cluster.host_class[0])]
-    draw_host(sheet, host, "node0", 0.0, switch="nvswitch0")
-    if "node0.nvswitch0" in sheet.of:
-        sheet.of[f"nvlink{cluster.domain[0]}.nvswitch0"] = sheet.of["node0.nvswitch0"]
-    name_rows(sheet, levels_of(host), nics=bool(host.nics))
-    alike = int((cluster.host_class == cluster.host_class[0]).sum())
-    text = f"inside node0, one of {alike} such hosts" if alike > 1 else "inside node0"
+    """A host from inside: the first with a dead NIC or a dead link, else the first of all."""
+    sheet = shapes.Sheet()
+    number = _host_to_show(cluster)
+    host = cluster.hosts[int(cluster.host_class[number])]
+    name = f"node{number}"
+    dead_nics = dead_nics_of(cluster, number)
+    draw_host(sheet, host, name, 0.0, switch="nvswitch0", dead_nics=dead_nics)
+    if f"{name}.nvswitch0" in sheet.of:
+        domain_switch = f"nvlink{cluster.domain[number]}.nvswitch0"
+        sheet.of[domain_switch] = sheet.of[f"{name}.nvswitch0"]
+    name_rows(sheet, levels_of(host), nics=bool(host.nics or dead_nics))
+    same_count = int((cluster.host_class == cluster.host_class[number]).sum())
+    text = f"inside {name}, one of {same_count} such hosts" if same_count > 1 else f"inside {name}"
     sheet.frames = [replace(sheet.frames[0], label=text)]
     lines = shapes.bent(shapes.lines_between(cluster.topology, sheet.of, used), sheet.boxes)
     return sheet.picture("", "", lines)
+
+
+def _host_to_show(cluster: Cluster) -> int:
+    """The number of the first host in which something is dead; 0 if nothing is."""
+    if cluster.dead_nics:
+        return int(cluster.dead_nics[0].partition(".")[0].removeprefix("node"))
+    topology = cluster.topology
+    for link in np.flatnonzero(topology.links.bandwidth <= 0).tolist():
+        ends = (topology.links.tail[link], topology.links.head[link])
+        hosts = {str(topology.nodes[end]).partition(".")[0] for end in ends}
+        if len(hosts) == 1 and (name := hosts.pop()).startswith("node"):
+            return int(name.removeprefix("node"))
+    return 0
 
 
 def _picture(name: str, cluster: Cluster, sheet: shapes.Sheet, used: Use) -> shapes.Picture:
@@ -455,6 +495,10 @@ def _host_box(cluster: Cluster, group: shapes.Group, x: float, pitch: float) -> 
         )
     if group.domain >= 0 and group.count > 1:
         text += "\none NVLink domain"
+    members = range(group.first, group.last + 1)
+    dead_count = sum(len(dead_nics_of(cluster, number)) for number in members)
+    if dead_count:
+        text += f"\n{dead_count} dead NIC{'s' * (dead_count > 1)}"
     return shapes.Box(
         "host", x, shapes.GAP, pitch * 0.84, text, 0.22 + 0.25 * (text.count("\n") + 1)
     )

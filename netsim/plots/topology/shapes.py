@@ -27,6 +27,7 @@ class Box:
     width: float
     label: str
     height: float = 0.52
+    dead: bool = False  # a fault took it out of the cluster
 
     @property
     def left(self) -> float:
@@ -43,7 +44,8 @@ class Box:
 class Stroke:
     """Links between two boxes, by their numbers: `count` of them, bytes/s of one (`rate`) and of
     all in one direction, the utilisation of the busiest (0…1; NaN: unknown). `bend`: how far the
-    line swings out, upwards if positive; `free`: it runs from centre to centre."""
+    line swings out, upwards if positive; `free`: it runs from centre to centre. `dead_fraction`: of
+    the links in both directions, those without any bandwidth (0…1)."""
 
     tail: int
     head: int
@@ -54,6 +56,12 @@ class Stroke:
     used: float = float("nan")
     bend: float = 0.0
     free: bool = False
+    dead_fraction: float = 0.0
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether nothing moves over it."""
+        return self.dead_fraction == 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,11 +297,14 @@ def lines_between(
     if used is not None:
         np.fmax.at(busiest, group, used[shown])
     most, number = np.maximum(*total), np.maximum(*count).astype(int)
+    dead_fractions = np.bincount(group, rate <= 0, size) / np.bincount(group, minlength=size)
     figures = zip(*(one.tolist() for one in (largest, most, number, busiest)), strict=True)
     ends = zip(low[first].tolist(), high[first].tolist(), kinds[first].tolist(), strict=True)
     return [
-        Stroke(tail, head, LINK_KINDS[kind], *figure)
-        for (tail, head, kind), figure in zip(ends, figures, strict=True)
+        Stroke(tail, head, LINK_KINDS[kind], *figure, dead_fraction=dead)
+        for (tail, head, kind), figure, dead in zip(
+            ends, figures, dead_fractions.tolist(), strict=True
+        )
     ]
 
 

@@ -1,0 +1,169 @@
+"""`netsim list`: the scenarios and machines that come with netsim, and those of this folder."""
+
+import json
+import shutil
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Literal
+
+import typer
+
+from netsim.base.errors import InputError
+from netsim.base.files import SUFFIXES, csv_of, find_preset, preset_names, text_of
+from netsim.base.startup import at
+from netsim.base.values import dataclass
+from netsim.cli import print_lines, topo_text
+from netsim.topology.load import FOLDER, find_machine
+
+What = Literal["all", "scenarios", "machines"]
+ListFormat = Literal["table", "csv", "json"]
+SCENARIOS = "scenarios"
+_WIDTH = 118  # of lines, where no terminal says how wide it is
+_LEAST = 24  # of the last column
+
+
+@dataclass(frozen=True)
+class ScenarioEntry:
+    """A scenario by its name, and the question that its first comment asks."""
+
+    name: str
+    question: str
+
+
+@dataclass(frozen=True)
+class MachineEntry:
+    """A machine by its name: its GPUs, what joins them, its NICs, and what it is for."""
+
+    name: str
+    gpu_count: str
+    gpu: str
+    scale_up: str
+    nics: str
+    purpose: str
+
+
+def list_presets(what: What = "all", form: ListFormat = "table") -> None:
+    """List scenarios, with the question that each answers, and machines."""
+    scenarios = list(scenario_entries()) if what != "machines" else []
+    machines = list(machine_entries()) if what != "scenarios" else []
+    if form == "json":
+        groups = {
+            SCENARIOS: [asdict(entry) for entry in scenarios],
+            "machines": [asdict(entry) for entry in machines],
+        }
+        wanted = groups if what == "all" else groups[what]
+        typer.echo(json.dumps(wanted, indent=1, ensure_ascii=False))
+        return
+    if form == "csv":
+        if what == "all":
+            raise InputError(
+                "--format csv: scenarios and machines have different columns",
+                hint="name one: netsim list scenarios --format csv",
+            )
+        typer.echo(_csv(scenarios or machines), nl=False)
+        return
+    if what == "all":
+        print_lines(_titled("Scenarios (netsim run NAME):", _scenario_lines(scenarios)))
+        typer.echo()
+        title = "Machines (netsim expect NAME all_reduce, netsim topo show NAME):"
+        print_lines(_titled(title, _machine_lines(machines)))
+        return
+    print_lines(_scenario_lines(scenarios) if what == SCENARIOS else _machine_lines(machines))
+
+
+def list_machines() -> None:
+    """List the machines that come with netsim and those in ./topologies."""
+    print_lines(_machine_lines(list(machine_entries())))
+
+
+def scenario_entries() -> Iterator[ScenarioEntry]:
+    """The scenarios that come with netsim and those in ./scenarios, by name."""
+    for name in _names(SCENARIOS):
+        text = text_of(find_preset(SCENARIOS, name).path)
+        yield ScenarioEntry(name, question_of(text))
+
+
+def question_of(text: str) -> str:
+    """The question that the first comment of a scenario asks, without line breaks.
+
+    It is all up to the last question mark of the comment's first paragraph; of a comment that asks
+    nothing, its first sentence."""
+    words = []
+    for line in text.splitlines():
+        if not line.startswith("#") or not line.strip("# "):
+            break
+        words.append(line.lstrip("#").strip())
+    paragraph = " ".join(words)
+    end = paragraph.rfind("?")
+    if end >= 0:
+        return paragraph[: end + 1]
+    sentence, stop, _ = paragraph.partition(". ")
+    return sentence + stop.strip()
+
+
+def machine_entries() -> Iterator[MachineEntry]:
+    """The machines that come with netsim and those in ./topologies, by name; a file there that is
+    no machine says so in the place of what it is for."""
+    names = _names(FOLDER)
+    for number, name in enumerate(names):
+        at(name, number, len(names))
+        try:
+            machine = find_machine(name).machine
+        except InputError as error:
+            is_cluster = "cluster" in str(error)
+            why = "a cluster or graph: see topo show" if is_cluster else f"no machine: {error}"
+            yield MachineEntry(name, "", "", "", "", why.splitlines()[0])
+            continue
+        yield MachineEntry(
+            name,
+            str(machine.gpu.count),
+            machine.gpu.model,
+            topo_text.scale_up(machine, short=True),
+            topo_text.nics(machine, short=True),
+            machine.purpose or machine.description,
+        )
+
+
+def _names(folder: str) -> list[str]:
+    """The names of all presets of a kind, and of the files of that kind in this folder."""
+    local = {file.stem for suffix in SUFFIXES for file in Path(folder).glob(f"*{suffix}")}
+    return sorted(local | set(preset_names(folder)))
+
+
+def _titled(title: str, lines: Sequence[str]) -> list[str]:
+    return [title, *lines]
+
+
+def _scenario_lines(entries: Sequence[ScenarioEntry]) -> list[str]:
+    rows: list[tuple[str, ...]] = [("name", "question")]
+    rows += [(entry.name, entry.question) for entry in entries]
+    return _wrapped(rows)
+
+
+def _machine_lines(entries: Sequence[MachineEntry]) -> list[str]:
+    rows: list[tuple[str, ...]] = [("name", "GPUs", "GPU", "scale-up a GPU", "NICs", "what for")]
+    rows += [tuple(asdict(entry).values()) for entry in entries]
+    return _wrapped(rows)
+
+
+def _csv(entries: Sequence[ScenarioEntry] | Sequence[MachineEntry]) -> str:
+    """Entries of one kind as CSV, with their fields as columns."""
+    values = [asdict(entry) for entry in entries]
+    return csv_of([list(values[0]), *(list(value.values()) for value in values)])
+
+
+def _wrapped(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Lines of a table as wide as the terminal, its last column broken where that is too narrow."""
+    width = shutil.get_terminal_size((_WIDTH, 24)).columns
+    right = (1,) if len(rows[0]) > 2 else ()
+    heads = topo_text.columns([row[:-1] for row in rows], right=right)
+    left = max(map(len, heads)) + 2
+    room = max(_LEAST, width - left)
+    lines = []
+    for head, row in zip(heads, rows, strict=True):
+        first, *more = textwrap.wrap(row[-1], room) or [""]
+        lines.append(f"{head:<{left}}{first}".rstrip())
+        lines += [" " * left + text for text in more]
+    return lines

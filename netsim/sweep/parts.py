@@ -1,0 +1,147 @@
+"""What each part of a cluster costs when it is dead: the words about `sweep: {faults: each nic}`.
+
+A fault is nobody's choice, so such a sweep has no best cell: each part is compared with the healthy
+cluster, all else being equal."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import exp, log
+from typing import Any
+
+from netsim.base.units import format_time
+from netsim.base.values import dataclass
+from netsim.results.row import EQUAL, Row
+from netsim.scenario.cells import Expansion, Invalid
+from netsim.scenario.each_part import HEALTHY
+
+MOST_NAMES = 3  # parts that are named where several cost the same or cannot be lost
+
+
+@dataclass(frozen=True)
+class PartTime:
+    """The time of one cell: the part that is at fault, and what else tells the cell apart."""
+
+    part: str
+    setting: tuple[str, ...]
+    time_us: float
+
+
+@dataclass(frozen=True)
+class PartCost:
+    """How many times as long an operation takes with a part at fault as with none.
+
+    Over several settings it is the geometric mean; `time_us` is then the last one's."""
+
+    part: str
+    ratio: float
+    time_us: float
+
+
+@dataclass(frozen=True)
+class PartCosts:
+    """The parts by cost, the most costly first, and those that the job cannot lose, with why."""
+
+    healthy_us: float
+    costs: tuple[PartCost, ...]
+    lost: Mapping[str, str]
+    setting_count: int
+
+
+def part_costs(times: Iterable[PartTime], lost: Mapping[str, str]) -> PartCosts:
+    """The cost of each part that has a time in a setting in which the healthy cluster has one."""
+    every = list(times)
+    healthy = {one.setting: one.time_us for one in every if one.part == HEALTHY}
+    ratios: dict[str, list[float]] = {}
+    last: dict[str, float] = {}
+    for one in every:
+        if one.part != HEALTHY and one.setting in healthy:
+            ratios.setdefault(one.part, []).append(one.time_us / healthy[one.setting])
+            last[one.part] = one.time_us
+    costs = [
+        PartCost(part, exp(sum(map(log, some)) / len(some)), last[part])
+        for part, some in ratios.items()
+    ]
+    costs.sort(key=lambda cost: -cost.ratio)
+    healthy_us = next(iter(healthy.values()), 0.0)
+    return PartCosts(healthy_us, tuple(costs), lost, len(healthy))
+
+
+def costs_of(expansion: Expansion, rows: Sequence[Row], axis: str) -> PartCosts:
+    """The costs of the parts of an axis at the largest size that the healthy cluster has."""
+    good = [row for row in rows if row.status == "ok" and (row.time_us or row.step_time_us)]
+    largest = max((row.asked for row in good if _part_of(row.axes, axis) == HEALTHY), default=0)
+    times = [
+        PartTime(
+            _part_of(row.axes, axis),
+            tuple(f"{name} {value}" for name, value in row.axes.items() if name != axis),
+            row.time_us or row.step_time_us or 0.0,
+        )
+        for row in good
+        if row.asked == largest
+    ]
+    ended = {_part_of(row.axes, axis): first_line(row.error) for row in rows if row.status != "ok"}
+    unable = {
+        _part_of(point.axes, axis): point.error.errors[0].message
+        for point in expansion.points
+        if isinstance(point, Invalid)
+    }
+    lost = {part: why for part, why in {**unable, **ended}.items() if part != HEALTHY}
+    return part_costs(times, lost)
+
+
+def _part_of(axes: Mapping[str, Any], axis: str) -> str:
+    return str(axes.get(axis))
+
+
+def first_line(text: str) -> str:
+    """The first line of a message, for a sentence."""
+    lines = text.splitlines()
+    return lines[0] if lines else ""
+
+
+def sentences(found: PartCosts, at: str = "") -> list[str]:
+    """What the costs of parts come to: which costs most and least, and which cannot be lost."""
+    lines = []
+    if found.costs:
+        several = found.setting_count > 1
+        where = f"on average over {found.setting_count} cells" if several else _healthy(found)
+        lines.append(f"compared with the healthy cluster{at} ({where}), {_range(found.costs)}")
+    if found.lost:
+        total = len(found.costs) + len(found.lost)
+        count = f"{len(found.lost)} of {total}"
+        reason = next(iter(found.lost.values()))
+        names = names_of(list(found.lost))
+        lines.append(f"it cannot run with one of these at fault ({count}): {names}: {reason}")
+    return lines
+
+
+def _healthy(found: PartCosts) -> str:
+    return format_time(found.healthy_us / 1e6)
+
+
+def _range(costs: Sequence[PartCost]) -> str:
+    """The most and the least costly parts, or all at once where they cost the same."""
+    most, least = costs[0], costs[-1]
+    if most.ratio / least.ratio - 1 <= EQUAL:
+        if len(costs) == 1:
+            return f"{most.part} costs {percent(most.ratio)}"
+        return f"each of the {len(costs)} parts costs {percent(most.ratio)}"
+    as_much = [cost.part for cost in costs if most.ratio / cost.ratio - 1 <= EQUAL]
+    as_little = [cost.part for cost in costs if cost.ratio / least.ratio - 1 <= EQUAL]
+    return (
+        f"most costs {names_of(as_much)} ({percent(most.ratio)}), "
+        f"least {names_of(as_little)} ({percent(least.ratio)})"
+    )
+
+
+def percent(ratio: float) -> str:
+    """What a ratio of times adds, in words: `22 % more time`, `nothing`."""
+    if abs(ratio - 1) <= EQUAL:
+        return "nothing"
+    return f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'} time".replace("%", " %", 1)
+
+
+def names_of(names: Sequence[str]) -> str:
+    """Some names, and how many more there are: `leaf0, leaf1, leaf2 and 5 more`."""
+    more = len(names) - MOST_NAMES
+    shown = ", ".join(names[:MOST_NAMES])
+    return f"{shown} and {more} more" if more > 0 else shown
