@@ -129,7 +129,7 @@ def _dead_keys(picture: Picture) -> list[Artist]:
             Line2D([], [], color=DEAD, linewidth=_DEAD_WIDTH, linestyle=_DASHES, label="dead link")
         )
     if any(box.dead for box in picture.boxes):
-        cross = {"markerfacecolor": "white", "markeredgecolor": DEAD, "markersize": 9}
+        cross: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": DEAD, "markersize": 9}
         keys.append(Line2D([], [], linestyle="none", marker="X", label="dead NIC", **cross))
     return keys
 
