@@ -40,8 +40,8 @@ from netsim.scenario.cells import Cell, Expansion, last_part, named, unused_keys
 from netsim.scenario.each_part import HEALTHY
 from netsim.scenario.models import Workload, hosts_label
 from netsim.scenario.sweep import SEED
-from netsim.sweep import parts, summary
 from netsim.sweep import run as sweep
+from netsim.sweep import summary
 from netsim.sweep.run import Task, Workers, finished_row, run_tasks, tasks_of
 from netsim.sweep.summary import CLEARLY, base_rows, best_row, time_of, without_seed
 
@@ -279,7 +279,8 @@ def _part_lines(expansion: Expansion, rows: Sequence[Row]) -> Iterator[str]:
     largest = max((row.asked for row in rows if row.status == "ok"), default=0)
     at = f" at {format_size(largest)}" if largest else ""
     for axis in expansion.sweep.part_axes:
-        yield from parts.sentences(parts.costs_of(expansion, rows, axis), at)
+        costs = late("netsim.sweep.parts.costs_of")(expansion, rows, axis)
+        yield from late("netsim.sweep.parts.sentences")(costs, at)
 
 
 def _best_lines(expansion: Expansion, rows: Sequence[Row]) -> Iterator[str]:

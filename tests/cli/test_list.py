@@ -15,9 +15,7 @@ def test_every_scenario_and_machine_is_listed(capsys) -> None:
     assert found.code == 0
     names = {line.split()[0] for line in found.out.splitlines() if line and line[0] != " "}
     assert {*preset_names("scenarios"), *preset_names("topologies")} <= names
-    assert (
-        "Is an all-gather as hard for the network as an all-to-all of the same size?" in found.out
-    )
+    assert "Which textbook all-reduce is best at which size" in found.out
 
 
 def test_every_scenario_that_comes_with_netsim_asks_a_question() -> None:

@@ -19,7 +19,7 @@ outputs: [csv]
 """
 STEP = """cluster: {machine: a100-pcie-x4}
 workload:
-  model: {layers: 4, hidden: 512, heads: 8, vocabulary: 50257, sequence: 512}
+  model: {layers: 2, hidden: 512, heads: 8, ffn: 2048, vocabulary: 50257, sequence: 512}
   batch: 16
   micro_batch: 4
   parallelism: {dp: 4, data: ddp}

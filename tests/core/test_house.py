@@ -56,7 +56,7 @@ LATE = {
     "cli/run.py": "pictures and reports, and matplotlib",
     "collectives/table.py": "the reader of MSCCL's files, with one of XML",
     "engines/engine.py": "an engine, with its libraries and its machine code",
-    "report/rows.py": "tables and pictures, with pandas and matplotlib, of which most runs make none",
+    "report/rows.py": "tables and pictures, with pandas and matplotlib",
     "scenario/models.py": "models of training steps",
     "sweep/run.py": "measured runs, where a scenario names one",
     "topology/config.py": "models of fabrics and faults",

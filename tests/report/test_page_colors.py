@@ -67,3 +67,9 @@ def test_pictures_scroll_in_their_own_box_on_a_narrow_screen() -> None:
     narrow = STYLE.partition("@media (max-width:640px)")[2]
     assert "figure{overflow-x:auto}" in narrow
     assert "min-width:100%" in narrow  # no wider than they are drawn: small ones fill the screen
+
+
+def test_words_in_tables_are_not_broken_to_make_a_column_narrow() -> None:
+    """`anywhere` lets a column become one letter wide, `break-word` breaks only what cannot fit."""
+    assert "td{overflow-wrap:anywhere}" not in STYLE
+    assert "main td{overflow-wrap:break-word}" in STYLE

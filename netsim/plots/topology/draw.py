@@ -129,8 +129,10 @@ def _dead_keys(picture: Picture) -> list[Artist]:
             Line2D([], [], color=DEAD, linewidth=_DEAD_WIDTH, linestyle=_DASHES, label="dead link")
         )
     if any(box.dead for box in picture.boxes):
-        cross = {"markerfacecolor": "white", "markeredgecolor": DEAD, "markersize": 9}
-        keys.append(Line2D([], [], linestyle="none", marker="X", label="dead NIC", **cross))
+        cross: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": DEAD}
+        keys.append(
+            Line2D([], [], linestyle="none", marker="X", label="dead NIC", markersize=9, **cross)
+        )
     return keys
 
 

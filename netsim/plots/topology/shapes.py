@@ -298,12 +298,12 @@ def lines_between(
         np.fmax.at(busiest, group, used[shown])
     most, number = np.maximum(*total), np.maximum(*count).astype(int)
     dead_fractions = np.bincount(group, rate <= 0, size) / np.bincount(group, minlength=size)
-    figures = zip(*(one.tolist() for one in (largest, most, number, busiest)), strict=True)
-    ends = zip(low[first].tolist(), high[first].tolist(), kinds[first].tolist(), strict=True)
+    columns = (low[first], high[first], kinds[first], largest, most, number, busiest)
+    values = zip(*(column.tolist() for column in columns), strict=True)
     return [
-        Stroke(tail, head, LINK_KINDS[kind], *figure, dead_fraction=dead)
-        for (tail, head, kind), figure, dead in zip(
-            ends, figures, dead_fractions.tolist(), strict=True
+        Stroke(tail, head, LINK_KINDS[kind], rate, total, count, use, dead_fraction=dead)
+        for (tail, head, kind, rate, total, count, use), dead in zip(
+            values, dead_fractions.tolist(), strict=True
         )
     ]
 
