@@ -361,9 +361,9 @@ def _listed(manifest: Mapping[str, Any]) -> list[str]:
     """The files that netsim wrote into a folder, by its manifest.
 
     A manifest of an older version has no list: then the fixed names that such a version wrote.
-    Without a manifest no file is known to be netsim's."""
+    Without a manifest only the journal of a run that was killed early is known to be netsim's."""
     if not manifest:
-        return []
+        return [JOURNAL]
     if "files" in manifest:
         return [*_names(manifest, "files"), *_names(manifest, "added")]
     return [*FILES_OF_OLDER_VERSIONS, *_names(manifest, "added")]

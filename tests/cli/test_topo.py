@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from netsim.base.files import preset_names
-from netsim.cell.answer import run
+from netsim.report.rows import run
 from netsim.topology.config import InlineGraph
 from netsim.topology.foreign.formats import read_node_link
 from netsim.yamlio.read import read_source

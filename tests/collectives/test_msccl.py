@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from netsim.base.errors import ScenarioError
-from netsim.cell.answer import run
 from netsim.collectives import table
 from netsim.collectives.collective import HAS_IN_PLACE, Collective, CollectiveError, collective_of
 from netsim.collectives.msccl import AlgoSheet, algorithm
@@ -17,6 +16,7 @@ from netsim.collectives.table import ALGORITHMS, build
 from netsim.collectives.verify import check_races, verify
 from netsim.engines.engine import simulate
 from netsim.program.place import place
+from netsim.report.rows import run
 from netsim.schedule.schedule import TRANSFER, Schedule
 from netsim.topology.routing import switch
 from tests.cli.command import netsim

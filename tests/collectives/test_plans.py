@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from netsim.base.errors import NetsimError, ScenarioError
-from netsim.cell.answer import run
 from netsim.collectives.collective import HAS_IN_PLACE, CollectiveError, collective_of
 from netsim.collectives.msccl import MOST_OPERATIONS, PlanSheet, algorithm
 from netsim.collectives.table import ALGORITHMS, build
 from netsim.collectives.verify import RaceError, VerificationError, check_races, verify
 from netsim.engines.engine import simulate
 from netsim.program.place import place
+from netsim.report.rows import run
 from netsim.topology.routing import switch
 from tests.cli.command import netsim
 

@@ -305,7 +305,7 @@ def test_a_folder_of_another_verb_or_of_other_inputs_is_not_written(tmp_path: Pa
         OutputFolder(tmp_path, "compare", (logs[0],)).write(write("three"))
 
 
-def test_no_file_counts_as_netsims_in_a_folder_without_a_manifest() -> None:
+def test_only_a_journal_counts_as_netsims_in_a_folder_without_a_manifest() -> None:
     """A user's plan.json in a folder of an interrupted first run used to be removed."""
-    assert workspace._listed({}) == []
+    assert workspace._listed({}) == ["journal.jsonl"]
     assert "results.csv" in workspace._listed({"scenario": "of an older version"})

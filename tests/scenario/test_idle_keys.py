@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from netsim.cell.answer import run
+from netsim.report.rows import run
 from netsim.scenario.cells import RULES, expand, unused_keys
 from netsim.yamlio.models import override
 from netsim.yamlio.read import Source, dump, parse_source

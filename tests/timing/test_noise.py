@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 from netsim.base import constants
-from netsim.cell.answer import run
 from netsim.engines.engine import simulate
 from netsim.program.place import place
+from netsim.report.rows import run
 from netsim.scenario.models import Noise as Said
 from netsim.schedule.builder import Builder
 from netsim.schedule.schedule import Style

@@ -5,7 +5,7 @@ from math import inf
 import pytest
 
 from netsim.base.errors import InputError, StalledError
-from netsim.cell.answer import run
+from netsim.report.rows import run
 from netsim.topology.fault_times import Retries, spans_of
 from netsim.topology.faults import Fault
 from tests.cli.command import netsim

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from netsim.base.errors import InputError
-from netsim.cell.answer import run
+from netsim.report.rows import run
 from netsim.scenario.cells import expand
 from netsim.trace.goal import read_goal, replayed
 from netsim.training.prepare import prepare_step
