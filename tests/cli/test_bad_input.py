@@ -192,8 +192,8 @@ TYPOS = {
     "an unknown output": (
         "name: x",
         "outputs: [csv, plot]",
-        "1:16: outputs.1: expected one of csv, plots, trace, trace_per_rank, parquet, chakra, connections, goal, msccl, "
-        "mscclpp, report, got 'plot' (did you mean plots?)",
+        "1:16: outputs.1: expected one of csv, plots, trace, trace_per_rank, parquet, chakra, "
+        "connections, goal, msccl, mscclpp, report, got 'plot' (did you mean plots?)",
     ),
 }  # fmt: skip
 
