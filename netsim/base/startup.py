@@ -79,7 +79,7 @@ class Stage:
     others: Callable[[], int] = int  # the bytes that workers have
     counted_since: float = 0.0  # when the parts that are counted now began
     counted_from: int = 0  # how many of them were done then: known from an earlier run
-    work_done: float = 0.0  # of the whole command, in any unit in which parts are told to differ
+    work_done: float = 0.0  # of the whole command, in any unit that weighs its parts
     work_total: float = 0.0  # 0: parts are taken as equal
     work_since: float = 0.0
 

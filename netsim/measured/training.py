@@ -550,9 +550,11 @@ def run_steps(
     known: Mapping[str, Answer] = MappingProxyType({}),
     keep: Callable[[Entry, Answer], None] | None = None,
 ) -> Steps:
-    """Simulate all entries, those of most work first, or until Ctrl-C; by id perhaps once more with
-    other `values` of some constants, at once, for collectives cost the same. Answers that are
-    `known` by id are taken as they are; `keep` hears of each that is new."""
+    """Simulate all entries, those of most work first, or until Ctrl-C.
+
+    An entry whose id is in `values` is simulated a second time with these values of constants,
+    right after the first, since both need the same collectives. Answers that are `known` by id are
+    not computed again; `keep` is called with each new answer."""
     work = [work_of(entry) for entry in entries]
     found: dict[int, Answer] = {
         number: known[entry.id] for number, entry in enumerate(entries) if entry.id in known

@@ -322,7 +322,7 @@ def _remove(folder: Path, name: str) -> None:
 
 
 def _remove_empty(folder: Path) -> None:
-    """Delete a folder of which only empty folders are left."""
+    """Delete a folder if it holds nothing but empty folders."""
     for above, _, _ in os.walk(folder, topdown=False):
         with suppress(OSError):
             os.rmdir(above)

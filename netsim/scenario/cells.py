@@ -314,13 +314,13 @@ def _digest_of_files(name: str) -> str:
     path = Path(name)
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     digest = hashlib.sha256()
-    found = False
+    has_contents = False
     for file in files:
         if file.is_file():
-            found = True
+            has_contents = True
             stat = file.stat()
             digest.update(_contents_digest(file, stat.st_mtime_ns, stat.st_size))
-    return digest.hexdigest() if found else name
+    return digest.hexdigest() if has_contents else name
 
 
 @lru_cache(maxsize=256)

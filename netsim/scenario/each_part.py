@@ -42,8 +42,8 @@ def part_steps(source: Source, path: KeyPath, value: str) -> list[PartStep]:
     match = EACH.fullmatch(value.strip())
     part = match[1] if match else ""
     if match is None or part not in PARTS:
-        known = ", ".join(f"each {name}" for name in PARTS)
-        raise source.error(path, f"expected one of {known}, got {value!r}{suggest(part, PARTS)}")
+        choices = ", ".join(f"each {name}" for name in PARTS)
+        raise source.error(path, f"expected one of {choices}, got {value!r}{suggest(part, PARTS)}")
     left = match[2]
     cluster = source.data.get("cluster")
     if not isinstance(cluster, dict) or "graph" in cluster:

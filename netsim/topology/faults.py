@@ -82,20 +82,20 @@ class Fault(Model):
 
     @model_validator(mode="after")
     def _check_part(self) -> "Fault":
-        named = [name for name in PARTS if getattr(self, name) is not None]
+        named = [name for name in PARTS if self._has(name)]
         if len(named) != 1:
             raise FieldError(
                 f"expected one of {', '.join(PARTS)}, got {' and '.join(named) or 'none'}"
             )
         part = named[0]
         allowed = EFFECTS_OF_PARTS[part]
-        given = [name for name in ("bandwidth", "latency", "slowdown") if self._has(name)]
-        for name in given:
+        effects = [name for name in ("bandwidth", "latency", "slowdown") if self._has(name)]
+        for name in effects:
             if name not in allowed:
                 raise FieldError(f"has no meaning for a {part}", name)
-        if not given and part not in DEAD_BY_DEFAULT:
+        if not effects and part not in DEAD_BY_DEFAULT:
             raise FieldError(NEEDS[part])
-        if part == "host" and len(given) > 1:
+        if part == "host" and len(effects) > 1:
             raise FieldError("give bandwidth or slowdown; write a second fault for the other one")
         return self
 
@@ -290,10 +290,13 @@ def _with_other_directions(topology: Topology, named: Longs) -> Longs:
 def _fractions_left(
     topology: Topology, fault: Fault, number: int, links: Longs, usable: float
 ) -> Floats:
-    """What a fault leaves of the bandwidth of links. A rate is one of the line, as it is quoted:
-    200Gbps is half of a 400Gbps port, though the transport carries less than 400 Gb/s over it."""
+    """Return the fraction that a fault leaves of the bandwidth of each link.
+
+    A rate is one of the line, as it is quoted: 200Gbps is half of a 400Gbps port, though the
+    transport carries less than 400 Gb/s over it. The NICs of a single host have no cables: then
+    there are no links, and nothing is left to compute."""
     unit, left = fault.bandwidth or ("fraction", 0.0)
-    if unit == "fraction" or left == 0:
+    if unit == "fraction" or left == 0 or not len(links):
         return np.full(len(links), left)
     cables = np.isin(topology.links.kind[links], (NIC_LINK, FABRIC_LINK))
     line_rates = topology.links.bandwidth[links] / np.where(cables, usable, 1.0)
@@ -313,7 +316,8 @@ RATE_ROUNDING = 1e-6  # relative; so much more than the line rate is still the l
 
 
 def _fallback_effect(topology: Topology, fault: Fault, number: int, down: Longs) -> Effect:
-    """All ports of a NIC of which one is down, each with its share of what the others carry."""
+    """Return the effect of a port that is down while the other ports of its NIC carry its traffic:
+    every port of the NIC keeps the same fraction of its bandwidth."""
     links = topology.links
     is_nic = topology.node_kinds == NIC_NODE
     outward = is_nic[links.tail]
@@ -367,9 +371,9 @@ def _host_name(name: str) -> str:
 def _nodes_of_part(topology: Topology, fault: Fault, number: int) -> NDArray[np.bool_]:
     pattern = pattern_of_part(fault)
     kinds = (NIC_NODE,) if fault.part in ("nic", "rail", "host") else SWITCH_NODES
-    found = nodes_named(topology, pattern) & np.isin(topology.node_kinds, kinds)
-    if found.any():
-        return found
+    is_part = nodes_named(topology, pattern) & np.isin(topology.node_kinds, kinds)
+    if is_part.any():
+        return is_part
     names = [
         str(name)
         for name, kind in zip(topology.nodes, topology.node_kinds.tolist(), strict=True)
@@ -386,9 +390,9 @@ def _gpus_named(topology: Topology, fault: Fault, number: int) -> Longs:
     names = [str(gpu) for gpu in topology.gpus]
     if pattern in names:
         return np.array([names.index(pattern)])
-    found = [place for place, name in enumerate(names) if fnmatchcase(name, pattern)]
-    if found and _is_pattern(pattern):
-        return np.array(found)
+    matching = [place for place, name in enumerate(names) if fnmatchcase(name, pattern)]
+    if matching and _is_pattern(pattern):
+        return np.array(matching)
     hint = suggest(pattern, names[:1024])
     raise TopologyError(f"faults.{number}.{fault.part}: there is no GPU '{pattern}'{hint}")
 
@@ -433,12 +437,12 @@ def links_named(topology: Topology, text: str, field_name: str) -> Longs:
 
 def nodes_named(topology: Topology, name: str) -> NDArray[np.bool_]:
     """Which nodes a name or pattern means."""
-    found = np.zeros(len(topology.nodes), bool)
+    is_named = np.zeros(len(topology.nodes), bool)
     if name in topology.node_number:
-        found[topology.node_number[name]] = True
+        is_named[topology.node_number[name]] = True
     elif _is_pattern(name):
-        found[:] = [fnmatchcase(str(node), name) for node in topology.nodes]
-    return found
+        is_named[:] = [fnmatchcase(str(node), name) for node in topology.nodes]
+    return is_named
 
 
 def _is_pattern(name: str) -> bool:
@@ -454,11 +458,12 @@ def _why_no_link(topology: Topology, text: str, ends: list[tuple[str, str]]) -> 
         if key is not None:
             kind = kind.replace("nic", "NIC")
             return f"'{text}' is a {kind}; write {{{key}: {text}}} for all its cables"
-    known = [(a, b) for a, b in ends if a in nodes and b in nodes]
-    if known:
-        joined = np.unique(links.head[links.tail == nodes[known[0][0]]])[:8]
-        near = ", ".join(str(topology.nodes[int(n)]) for n in joined)
-        return f"'{known[0][0]}' has links to {near}"
+    existing_ends = [(tail, head) for tail, head in ends if tail in nodes and head in nodes]
+    if existing_ends:
+        tail, _ = existing_ends[0]
+        neighbors = np.unique(links.head[links.tail == nodes[tail]])[:8]
+        near = ", ".join(str(topology.nodes[int(node)]) for node in neighbors)
+        return f"'{tail}' has links to {near}"
     every_end = (end for pair in ends[:1] for end in pair)
     unknown = next((end for end in every_end if not nodes_named(topology, end).any()), text)
     # To suggest: nodes of a host where one is named, else switches.
@@ -564,15 +569,15 @@ def _nics_cut_off(topology: Topology, dead: NDArray[np.bool_]) -> NDArray[np.boo
 def _dead_links_by_host(topology: Topology, dead: NDArray[np.bool_]) -> dict[str, tuple[str, ...]]:
     """Dead links inside hosts, by host; of a link to an NVSwitch that several hosts share, the end
     in the host says whose it is."""
-    found: dict[str, list[str]] = {}
+    by_host: dict[str, list[str]] = {}
     for link in np.flatnonzero(dead).tolist():
         ends = topology.links.tail[link], topology.links.head[link]
         tail, head = (str(topology.nodes[int(end)]) for end in ends)
         hosts = {end.partition(".")[0] for end in (tail, head) if end.startswith("node")}
         local = [end.partition(".")[2] for end in (tail, head)]
         if len(hosts) == 1 and all(local):
-            found.setdefault(hosts.pop(), []).append("->".join(local))
-    return {host: tuple(names) for host, names in found.items()}
+            by_host.setdefault(hosts.pop(), []).append("->".join(local))
+    return {host: tuple(names) for host, names in by_host.items()}
 
 
 def moved_effects(

@@ -105,10 +105,15 @@ def fabric(
     return Fabric(kind, terms, count, tuple(chain(*names)), levels, *columns, **more)
 
 
+def _ends_present(fabric: Fabric, present: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Mask over the ends of a fabric, ports first: all switches, and the ports that are present."""
+    return np.append(present, np.ones(len(fabric.switches), bool))
+
+
 def links_of_ports(fabric: Fabric, present: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Which links of a fabric are left when only some of its ports are present."""
-    end_present = np.append(present, np.ones(len(fabric.switches), bool))
-    left: NDArray[np.bool_] = end_present[fabric.tail] & end_present[fabric.head]
+    ends = _ends_present(fabric, present)
+    left: NDArray[np.bool_] = ends[fabric.tail] & ends[fabric.head]
     return left
 
 
@@ -118,8 +123,7 @@ def without_ports(fabric: Fabric, present: NDArray[np.bool_]) -> Fabric:
     left = links_of_ports(fabric, present)
     if left.all():
         return fabric
-    end_present = np.append(present, np.ones(len(fabric.switches), bool))
-    number = (np.cumsum(end_present) - 1).astype(np.int32)
+    number = (np.cumsum(_ends_present(fabric, present)) - 1).astype(np.int32)
     return replace(
         fabric,
         ports=int(present.sum()),

@@ -368,11 +368,12 @@ def named_operations(program: Program, given: tuple[Operation, ...]) -> tuple[Op
 
 
 def _operation_of_name(schedule: schedules.Schedule, number: int, name: str) -> Operation:
-    """Return the operation that a name of a schedule stands for.
+    """Return the operation that a name in a schedule means.
 
-    Jobs and parts of a step stand before their collective: `train dp all_reduce` is an all_reduce
-    of the process group `train dp`, whose members are the ranks that take part. Of point-to-point
-    transfers a name does not say who sends to whom, so that they count as sendrecv."""
+    A name begins with the job or the part of a step, and ends with the collective: `train dp
+    all_reduce` is an all_reduce of the process group `train dp`. The ranks that take part are its
+    members. A name does not say which rank sends to which, so point-to-point transfers count as
+    sendrecv."""
     group, _, collective = name.rpartition(" ")
     if not group or collective not in KERNEL_NAMES:
         return Operation(name)

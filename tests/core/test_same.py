@@ -1,4 +1,4 @@
-"""`python -m tests.same` asks two commits the same, and tells classes of differences apart."""
+"""`python -m tests.same` asks two commits the same questions and classifies the differences."""
 
 import subprocess
 import sys

@@ -77,29 +77,27 @@ def _graph(draw: Draw) -> Drawn:
     return scenario, {}
 
 
-def _hosts(draw: Draw) -> Drawn:
-    """NCCL on several hosts or one."""
-    machines = clusters.MACHINES if draw.happens(0.5) else clusters.COMMON_MACHINES
-    cluster = clusters.drawn_hosts(draw, machines=machines)
+def _on_hosts(draw: Draw, cluster: Mapping, *, textbook: bool) -> Drawn:
+    """A collective on a cluster of hosts."""
     ranks = cluster["nodes"] * cluster.get("gpus_per_node", 8)
     scenario: Mapping = {
         "cluster": cluster,
-        "workload": workloads.drawn_collective(draw, textbook=False, ranks=ranks),
+        "workload": workloads.drawn_collective(draw, textbook=textbook, ranks=ranks),
     }
     workloads.add_conditions(draw, scenario)
     return scenario, {}
+
+
+def _hosts(draw: Draw) -> Drawn:
+    """NCCL on several hosts or one."""
+    machines = clusters.MACHINES if draw.happens(0.5) else clusters.COMMON_MACHINES
+    return _on_hosts(draw, clusters.drawn_hosts(draw, machines=machines), textbook=False)
 
 
 def _textbook(draw: Draw) -> Drawn:
     """A textbook algorithm on hosts."""
     cluster = clusters.drawn_hosts(draw, machines=clusters.COMMON_MACHINES, most_hosts=8)
-    ranks = cluster["nodes"] * cluster.get("gpus_per_node", 8)
-    scenario: Mapping = {
-        "cluster": cluster,
-        "workload": workloads.drawn_collective(draw, textbook=True, ranks=ranks),
-    }
-    workloads.add_conditions(draw, scenario)
-    return scenario, {}
+    return _on_hosts(draw, cluster, textbook=True)
 
 
 def _mixture(draw: Draw) -> Drawn:

@@ -308,6 +308,14 @@ def test_a_dead_link_without_a_way_around_ends_no_operation():
         assert time_us(graph, dead) == float("inf")
 
 
+@pytest.mark.parametrize("part", [{"nic": "node0.nic0"}, {"rail": 0}, {"host": 0}])
+@pytest.mark.parametrize("left", ["50%", "200Gbps"])
+def test_slow_cables_of_a_single_host_change_nothing_for_it_has_none(part, left):
+    """A rate ended as a bug in netsim: the slowest of no links was asked for."""
+    single = {"machine": "dgx-h100", "gpus_per_node": 4}
+    assert time_us(single, [{**part, "bandwidth": left}]) == time_us(single, [])
+
+
 # What is refused.
 
 
