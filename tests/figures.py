@@ -28,8 +28,17 @@ from netsim.base.startup import MODEL_VERSION
 DATA = Path(__file__).parent / "data"
 QUESTIONS, FIGURES = DATA / "figures.yaml", DATA / "figures.csv"
 NAMES = ("algorithm", "protocol", "channels", "bound_by", "fullest_link")
-NUMBERS = ("time_us", "inplace_time_us", "limit_us", "best_known_us", "p5_us", "p50_us",
-           "p99_us", "step_time_us", "fullest_over_mean")  # fmt: skip
+NUMBERS = (
+    "time_us",
+    "inplace_time_us",
+    "limit_us",
+    "best_known_us",
+    "p5_us",
+    "p50_us",
+    "p99_us",
+    "step_time_us",
+    "fullest_over_mean",
+)
 CLOSE = 1e-7  # relative; machines round differently
 Figures = dict[tuple[str, str, str], str]
 

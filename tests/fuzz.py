@@ -58,8 +58,19 @@ TOKENS = [
     b"<!DOCTYPE a>", b"<![CDATA[", b"ok", b"error",
 ]  # fmt: skip
 
-NUMBERS = (b"0", b"-1", b"1e30", b"nan", b"1.5", b"18446744073709551616", b"x", b"", b"000",
-           b"1e-9", b"1099511627776")  # fmt: skip
+NUMBERS = (
+    b"0",
+    b"-1",
+    b"1e30",
+    b"nan",
+    b"1.5",
+    b"18446744073709551616",
+    b"x",
+    b"",
+    b"000",
+    b"1e-9",
+    b"1099511627776",
+)
 
 
 def changed(content: bytes, others: list[bytes], rng: random.Random) -> bytes:
@@ -149,8 +160,10 @@ def cache(path: Path) -> None:
     base = sqlite3.connect(path.parent / "rows.sqlite")
     base.execute("drop table if exists rows")
     base.execute("create table rows (cell text, size integer, engine text, version text, row text)")
-    base.execute("insert into rows values ('a', 8, 'simpy', ?, ?)",
-                 (netsim.cli.__version__, path.read_bytes()))  # fmt: skip
+    base.execute(
+        "insert into rows values ('a', 8, 'simpy', ?, ?)",
+        (netsim.cli.__version__, path.read_bytes()),
+    )
     base.commit()
     base.close()
     known = Cache(path.parent / "rows.sqlite")
@@ -183,24 +196,41 @@ Reader = Callable[[Path], object]
 KINDS: dict[str, tuple[Reader, tuple[str, ...], str]] = {
     "scenario": (scenario, ("scenarios/*.yaml",), "x.yaml"),
     "machine": (load_machine, ("topologies/*.yaml",), "x.yaml"),
-    "check": (check_file, ("scenarios/quickstart.yaml", "scenarios/two-hosts.yaml",
-                           "scenarios/tp-across-nodes.yaml", "topologies/a*.yaml"), "x.yaml"),
+    "check": (
+        check_file,
+        (
+            "scenarios/quickstart.yaml",
+            "scenarios/two-hosts.yaml",
+            "scenarios/tp-across-nodes.yaml",
+            "topologies/a*.yaml",
+        ),
+        "x.yaml",
+    ),
     "prices": (lambda path: load_prices(str(path)), ("netsim/costs/prices.yaml",), "x.yaml"),
     "index": (index, ("scenarios/measured/index.yaml",), "index.yaml"),
     "log": (read_log, ("tests/data/logs/*.txt", "tests/data/nccl_tests/*", "RUNS/*.log"), "x.log"),
     "table": (read_log, ("scenarios/measured/csv/*.csv",), "x.csv"),
     "json log": (read_log, ("RUNS/log.json",), "x.json"),
     "xml": (read_foreign, ("tests/data/nccl/topo/*.xml", "RUNS/*.xml"), "x.xml"),
-    "subject": (lambda path: find_subject(path.as_posix(), TopologyOptions()),
-                ("tests/data/nccl/topo/*.xml", "RUNS/topo.*"), "x.xml"),
+    "subject": (
+        lambda path: find_subject(path.as_posix(), TopologyOptions()),
+        ("tests/data/nccl/topo/*.xml", "RUNS/topo.*"),
+        "x.xml",
+    ),
     "graph": (read_graph_file, ("RUNS/graph.xml",), "x.xml"),
     "smi": (lambda path: read_foreign(path, gpu="H100"), ("tests/data/smi/*.txt",), "x.txt"),
     "network": (read_foreign, ("RUNS/topo.json", "RUNS/topo.yml"), "x.json"),
     "tuner": (read_tuner, ("RUNS/tuner.csv",), "x.csv"),
-    "results": (lambda path: (read_all([path]), read_results([path])), ("RUNS/run/results.csv",),
-                "results.csv"),
-    "values": (lambda path: read_values(path, (), "values"),
-               ("RUNS/step/breakdown.csv", "RUNS/step/memory*.csv"), "x.csv"),
+    "results": (
+        lambda path: (read_all([path]), read_results([path])),
+        ("RUNS/run/results.csv",),
+        "results.csv",
+    ),
+    "values": (
+        lambda path: read_values(path, (), "values"),
+        ("RUNS/step/breakdown.csv", "RUNS/step/memory*.csv"),
+        "x.csv",
+    ),
     "timeline": (read_gantt, ("RUNS/step/trace.csv", "RUNS/run/trace.csv"), "trace.csv"),
     "load": (read_load, ("RUNS/run/links_over_time.csv",), "links_over_time.csv"),
     "trace": (read_profile, ("RUNS/step/trace.json*",), "trace.json"),
@@ -213,7 +243,7 @@ KINDS: dict[str, tuple[Reader, tuple[str, ...], str]] = {
     "msccl": (planned, ("RUNS/plan-msccl/*.xml",), "x.xml"),
     "mscclpp": (planned, ("RUNS/plan-mscclpp/plan.json",), "x.json"),
     "cache": (cache, ("RUNS/row.json",), "row.json"),
-}  # fmt: skip
+}
 RUNS: list[Path] = []  # where the files are that runs have written
 
 PLANNED = """\
@@ -260,8 +290,12 @@ TABLE = (
 def make_runs(folder: Path) -> None:
     """Files that only runs write."""
     RUNS[:] = [folder]
-    for name, text in {"run.yaml": RUN, "step.yaml": STEP, "index.yaml": INDEX,
-                       "run.csv": TABLE}.items():  # fmt: skip
+    for name, text in {
+        "run.yaml": RUN,
+        "step.yaml": STEP,
+        "index.yaml": INDEX,
+        "run.csv": TABLE,
+    }.items():
         (folder / name).write_text(text)
     at = folder.as_posix()
     command("run", f"{at}/run.yaml", "-q", "-o", f"{at}/run")
@@ -275,8 +309,11 @@ def make_runs(folder: Path) -> None:
     command(*expect, "-J", f"{at}/log.json")
     command(*expect, "--graph-out", f"{at}/graph.xml")
     command(*expect, "--tuner-out", f"{at}/tuner.csv")
-    for form, name, hosts in (("json", "topo.json", "2"), ("nccl", "topo.xml", "1"),
-                              ("custom", "topo.yaml", "2")):  # fmt: skip
+    for form, name, hosts in (
+        ("json", "topo.json", "2"),
+        ("nccl", "topo.xml", "1"),
+        ("custom", "topo.yaml", "2"),
+    ):
         nodes = ("--nodes", hosts) if hosts != "1" else ()
         command("topo", "export", "dgx-h100", *nodes, "--format", form, "-o", f"{at}/{name}")
     (folder / "topo.yml").write_text(ASTRA)

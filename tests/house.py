@@ -79,8 +79,11 @@ Files = Mapping[str, File]
 def files_of(root: Path = ROOT) -> dict[str, File]:
     """All modules of a package by path, in order; data that a wheel carries is none."""
     found = (p.relative_to(root) for p in sorted(root.rglob("*.py")))
-    return {p.as_posix(): File(p.as_posix(), (root / p).read_text()) for p in found
-            if "_data" not in p.parts}  # fmt: skip
+    return {
+        p.as_posix(): File(p.as_posix(), (root / p).read_text())
+        for p in found
+        if "_data" not in p.parts
+    }
 
 
 def filled(files: Files) -> list[File]:
@@ -272,11 +275,14 @@ def followed(arguments: Sequence[str]) -> tuple[Walk, list[str]]:
 
 def _tell_walk(arguments: Sequence[str]) -> None:
     walk, names = followed(arguments)
-    print(f"imported: {len(names)} of our modules, {len(full(names))} of them not empty",
-          f"entered: {len(walk.entered)} files in {len(walk.packages)} packages",
-          f"came back: {len(walk.back)} pairs of files, {walk.back.total()} calls",
-          *(f"{n:>10} {one} -> {other}" for (one, other), n in walk.back.most_common(10)),
-          sep="\n", file=sys.stderr)  # fmt: skip
+    print(
+        f"imported: {len(names)} of our modules, {len(full(names))} of them not empty",
+        f"entered: {len(walk.entered)} files in {len(walk.packages)} packages",
+        f"came back: {len(walk.back)} pairs of files, {walk.back.total()} calls",
+        *(f"{n:>10} {one} -> {other}" for (one, other), n in walk.back.most_common(10)),
+        sep="\n",
+        file=sys.stderr,
+    )
 
 
 def _tell_house() -> None:
@@ -284,18 +290,20 @@ def _tell_house() -> None:
     ours = sorted(filled(files), key=lambda file: file.lines)
     lengths = [file.lines for file in ours]
     twice, long, found = classes_twice(files), functions_from(files), circles(graph_of(files))
-    print(f"files: {len(ours)}, lines: {sum(lengths)}",
-          f"median file: {median(lengths):.0f} lines, longest: {lengths[-1]} ({ours[-1].path}), "
-          f"under {SMALL} lines: {sum(lines < SMALL for lines in lengths)}",
-          f"loose modules at the top: {len(loose(files))}",
-          f"imports that do not stand at the top: {len(late_imports(files))}",
-          f"functions of {LONG} lines and more: {len(long)}",
-          *(f"  {name}, {lines} lines" for name, lines in long.items()),
-          f"public class names twice in a package: {len(twice)}",
-          *(f"  {name}: {', '.join(paths)}" for (_, name), paths in twice.items()),
-          f"circles of files: {len(found)}",
-          *(f"  {len(circle)} files: {', '.join(circle)}" for circle in found),
-          sep="\n")  # fmt: skip
+    print(
+        f"files: {len(ours)}, lines: {sum(lengths)}",
+        f"median file: {median(lengths):.0f} lines, longest: {lengths[-1]} ({ours[-1].path}), "
+        f"under {SMALL} lines: {sum(lines < SMALL for lines in lengths)}",
+        f"loose modules at the top: {len(loose(files))}",
+        f"imports that do not stand at the top: {len(late_imports(files))}",
+        f"functions of {LONG} lines and more: {len(long)}",
+        *(f"  {name}, {lines} lines" for name, lines in long.items()),
+        f"public class names twice in a package: {len(twice)}",
+        *(f"  {name}: {', '.join(paths)}" for (_, name), paths in twice.items()),
+        f"circles of files: {len(found)}",
+        *(f"  {len(circle)} files: {', '.join(circle)}" for circle in found),
+        sep="\n",
+    )
 
 
 if __name__ == "__main__":

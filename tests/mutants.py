@@ -68,8 +68,17 @@ SLOWER = 4  # times as long as usual, from which a test is taken for one that ha
 # as long by the clock, for those that only wait),
 LEAST, COMPILING = 60.0, 600.0  # but for so many seconds at least; compiled code is compiled first
 WAITED = 8
-COPIED = ("netsim", "tests", "topologies", "scenarios", "docs", "pyproject.toml", "README.md",
-          "CHANGELOG.md", "LICENSE")  # fmt: skip
+COPIED = (
+    "netsim",
+    "tests",
+    "topologies",
+    "scenarios",
+    "docs",
+    "pyproject.toml",
+    "README.md",
+    "CHANGELOG.md",
+    "LICENSE",
+)
 OPERATORS: Mapping[type, tuple[str, str]] = {
     ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"),
     ast.Eq: ("==", "!="), ast.NotEq: ("!=", "=="), ast.Is: ("is", "is not"),
@@ -236,8 +245,11 @@ def _mentions() -> Mapping[str, Lines]:
 
 def around(path: str, line: int) -> Iterator[Lines]:
     """The lines of its statement; of its function; then those that mention what it defines."""
-    inside = [node for node in ast.walk(_parsed(path)) if isinstance(node, ast.stmt)
-              and node.lineno <= line <= (node.end_lineno or 0)]  # fmt: skip
+    inside = [
+        node
+        for node in ast.walk(_parsed(path))
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)
+    ]
     local = any(isinstance(node, ast.FunctionDef) for node in inside)
     for node in sorted(inside, key=lambda node: node.lineno, reverse=True):
         body, names = getattr(node, "body", None), [getattr(node, "name", "")]
@@ -367,8 +379,9 @@ def measure(tests: Sequence[str], jobs: int = 1, *, quick: bool = False) -> None
             for line, names in told.items():
                 lines.setdefault(path, {}).setdefault(line, set()).update(names)
         seconds |= _seconds(folder / "junit.xml")
-    told = {path: {line: sorted(names) for line, names in some.items()}
-            for path, some in lines.items()}  # fmt: skip
+    told = {
+        path: {line: sorted(names) for line, names in some.items()} for path, some in lines.items()
+    }
     kept = {"tests": told, "seconds": seconds}
     (KEPT / "covered.json").write_text(json.dumps(kept), encoding="utf-8")
 
@@ -430,8 +443,12 @@ def _quiet() -> list[str]:
 
 
 def _environment(root: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(root), "MPLBACKEND": "Agg",
-            "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip  # mutants may be made within a second
+    return {
+        **os.environ,
+        "PYTHONPATH": str(root),
+        "MPLBACKEND": "Agg",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }  # mutants may be made within a second
 
 
 # **** Trials ****
@@ -469,9 +486,13 @@ def tried(mutant: Mutant, tests: Sequence[str], seconds: float, root: Path) -> T
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", *_quiet(), *tests]
     try:
         with subprocess.Popen(
-            command, cwd=root, env=_environment(root), text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        ) as done:  # fmt: skip
+            command,
+            cwd=root,
+            env=_environment(root),
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as done:
             resource.prlimit(done.pid, resource.RLIMIT_CPU, (ceil(seconds), -1))
             try:
                 said, _ = done.communicate(timeout=WAITED * seconds)

@@ -215,13 +215,19 @@ SCENES = {
     "NVLS": ("machine: dgx-h100, gpus_per_node: 4", "all_reduce, algorithm: NVLS, sizes: [3MiB]"),
     "gathered by NVLS": ("machine: dgx-h100", "all_gather, algorithm: NVLS, sizes: [1MiB]"),
     "two hosts": ("machine: dgx-h100, nodes: 2, gpus_per_node: 2", "all_reduce, sizes: [300KiB]"),
-    "trees": ("machine: dgx-a100, nodes: 3, gpus_per_node: 2",
-              "all_reduce, algorithm: Tree, sizes: [300KiB]"),
+    "trees": (
+        "machine: dgx-a100, nodes: 3, gpus_per_node: 2",
+        "all_reduce, algorithm: Tree, sizes: [300KiB]",
+    ),
     "NVLSTree": ("machine: dgx-h100, nodes: 2", "all_reduce, algorithm: NVLSTree, sizes: [2MiB]"),
-    "PAT": ("machine: dgx-h100, nodes: 5, gpus_per_node: 1",
-            "all_gather, algorithm: PAT, sizes: [200KB]"),
-    "ring LL128": ("machine: dgx-a100, nodes: 2",
-                   "reduce_scatter, algorithm: Ring, protocol: LL128, sizes: [200KiB]"),
+    "PAT": (
+        "machine: dgx-h100, nodes: 5, gpus_per_node: 1",
+        "all_gather, algorithm: PAT, sizes: [200KB]",
+    ),
+    "ring LL128": (
+        "machine: dgx-a100, nodes: 2",
+        "reduce_scatter, algorithm: Ring, protocol: LL128, sizes: [200KiB]",
+    ),
     "broadcast": ("machine: a100-x4, nodes: 2", "broadcast, root: 3, sizes: [100KiB]"),
     "reduce": ("machine: dgx-1-v100", "reduce, root: 2, sizes: [100KiB]"),
     "alltoall": ("machine: dgx-h100, nodes: 2, gpus_per_node: 4", "alltoall, sizes: [64KiB]"),
@@ -230,40 +236,72 @@ SCENES = {
     "scatter": ("machine: mi300x", "scatter, root: 1, sizes: [64KiB]"),
     "mesh": ("machine: mi300x", "all_reduce, sizes: [2MiB]"),
     "NVL72": ("machine: gb200-nvl72, nodes: 2", "all_reduce, sizes: [1MiB]"),
-    "in network": ("machine: dgx-a100, nodes: 2, gpus_per_node: 4, fabric: {kind: rail-optimized, "
-                   "sharp: true}",
-                   "all_reduce, algorithm: CollNetDirect, sizes: [64KiB]" + COLLNET),
-    "chains": ("machine: dgx-a100, nodes: 2, gpus_per_node: 4, fabric: {kind: rail-optimized, "
-               "sharp: true}", "all_reduce, algorithm: CollNetChain, sizes: [64KiB]" + COLLNET),
+    "in network": (
+        "machine: dgx-a100, nodes: 2, gpus_per_node: 4, fabric: {kind: rail-optimized, "
+        "sharp: true}",
+        "all_reduce, algorithm: CollNetDirect, sizes: [64KiB]" + COLLNET,
+    ),
+    "chains": (
+        "machine: dgx-a100, nodes: 2, gpus_per_node: 4, fabric: {kind: rail-optimized, "
+        "sharp: true}",
+        "all_reduce, algorithm: CollNetChain, sizes: [64KiB]" + COLLNET,
+    ),
     "gathered": ("machine: dgx-a100, nodes: 4, gpus_per_node: 4", "all_gather, sizes: [256KiB]"),
-    "scattered": ("machine: dgx-h100, nodes: 2, gpus_per_node: 4",
-                  "reduce_scatter, algorithm: Ring, protocol: Simple, sizes: [200KiB]"),
-    "torus": ("graph: {kind: torus, dims: [3, 2], bandwidth: 50GB/s, latency: 1us}",
-              "all_reduce, algorithm: ring, sizes: [10KB]"),
-    "switch": ("graph: {kind: switch, gpus: 6, bandwidth: 50GB/s, latency: 1us}",
-               "alltoall, algorithm: pairwise, sizes: [60KB]"),
-    "hierarchical": ("machine: dgx-h100, nodes: 3, gpus_per_node: 2",
-                     "all_reduce, algorithm: hierarchical, sizes: [60KB]"),
-    "staged": ("machine: dgx-h100, nodes: 4, gpus_per_node: 2, fabric: {kind: leaf-spine, "
-               "nodes_per_leaf: 2, oversubscription: 2}",
-               "alltoall, algorithm: hierarchical, sizes: [60KB]"),
-    "hashed": ("machine: dgx-a100, nodes: 4, gpus_per_node: 2, fabric: {kind: leaf-spine, "
-               "nodes_per_leaf: 1, routing: ecmp}", "all_reduce, algorithm: ring, sizes: [90KB]"),
-    "adaptive": ("machine: dgx-a100, nodes: 4, gpus_per_node: 2, fabric: {kind: leaf-spine, "
-                 "nodes_per_leaf: 2, routing: adaptive}", "alltoall, sizes: [256KiB]"),
-    "sprayed": ("machine: dgx-h100, nodes: 4, gpus_per_node: 2, fabric: {kind: fat-tree, "
-                "routing: spray}", "reduce_scatter, algorithm: ring, sizes: [90KB]"),
-    "dragonfly": ("machine: gh200-x4, nodes: 6, fabric: {kind: dragonfly, routers: 2, "
-                  "ports_per_router: 4, global_links: 6, transport: slingshot}",
-                  "all_gather, algorithm: ring, sizes: [90KB]"),
-    "faults": ("machine: dgx-h100, nodes: 2, gpus_per_node: 4, faults: [{link: node1.nic3-leaf3, "
-               "bandwidth: 50%}, {gpu: node1.gpu2, slowdown: 1.5}]", "all_reduce, sizes: [1MiB]"),
+    "scattered": (
+        "machine: dgx-h100, nodes: 2, gpus_per_node: 4",
+        "reduce_scatter, algorithm: Ring, protocol: Simple, sizes: [200KiB]",
+    ),
+    "torus": (
+        "graph: {kind: torus, dims: [3, 2], bandwidth: 50GB/s, latency: 1us}",
+        "all_reduce, algorithm: ring, sizes: [10KB]",
+    ),
+    "switch": (
+        "graph: {kind: switch, gpus: 6, bandwidth: 50GB/s, latency: 1us}",
+        "alltoall, algorithm: pairwise, sizes: [60KB]",
+    ),
+    "hierarchical": (
+        "machine: dgx-h100, nodes: 3, gpus_per_node: 2",
+        "all_reduce, algorithm: hierarchical, sizes: [60KB]",
+    ),
+    "staged": (
+        "machine: dgx-h100, nodes: 4, gpus_per_node: 2, fabric: {kind: leaf-spine, "
+        "nodes_per_leaf: 2, oversubscription: 2}",
+        "alltoall, algorithm: hierarchical, sizes: [60KB]",
+    ),
+    "hashed": (
+        "machine: dgx-a100, nodes: 4, gpus_per_node: 2, fabric: {kind: leaf-spine, "
+        "nodes_per_leaf: 1, routing: ecmp}",
+        "all_reduce, algorithm: ring, sizes: [90KB]",
+    ),
+    "adaptive": (
+        "machine: dgx-a100, nodes: 4, gpus_per_node: 2, fabric: {kind: leaf-spine, "
+        "nodes_per_leaf: 2, routing: adaptive}",
+        "alltoall, sizes: [256KiB]",
+    ),
+    "sprayed": (
+        "machine: dgx-h100, nodes: 4, gpus_per_node: 2, fabric: {kind: fat-tree, routing: spray}",
+        "reduce_scatter, algorithm: ring, sizes: [90KB]",
+    ),
+    "dragonfly": (
+        "machine: gh200-x4, nodes: 6, fabric: {kind: dragonfly, routers: 2, "
+        "ports_per_router: 4, global_links: 6, transport: slingshot}",
+        "all_gather, algorithm: ring, sizes: [90KB]",
+    ),
+    "faults": (
+        "machine: dgx-h100, nodes: 2, gpus_per_node: 4, faults: [{link: node1.nic3-leaf3, "
+        "bandwidth: 50%}, {gpu: node1.gpu2, slowdown: 1.5}]",
+        "all_reduce, sizes: [1MiB]",
+    ),
     "forest": ("machine: dgx-1-v100", "all_gather, algorithm: forest, sizes: [64KiB]"),
-    "synthesised": ("graph: {kind: torus, dims: [3, 2], bandwidth: 50GB/s, latency: 1us}",
-                    "all_gather, algorithm: synth, sizes: [60KB]"),
-    "pairs": ("machine: dgx-h100, nodes: 2, gpus_per_node: 2",
-              "p2p, pairs: [[0, 3], [1, 2], [3, 1]], sizes: [64KiB]"),
-}  # fmt: skip
+    "synthesised": (
+        "graph: {kind: torus, dims: [3, 2], bandwidth: 50GB/s, latency: 1us}",
+        "all_gather, algorithm: synth, sizes: [60KB]",
+    ),
+    "pairs": (
+        "machine: dgx-h100, nodes: 2, gpus_per_node: 2",
+        "p2p, pairs: [[0, 3], [1, 2], [3, 1]], sizes: [64KiB]",
+    ),
+}
 
 
 def scene(name: str) -> Prepared:
@@ -438,18 +476,30 @@ EXPERTS = (
 
 TAPES: dict[str, dict[str, Any]] = {
     **{data: {"dp": 4, "data": data} for data in DATA},
-    **{f"{kind} compressed": {"dp": 4, "compression": kind, "gradient_dtype": "float"}
-       for kind in ("fp16", "bf16", "fp8", "top-k")},
-    **{f"recomputing {kind}": {"tp": 2, "recompute": (kind,), "sequence_parallel": True}
-       for kind in ("selective", "full", "non-reentrant", "ops")},
-    **{f"{schedule}": {"pp": 2, "schedule": schedule, "chunks": 1 + (schedule == "interleaved")}
-       for schedule in SCHEDULES},
-    **{f"fp8, scaled by {scaling}": {"tp": 2, "dtype": "fp8", "scaling": scaling}
-       for scaling in ("delayed", "tensor", "block")},
-    **{f"context by {context}": {"cp": 2, "context": context}
-       for context in ("p2p", "all_gather", "a2a")},
-    **{f"tensors {overlap}": {"tp": 2, "sequence_parallel": True, "tensor_overlap": overlap}
-       for overlap in ("none", "bulk", "pipelined")},
+    **{
+        f"{kind} compressed": {"dp": 4, "compression": kind, "gradient_dtype": "float"}
+        for kind in ("fp16", "bf16", "fp8", "top-k")
+    },
+    **{
+        f"recomputing {kind}": {"tp": 2, "recompute": (kind,), "sequence_parallel": True}
+        for kind in ("selective", "full", "non-reentrant", "ops")
+    },
+    **{
+        f"{schedule}": {"pp": 2, "schedule": schedule, "chunks": 1 + (schedule == "interleaved")}
+        for schedule in SCHEDULES
+    },
+    **{
+        f"fp8, scaled by {scaling}": {"tp": 2, "dtype": "fp8", "scaling": scaling}
+        for scaling in ("delayed", "tensor", "block")
+    },
+    **{
+        f"context by {context}": {"cp": 2, "context": context}
+        for context in ("p2p", "all_gather", "a2a")
+    },
+    **{
+        f"tensors {overlap}": {"tp": 2, "sequence_parallel": True, "tensor_overlap": overlap}
+        for overlap in ("none", "bulk", "pipelined")
+    },
     "hybrid": {"dp": 8, "data": "fsdp", "shard": 2, "no_sync": False},
     "kept": {"dp": 4, "data": "fsdp2", "reshard": False, "forward_prefetch": True},
     "delayed": {"dp": 2, "delayed": True, "gradient_dtype": "float", "overlap": False},
@@ -458,11 +508,16 @@ TAPES: dict[str, dict[str, Any]] = {
     "apart": {"cp": 2, "apart": True, "optimizer": "sgd-momentum", "connections": 1},
     "copied": {"tp": 2, "dp": 2, "data": "fsdp2", "sequence_parallel": True},
     "stages with zero1": {"pp": 2, "dp": 2, "data": "zero1", "micro": 2, "blocking_sends": None},
-    "tensors and context": {"tp": 2, "cp": 2, "data": "fsdp", "dtype": "fp8",
-                            "sequence_parallel": True},
+    "tensors and context": {
+        "tp": 2,
+        "cp": 2,
+        "data": "fsdp",
+        "dtype": "fp8",
+        "sequence_parallel": True,
+    },
     "islands": {"dp": 4, "islands": 2, "sync_every": 3, "overlap_sync": True},
     "late": {"dp": 2, "launch": 4e-6, "wait": 9e-6, "optimizer": "adam-eager"},
-}  # fmt: skip
+}
 MIXED: dict[str, dict[str, Any]] = {
     "experts": {"ep": 4, "dp": 2},
     "deduplicated": {"ep": 4, "deduplicated": True, "fused_experts": True, "imbalance": 1.3},

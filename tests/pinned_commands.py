@@ -76,25 +76,52 @@ def label(one: Any) -> str:
 def panel(axes: Axes) -> list[object]:
     """All that one panel shows."""
     lines = [
-        [numbers(one.get_xdata()), numbers(one.get_ydata()), label(one),
-         numbers(to_rgba(one.get_color())), str(one.get_linestyle()), str(one.get_marker()),
-         one.get_linewidth(), one.get_markersize()]
+        [
+            numbers(one.get_xdata()),
+            numbers(one.get_ydata()),
+            label(one),
+            numbers(to_rgba(one.get_color())),
+            str(one.get_linestyle()),
+            str(one.get_marker()),
+            one.get_linewidth(),
+            one.get_markersize(),
+        ]
         for one in axes.lines
-    ]  # fmt: skip
-    bars = [[numbers(one.get_path().transformed(one.get_patch_transform()).vertices),
-             numbers(one.get_facecolor()), label(one)] for one in axes.patches]  # fmt: skip
+    ]
+    bars = [
+        [
+            numbers(one.get_path().transformed(one.get_patch_transform()).vertices),
+            numbers(one.get_facecolor()),
+            label(one),
+        ]
+        for one in axes.patches
+    ]
     many = [
-        [[numbers(path.vertices) for path in one.get_paths()], numbers(one.get_offsets()),
-         numbers(one.get_facecolor()), label(one)]
+        [
+            [numbers(path.vertices) for path in one.get_paths()],
+            numbers(one.get_offsets()),
+            numbers(one.get_facecolor()),
+            label(one),
+        ]
         for one in axes.collections
-    ]  # fmt: skip
+    ]
     images = [numbers(one.get_array()) for one in axes.images]
     legend = axes.get_legend()
     key = [one.get_text() for one in legend.get_texts()] if legend else []
     said = [axes.get_title(), axes.get_title("left"), axes.get_xlabel(), axes.get_ylabel()]
     ends = [numbers(axes.get_xlim()), numbers(axes.get_ylim())]
-    return [said, key, ends, ticks(axes.xaxis), ticks(axes.yaxis), words(axes.texts),
-            lines, bars, many, images]  # fmt: skip
+    return [
+        said,
+        key,
+        ends,
+        ticks(axes.xaxis),
+        ticks(axes.yaxis),
+        words(axes.texts),
+        lines,
+        bars,
+        many,
+        images,
+    ]
 
 
 def picture(figure: Figure) -> list[object]:
@@ -185,7 +212,7 @@ EXPECTED = (
     "mi300x all_reduce --sizes 64K,4M",
     "l40s-pcie-x8 sendrecv --sizes 64K,4M",
     "dgx-1-v100 reduce --sizes 64K --algo ring",
-)  # fmt: skip
+)
 
 
 @family
@@ -194,9 +221,11 @@ def expects() -> Found:
     yield from session(*(f"expect {line}" for line in EXPECTED))
     tuned = "expect dgx-a100 all_reduce --nodes 2 --sizes 64K"
     yield from session(
-        f"{tuned} --tuner-out t.csv", f"{tuned} --tuner t.csv",
-        f"{tuned} --graph-out g.xml", f"{tuned} --graph g.xml",
-    )  # fmt: skip
+        f"{tuned} --tuner-out t.csv",
+        f"{tuned} --tuner t.csv",
+        f"{tuned} --graph-out g.xml",
+        f"{tuned} --graph g.xml",
+    )
 
 
 STEP = """\
@@ -267,11 +296,13 @@ PLANS = {
 
 
 RUNS = (
-    "run sweep.yaml --jobs 1 -o a", "report a --jobs 1",
+    "run sweep.yaml --jobs 1 -o a",
+    "report a --jobs 1",
     "diff 'a#ring, rail-optimized' 'a#Tree, leaf-spine'",
-    "run sweep.yaml --jobs 1 --shard 1/2 -o b", "run sweep.yaml --jobs 1 --shard 2/2 -o c",
+    "run sweep.yaml --jobs 1 --shard 1/2 -o b",
+    "run sweep.yaml --jobs 1 --shard 2/2 -o c",
     "merge b c -o d",
-)  # fmt: skip
+)
 
 
 @family
@@ -287,10 +318,19 @@ def runs() -> Found:
 @family
 def searches() -> Found:
     """What `netsim optimize` finds, of how many."""
-    never = ("algorithm=='PAT'", "kind=='torus'", "cost_usd<1 and algorithm=='ring'", "power_w<1",
-             "workload.algorithm=='x'")  # fmt: skip
-    asked = ("-o a", "--objective cost_usd -o b", "--subject-to 'cost_usd<1' -o c",
-             *(f'--subject-to "{one}" -o c{n}' for n, one in enumerate(never)))  # fmt: skip
+    never = (
+        "algorithm=='PAT'",
+        "kind=='torus'",
+        "cost_usd<1 and algorithm=='ring'",
+        "power_w<1",
+        "workload.algorithm=='x'",
+    )
+    asked = (
+        "-o a",
+        "--objective cost_usd -o b",
+        "--subject-to 'cost_usd<1' -o c",
+        *(f'--subject-to "{one}" -o c{n}' for n, one in enumerate(never)),
+    )
     yield from session(*(f"optimize sweep.yaml --jobs 1 {one}" for one in asked), files=PLANS)
 
 
@@ -301,12 +341,16 @@ def searches_by_trials() -> Found:
 
 
 EXPLAINED = (
-    "dgx-h100 all_reduce --size 1M", "dgx-a100 all_reduce --nodes 2 --size 1M --algo Ring -o x",
+    "dgx-h100 all_reduce --size 1M",
+    "dgx-a100 all_reduce --nodes 2 --size 1M --algo Ring -o x",
     "dgx-h100 alltoall --nodes 2 --gpus-per-node 2 --size 64K --format csv",
     "dgx-a100 all_gather --gpus-per-node 4 --size 64K --format json",
-    "ring-of-five --state", "small.yaml -o y",
-    "jobs.yaml", "mi300x all_reduce --size 1M", "l40s-pcie-x8 broadcast --size 1M",
-)  # fmt: skip
+    "ring-of-five --state",
+    "small.yaml -o y",
+    "jobs.yaml",
+    "mi300x all_reduce --size 1M",
+    "l40s-pcie-x8 broadcast --size 1M",
+)
 
 
 @family
@@ -316,14 +360,24 @@ def explanations() -> Found:
 
 
 SHOWN = (
-    "list", "show dgx-h100", "show dgx-h100 --nodes 16 --fabric leaf-spine --routes --set "
-    "cluster.fabric.oversubscription=2", "show dgx-a100 --nodes 4 --fabric fat-tree --sources",
-    "show gb200-nvl72 --nodes 20", "show mi300x --nodes 2", "show l40s-pcie-x8", "show sweep.yaml",
-    "show dgx-1-v100 --nodes 2", "plot dgx-a100 --nodes 4 -o p",
-    "plot gb200-nvl72 --nodes 2 -o q", "plot mi300x -o r", "lint dgx-h100 --nodes 4",
-    "lint l40s-pcie-x8", "export dgx-a100 --format nccl", "export dgx-h100 --format json",
+    "list",
+    "show dgx-h100",
+    "show dgx-h100 --nodes 16 --fabric leaf-spine --routes --set cluster.fabric.oversubscription=2",
+    "show dgx-a100 --nodes 4 --fabric fat-tree --sources",
+    "show gb200-nvl72 --nodes 20",
+    "show mi300x --nodes 2",
+    "show l40s-pcie-x8",
+    "show sweep.yaml",
+    "show dgx-1-v100 --nodes 2",
+    "plot dgx-a100 --nodes 4 -o p",
+    "plot gb200-nvl72 --nodes 2 -o q",
+    "plot mi300x -o r",
+    "lint dgx-h100 --nodes 4",
+    "lint l40s-pcie-x8",
+    "export dgx-a100 --format nccl",
+    "export dgx-h100 --format json",
     "export mi300x --nodes 2 --format custom",
-)  # fmt: skip
+)
 
 
 MATRICES = {"a100_hgx": "A100", "dgx1v": "V100", "mi300x_rocm": "MI300X", "gh200": "GH200",
@@ -349,15 +403,24 @@ def graphs_of_infrastructure() -> Found:
 @family
 def tables() -> Found:
     """Constants, invariants, schemas and options, as they are told."""
-    yield from session("doctor --constants", "doctor --invariants", "schema", "check sweep.yaml",
-                       "check step.yaml jobs.yaml noisy.yaml", files=PLANS)  # fmt: skip
+    yield from session(
+        "doctor --constants",
+        "doctor --invariants",
+        "schema",
+        "check sweep.yaml",
+        "check step.yaml jobs.yaml noisy.yaml",
+        files=PLANS,
+    )
 
 
 @family
 def differences() -> Found:
     """Two machines, releases and logs beside one another, and a log beside its simulation."""
-    logs = ("a100_superbench_8_all_reduce_1", "a100_superbench_8_all_gather_1",
-            "dgx2_v100_12_all_reduce_1")  # fmt: skip
+    logs = (
+        "a100_superbench_8_all_reduce_1",
+        "a100_superbench_8_all_gather_1",
+        "dgx2_v100_12_all_reduce_1",
+    )
     texts = {
         f"{name}.txt": (ROOT / "tests/data/logs" / f"{name}.txt").read_text(encoding="utf-8")
         for name in logs
@@ -368,15 +431,20 @@ def differences() -> Found:
         "diff dgx-h100 dgx-a100 --collective all_reduce --sizes 64K,1M,64M",
         "diff dgx-h100 hgx-h200 --collective alltoall --nodes 2 --gpus-per-node 2 --sizes 64K,4M",
         "diff dgx-a100 dgx-a100 --nccl 2.18,2.27 --nodes 2 --collective all_gather --sizes 1M",
-        f"diff {first} dgx-a100", f"diff {first} {second}",
+        f"diff {first} dgx-a100",
+        f"diff {first} {second}",
         f"compare {first} --topology dgx-a100 -o o",
-        f"calibrate {first} --topology dgx-a100 --jobs 1 -o mine.yaml", files=few,
-    )  # fmt: skip
+        f"calibrate {first} --topology dgx-a100 --jobs 1 -o mine.yaml",
+        files=few,
+    )
 
 
 def kept(log: str) -> list[str]:
     """Every fifth line of the table of a log."""
     lines = log.splitlines()
     figures = [one for one in lines if re.match(r"\s+\d", one)]
-    return [one for one in lines if one not in figures[1::5] + figures[2::5] + figures[3::5]
-            + figures[4::5]]  # fmt: skip
+    return [
+        one
+        for one in lines
+        if one not in figures[1::5] + figures[2::5] + figures[3::5] + figures[4::5]
+    ]

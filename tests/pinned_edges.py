@@ -236,22 +236,34 @@ DOCUMENTS: dict[str, tuple[Reader, Callable[[], Changed]]] = {
     "tuner": (parse_tuner, lambda: in_lines(TUNER)),
     "gh200": (of_matrix, lambda: in_lines(read(FILE, "smi/gh200.txt"))),
     "rocm": (of_matrix, lambda: in_lines(read(FILE, "smi/rocm.txt"))),
-    "node-link": (lambda text: links(read_node_link(text, "n.json")),
-                  lambda: in_json(write_node_link(topology(RING)))),
+    "node-link": (
+        lambda text: links(read_node_link(text, "n.json")),
+        lambda: in_json(write_node_link(topology(RING))),
+    ),
     "ASTRA-sim": (lambda text: links(read_astra(text, "a.yml")), lambda: in_yaml(ASTRA)),
     "GOAL": (of_file("a.goal", of_goal), lambda: in_lines(read(FILE, "goal/small.goal"))),
     "MSCCL": (as_sheet("x.xml"), lambda: in_xml(AlgoSheet("x", ring(), SHAPES).text())),
-    "MSCCL++": (as_sheet("x.json"),
-                lambda: islice(in_json(PlanSheet("x", ring(), SHAPES).text()), 0, None, 3)),
-    "prices": (of_file("p.yaml", lambda path: load_prices(str(path))),
-               lambda: islice(in_yaml(read("netsim/costs/prices.yaml")), 0, None, 13)),
+    "MSCCL++": (
+        as_sheet("x.json"),
+        lambda: islice(in_json(PlanSheet("x", ring(), SHAPES).text()), 0, None, 3),
+    ),
+    "prices": (
+        of_file("p.yaml", lambda path: load_prices(str(path))),
+        lambda: islice(in_yaml(read("netsim/costs/prices.yaml")), 0, None, 13),
+    ),
     "profile": (of_file("t.json", of_profile), lambda: in_json(profile())),
-    **{name: (of_file("m.yaml", load_machine),
-              lambda name=name: in_yaml(read("topologies", f"{name}.yaml")))
-       for name in ("gh200-x4", "l40s-pcie-x8")},
-    **{name: (of_scenario, lambda name=name: in_yaml(PLANS[f"{name}.yaml"]))
-       for name in ("jobs", "mixed", "noisy", "step")},
-}  # fmt: skip
+    **{
+        name: (
+            of_file("m.yaml", load_machine),
+            lambda name=name: in_yaml(read("topologies", f"{name}.yaml")),
+        )
+        for name in ("gh200-x4", "l40s-pcie-x8")
+    },
+    **{
+        name: (of_scenario, lambda name=name: in_yaml(PLANS[f"{name}.yaml"]))
+        for name in ("jobs", "mixed", "noisy", "step")
+    },
+}
 
 
 def edges(name: str) -> Found:

@@ -46,22 +46,38 @@ CLUSTERS = {
     "fabric: {kind: fat-tree, k: 12}}",
 }
 WORK = (
-    "collective: all_reduce, algorithm: Ring", "collective: all_reduce, algorithm: Tree",
-    "collective: all_reduce", "collective: all_gather", "collective: reduce_scatter",
-    "collective: alltoall", "collective: broadcast", "collective: sendrecv",
-    "collective: gather", "collective: all_reduce, algorithm: hierarchical",
-    "collective: alltoall, algorithm: pairwise", "collective: all_gather, algorithm: ring",
-)  # fmt: skip
+    "collective: all_reduce, algorithm: Ring",
+    "collective: all_reduce, algorithm: Tree",
+    "collective: all_reduce",
+    "collective: all_gather",
+    "collective: reduce_scatter",
+    "collective: alltoall",
+    "collective: broadcast",
+    "collective: sendrecv",
+    "collective: gather",
+    "collective: all_reduce, algorithm: hierarchical",
+    "collective: alltoall, algorithm: pairwise",
+    "collective: all_gather, algorithm: ring",
+)
 SIZES = (1 << 10, 3 << 20, 1 << 28, 1 << 32)
 SOME = {
     "": LIMITS,
     "exact": limits_of(exact=True),
     "in steps": limits_of(exact=False, step=True),
     "few rows": replace(
-        LIMITS, rings=30_000, rows=500, most=300_000, repeated=10_000, restless=80_000,
-        uneven=440_000, meeting=100_000, crowded=1e6, crowd=20_000, shown=40_000,
+        LIMITS,
+        rings=30_000,
+        rows=500,
+        most=300_000,
+        repeated=10_000,
+        restless=80_000,
+        uneven=440_000,
+        meeting=100_000,
+        crowded=1e6,
+        crowd=20_000,
+        shown=40_000,
     ),
-}  # fmt: skip
+}
 
 
 @family
@@ -111,8 +127,16 @@ WAYS: tuple[dict[str, Any], ...] = (
     {"dtype": "fp8", "scaling": "block"}, {"dtype": "fp8", "scaling": "tensor", "tp": 2},
 )  # fmt: skip
 RATES = replace(H100, flops=H100.flops | {"fp8": 1979e12})
-AGAIN = ((), ("selective",), ("full",), ("non-reentrant",), ("layernorm", "mla_up_proj", "mlp"),
-         ("ops", "moe_act"), ("shared_experts",), ("moe",))  # fmt: skip
+AGAIN = (
+    (),
+    ("selective",),
+    ("full",),
+    ("non-reentrant",),
+    ("layernorm", "mla_up_proj", "mlp"),
+    ("ops", "moe_act"),
+    ("shared_experts",),
+    ("moe",),
+)
 OF_EXPERTS = ("_copies", "dispatched", "expert_split", "experts", "routed")
 
 

@@ -51,8 +51,14 @@ def published_steps() -> Found:
     )
 
 
-CHANGED_STEPS = ("mosaic_110", "titan_a70_async_float8_rowise", "nemo_018", "nemo_036", "nemo_255",
-                 "mlperf_v30_NVIDIA_dgxh100_n64_nemo_gpt3")  # fmt: skip
+CHANGED_STEPS = (
+    "mosaic_110",
+    "titan_a70_async_float8_rowise",
+    "nemo_018",
+    "nemo_036",
+    "nemo_255",
+    "mlperf_v30_NVIDIA_dgxh100_n64_nemo_gpt3",
+)
 OTHERS = ("", "none", "1", "2", "7", "96", "1,024 (each)", "GPT-3 175B", "MPT 7b", "MPT 99b", "fp8",
           "FP8-MX", "NVFP4", "bf16", "true", "full AC, 202412", "Interleaved AsyncTP",
           "A100", "H100 PCIe", "gpt-oss tokendrop", "deepseek w/o MTP", "qwen3_235", "lora",
@@ -156,8 +162,11 @@ def about(entry: Entry) -> list[object]:
     return [*facts, *(outcome(ask, entry) for ask in asked)]
 
 
-RUNS = ("abci_a100_2x8_all_reduce_1", "coreweave_gb200_nvl72_18x4_all_reduce_1",
-        "rtx2080ti_autodl_2_broadcast_1")  # fmt: skip
+RUNS = (
+    "abci_a100_2x8_all_reduce_1",
+    "coreweave_gb200_nvl72_18x4_all_reduce_1",
+    "rtx2080ti_autodl_2_broadcast_1",
+)
 TOLD = ("", "unknown", "0", "1", "2", "3", "16", "yes", "no (slow)", "roce", "efa", "ib",
         "400", "8 x 400 Gb/s", "2.19.3", "2.9", "master", "2022-05", "dgx-h100", "h100", "half",
         "cuda_graph", "process_per_gpu", "single_process", "{NCCL_ALGO: Tree}")  # fmt: skip
@@ -175,8 +184,15 @@ def changed_runs() -> Found:
     )
 
 
-VARIABLES = ("NCCL_ALGO=Tree", "NCCL_PROTO=LL", "NCCL_NVLS_ENABLE=0", "NCCL_P2P_DISABLE=1",
-             "NCCL_MAX_NCHANNELS=x", "FI_PROVIDER=efa", "NCCL_IB_HCA=mlx5")  # fmt: skip
+VARIABLES = (
+    "NCCL_ALGO=Tree",
+    "NCCL_PROTO=LL",
+    "NCCL_NVLS_ENABLE=0",
+    "NCCL_P2P_DISABLE=1",
+    "NCCL_MAX_NCHANNELS=x",
+    "FI_PROVIDER=efa",
+    "NCCL_IB_HCA=mlx5",
+)
 
 
 @family
@@ -189,8 +205,15 @@ def proposals() -> Found:
         some += ["\n".join((*VARIABLES[:4], text)), text.replace("float", "half")]
         some += [text.replace("rank", "Rank "), text.replace("  ", " ", 40)]
         yield file.name, [said(text) for text in some]
-    for name in ("NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-40GB", "Tesla V100-SXM2-32GB",
-                 "AMD Instinct MI300X", "NVIDIA GB200", "NVIDIA L40S", "Quadro K600"):  # fmt: skip
+    for name in (
+        "NVIDIA H100 80GB HBM3",
+        "NVIDIA A100-SXM4-40GB",
+        "Tesla V100-SXM2-32GB",
+        "AMD Instinct MI300X",
+        "NVIDIA GB200",
+        "NVIDIA L40S",
+        "Quadro K600",
+    ):
         yield name, [index.machine_named(name, gpus) for gpus in (1, 4, 5, 8, 16)]
 
 
@@ -235,13 +258,21 @@ def simulated_runs() -> tuple[accuracy.Accuracy, tuple[Entry, ...]]:
     entries = read_index(INDEX)
     points = [
         compare.Point(
-            entry.id, entry.machine, entry.collective, row.size_bytes, seconds * 1e6,
-            seconds * 1e6 * factor(7 * number + place), "Ring", "LL", entry.healthy, entry.system,
+            entry.id,
+            entry.machine,
+            entry.collective,
+            row.size_bytes,
+            seconds * 1e6,
+            seconds * 1e6 * factor(7 * number + place),
+            "Ring",
+            "LL",
+            entry.healthy,
+            entry.system,
         )
         for number, entry in enumerate(entries)
         for place, row in enumerate(entry.rows()[::3])
         if (seconds := row.seconds(entry.collective)) and row.size_bytes > 0
-    ]  # fmt: skip
+    ]
     left = [replace(one, simulated_us=one.simulated_us * 1.05) for one in points[::2]]
     failed = (compare.Failed("a", "why"), compare.Failed("b", "too large", 64))
     notes = {entries[0].id: ("taken as dgx-h100",)}

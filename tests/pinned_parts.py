@@ -34,8 +34,16 @@ from tests.topology.test_fabrics import FABRICS, hosts
 from tests.topology.topology_tools import cluster, topology
 
 SYSTEMS = sorted(path.stem for path in (DATA / "topo").glob("*.xml"))
-SLOW = ("a100_8nic", "a100x4", "b200_8nic", "b200_8nic800", "dgx2_8nic", "h100_4nic", "h100_8nic",
-        "h100x4")  # fmt: skip
+SLOW = (
+    "a100_8nic",
+    "a100x4",
+    "b200_8nic",
+    "b200_8nic800",
+    "dgx2_8nic",
+    "h100_4nic",
+    "h100_8nic",
+    "h100x4",
+)
 
 
 def tried(ask: Any, *given: Any, **named: Any) -> object:
@@ -98,16 +106,36 @@ def splits() -> Found:
         comm = communicator(node, nodes, version=parse_version("2.27.7"))
         for algorithm in ALGORITHMS:
             for protocol in PROTOCOLS:
-                yield f"{nodes} {algorithm} {protocol}", [
-                    [tried(launch, comm, size, algorithm, protocol) for size in sizes],
-                    [tried(chunk_bytes, comm, function, algorithm, protocol, size, n_channels=count)
-                     for function in FUNCTIONS for size in sizes for count in (1, 6, 24)],
-                ]  # fmt: skip
+                yield (
+                    f"{nodes} {algorithm} {protocol}",
+                    [
+                        [tried(launch, comm, size, algorithm, protocol) for size in sizes],
+                        [
+                            tried(
+                                chunk_bytes,
+                                comm,
+                                function,
+                                algorithm,
+                                protocol,
+                                size,
+                                n_channels=count,
+                            )
+                            for function in FUNCTIONS
+                            for size in sizes
+                            for count in (1, 6, 24)
+                        ],
+                    ],
+                )
     for function in FUNCTIONS:
-        yield f"{function} over channels", [
-            tried(split_over_channels, function, protocol, size + 3, 4, channels, 8)
-            for protocol in PROTOCOLS for size in sizes for channels in (1, 2, 7, 24)
-        ]  # fmt: skip
+        yield (
+            f"{function} over channels",
+            [
+                tried(split_over_channels, function, protocol, size + 3, 4, channels, 8)
+                for protocol in PROTOCOLS
+                for size in sizes
+                for channels in (1, 2, 7, 24)
+            ],
+        )
 
 
 @family
@@ -136,10 +164,14 @@ SITES = (
     "nodes: 5, sites: {nodes: [2, 3], distance: 10km, bandwidth: 1600Gbps, links: 2}",
 )
 FAULTS = (
-    "[{link: node1.nic1-*, bandwidth: 50%}]", "[{nic: node2.nic0}]", "[{nic: node1.nic*}]",
-    "[{gpu: node0.gpu1, slowdown: 2}]", "[{link: node0.nic*-*, latency: 3us}]",
-    "[{link: 'leaf0-spine*', bandwidth: 25%}]", "[{link: 'leaf0-spine1', bandwidth: 0%}]",
-)  # fmt: skip
+    "[{link: node1.nic1-*, bandwidth: 50%}]",
+    "[{nic: node2.nic0}]",
+    "[{nic: node1.nic*}]",
+    "[{gpu: node0.gpu1, slowdown: 2}]",
+    "[{link: node0.nic*-*, latency: 3us}]",
+    "[{link: 'leaf0-spine*', bandwidth: 25%}]",
+    "[{link: 'leaf0-spine1', bandwidth: 0%}]",
+)
 
 
 @family
@@ -162,8 +194,13 @@ def shown(text: str) -> object:
     return tried(topology, text)
 
 
-RINGS = ("all_reduce, algorithm: ring", "all_gather, algorithm: ring", "broadcast, algorithm: ring",
-         "reduce_scatter, algorithm: ring", "all_reduce, algorithm: multi-ring")  # fmt: skip
+RINGS = (
+    "all_reduce, algorithm: ring",
+    "all_gather, algorithm: ring",
+    "broadcast, algorithm: ring",
+    "reduce_scatter, algorithm: ring",
+    "all_reduce, algorithm: multi-ring",
+)
 GRAPHS = (
     "graph: {kind: switch, gpus: 24, bandwidth: 50GB/s, latency: 1us}, "
     "faults: [{gpu: gpu3, slowdown: 1.5}]",

@@ -142,8 +142,10 @@ PATHS = (
 def paths() -> Found:
     """How connections spread over links, and what other settings of the network would change."""
     for place, work in product(PATHS, ("all_reduce, algorithm: ring", "alltoall")):
-        text = (f"cluster: {{machine: dgx-a100, {place}}}\n"
-                f"workload: {{collective: {work}, sizes: [64KiB]}}\n")  # fmt: skip
+        text = (
+            f"cluster: {{machine: dgx-a100, {place}}}\n"
+            f"workload: {{collective: {work}, sizes: [64KiB]}}\n"
+        )
         made = prepare(expand_all(parse_source(text, "paths.yaml")).cells[0])
         yield f"{place} {work}", outcome(lambda made=made: explained_paths(made, 65536, seeds=2))
 
@@ -166,10 +168,12 @@ def idle() -> Found:
     """Why an axis changes nothing, told of cells whose times are taken to be the same."""
     for axis, values in IDLE.items():
         for hosts in (1, 2):
-            text = (f"cluster: {{machine: dgx-a100, nodes: {hosts}, gpus_per_node: 2, "
-                    f"fabric: {{kind: leaf-spine, nodes_per_leaf: 1}}}}\n"
-                    f"workload: {{collective: all_reduce, sizes: [64KiB]}}\n"
-                    f"sweep: {{{axis}: {values}}}\n")  # fmt: skip
+            text = (
+                f"cluster: {{machine: dgx-a100, nodes: {hosts}, gpus_per_node: 2, "
+                f"fabric: {{kind: leaf-spine, nodes_per_leaf: 1}}}}\n"
+                f"workload: {{collective: all_reduce, sizes: [64KiB]}}\n"
+                f"sweep: {{{axis}: {values}}}\n"
+            )
             yield f"{axis} {hosts}", outcome(why_idle, text, axis)
 
 
@@ -310,8 +314,12 @@ def hosted(link: str, rated: dict[str, Any], beside: str) -> object:
     kinds = {f"h.{n}.{kind}.{k}": kind for n in (0, 1) for kind, k in host}
     kinds |= {"s.0.asic.0": "cpu", "s.0.port.0": "port"}
     near = {"link": link, **rated}
-    edges = [(f"h.{n}.{kind}.{k}", f"h.{n}.{beside}.0", near)
-             for n in (0, 1) for kind, k in host if kind != beside]  # fmt: skip
+    edges = [
+        (f"h.{n}.{kind}.{k}", f"h.{n}.{beside}.0", near)
+        for n in (0, 1)
+        for kind, k in host
+        if kind != beside
+    ]
     edges += [(f"h.{n}.nic.0", "s.0.port.0", {**near, "link": "cable"}) for n in (0, 1)]
     edges += [("s.0.port.0", "s.0.asic.0", near)]
     with mock.patch.object(infragraph, "graph_of", return_value=graph(kinds, edges)):
@@ -325,8 +333,11 @@ def infrastructures() -> Found:
     for link in LINKS:
         yield link, [outcome(hosted, link, *one) for one in product(RATED, BESIDE)]
     data = parse_source(RACK, "rack.yaml").data
-    for count, scheme, span in product((1, 2, 20_000, 60_000), ("one2one", "many2many"),
-                                       ("xpu", "xpu[0:2000]", "xpu[3]", "a.xpu[1:9]")):  # fmt: skip
+    for count, scheme, span in product(
+        (1, 2, 20_000, 60_000),
+        ("one2one", "many2many"),
+        ("xpu", "xpu[0:2000]", "xpu[3]", "a.xpu[1:9]"),
+    ):
         device = data["devices"][0]
         edge = {"scheme": scheme, "ep1": {"component": span}, "ep2": {"component": "nic[0:1500]"}}
         big = {**data, "devices": [{**device, "edges": [edge]}, data["devices"][1]],

@@ -30,8 +30,18 @@ from tests.training.steps import H100, SMALL, setting
 from tests.whole import Whole
 
 Draw = random.Random
-COLLECTIVES = ("all_reduce", "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce",
-               "alltoall", "sendrecv", "gather", "scatter")  # fmt: skip
+COLLECTIVES = (
+    "all_reduce",
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "broadcast",
+    "reduce",
+    "alltoall",
+    "sendrecv",
+    "gather",
+    "scatter",
+)
 SIZES = ("8", "1000", "4KiB", "40KB", "64KiB", "300KiB", "1000000")
 
 
@@ -94,40 +104,52 @@ def mixed(draw: Draw) -> str:
     per = draw.choice((1, 2, 2, 4))
     few = f"machine: {one}, nodes: {draw.randint(2, 5)}, gpus_per_node: {per}"
     more = draw.choice((per, 3))
-    told = draw.choice((
-        f"groups: [{{machine: {one}, nodes: {draw.randint(1, 2)}, gpus_per_node: {per}}}, "
-        f"{{machine: {other}, nodes: {draw.randint(1, 2)}, gpus_per_node: {more}}}]",
-        f"{few}, placement: {draw.choice(('spread', 'random', '[3, 0, 1, 2, 4]'))}, "
-        f"seed: {draw.randint(0, 9)}, fabric: {{kind: leaf-spine, nodes_per_leaf: 2}}",
-        f"{few}, sites: {{count: 2, distance: {draw.choice((1, 100))}km, bandwidth: 400Gbps}}",
-        f"machine: {one}, nodes: 2, gpus: {draw.choice(([1, 4, 6], [0, 7], [2, 3, 5, 6]))}",
-        f"{few}, overrides: [{{node: 1, nics: {draw.choice(([0], [1, 2], [0, 2, 3]))}}}]",
-        f"machine: gb200-nvl72, nodes: {draw.randint(2, 4)}, fabric: {{kind: nvlink-domain, "
-        f"hosts: {draw.choice((1, 2, 3))}}}",
-    ))  # fmt: skip
+    told = draw.choice(
+        (
+            f"groups: [{{machine: {one}, nodes: {draw.randint(1, 2)}, gpus_per_node: {per}}}, "
+            f"{{machine: {other}, nodes: {draw.randint(1, 2)}, gpus_per_node: {more}}}]",
+            f"{few}, placement: {draw.choice(('spread', 'random', '[3, 0, 1, 2, 4]'))}, "
+            f"seed: {draw.randint(0, 9)}, fabric: {{kind: leaf-spine, nodes_per_leaf: 2}}",
+            f"{few}, sites: {{count: 2, distance: {draw.choice((1, 100))}km, bandwidth: 400Gbps}}",
+            f"machine: {one}, nodes: 2, gpus: {draw.choice(([1, 4, 6], [0, 7], [2, 3, 5, 6]))}",
+            f"{few}, overrides: [{{node: 1, nics: {draw.choice(([0], [1, 2], [0, 2, 3]))}}}]",
+            f"machine: gb200-nvl72, nodes: {draw.randint(2, 4)}, fabric: {{kind: nvlink-domain, "
+            f"hosts: {draw.choice((1, 2, 3))}}}",
+        )
+    )
     return scenario(told, work(draw, draw.random() < 0.3), draw)
 
 
 MORE_FABRICS = (
-    "{kind: rail-optimized, sharp: true}", "{kind: leaf-spine, nodes_per_leaf: 1, routing: ecmp}",
+    "{kind: rail-optimized, sharp: true}",
+    "{kind: leaf-spine, nodes_per_leaf: 1, routing: ecmp}",
     "{kind: leaf-spine, nodes_per_leaf: 2, routing: adaptive, transport: roce}",
     "{kind: leaf-spine, nodes_per_leaf: 1, routing: spray, transport: efa}",
-    "{kind: fat-tree, k: 6, routing: ecmp}", "{kind: single-switch, transport: tcp}",
+    "{kind: fat-tree, k: 6, routing: ecmp}",
+    "{kind: single-switch, transport: tcp}",
     "{kind: dragonfly, routers: 2, ports_per_router: 4, global_links: 2, routing: valiant}",
-)  # fmt: skip
+)
 FAULTS = (
-    "{gpu: node0.gpu0, slowdown: 1.3}", "{nic: node0.nic0}",
-    "{link: 'node0.nic0-*', bandwidth: 50%}", "{link: 'node1.nic*-*', latency: 2us}",
+    "{gpu: node0.gpu0, slowdown: 1.3}",
+    "{nic: node0.nic0}",
+    "{link: 'node0.nic0-*', bandwidth: 50%}",
+    "{link: 'node1.nic*-*', latency: 2us}",
     "{link: 'leaf0-spine*', bandwidth: 25%}",
     "{link: 'node0.nic0-*', bandwidth: 0%, at: 20us, for: 50us, loss: false}",
-)  # fmt: skip
+)
 
 
 def scenario(cluster: str, asked: str, draw: Draw) -> str:
     """A scenario, perhaps with more that is said of NCCL and of launches."""
     lines = [f"cluster: {{{cluster}}}", f"workload: {{{asked}}}"]
-    lines += some(draw, 0.3, "launch: {}", "single_process", "cuda_graph",
-                  "{style: process_per_gpu, host: 9us, kernel: 4us}")  # fmt: skip
+    lines += some(
+        draw,
+        0.3,
+        "launch: {}",
+        "single_process",
+        "cuda_graph",
+        "{style: process_per_gpu, host: 9us, kernel: 4us}",
+    )
     nccl = some(draw, 0.3, "version: '{}'", "2.10", "2.14", "2.18", "2.19", "2.21", "2.23", "2.28")
     nccl += some(draw, 0.4, "env: {{{}}}", *VARIABLES)
     nccl += some(draw, 0.1, "registration: {}", "local")
@@ -137,12 +159,23 @@ def scenario(cluster: str, asked: str, draw: Draw) -> str:
 
 
 VARIABLES = (
-    "NCCL_MIN_NCHANNELS: 4, NCCL_MAX_NCHANNELS: 6", "NCCL_NTHREADS: 128", "NCCL_BUFFSIZE: 1048576",
-    "NCCL_NVLS_ENABLE: 0", "NCCL_P2P_DISABLE: 1", "NCCL_SHM_DISABLE: 1, NCCL_P2P_DISABLE: 1",
-    "NCCL_PXN_DISABLE: 1", "NCCL_CROSS_NIC: 1", "NCCL_IB_QPS_PER_CONNECTION: 4", "NCCL_ALGO: ^Tree",
-    "NCCL_COLLNET_ENABLE: 1", "NCCL_NET_GDR_LEVEL: LOC", "NCCL_P2P_LEVEL: PXB",
-    "NCCL_NCHANNELS_PER_NET_PEER: 1", "NCCL_LL_BUFFSIZE: 65536", "NCCL_IB_HCA: mlx5",
-)  # fmt: skip
+    "NCCL_MIN_NCHANNELS: 4, NCCL_MAX_NCHANNELS: 6",
+    "NCCL_NTHREADS: 128",
+    "NCCL_BUFFSIZE: 1048576",
+    "NCCL_NVLS_ENABLE: 0",
+    "NCCL_P2P_DISABLE: 1",
+    "NCCL_SHM_DISABLE: 1, NCCL_P2P_DISABLE: 1",
+    "NCCL_PXN_DISABLE: 1",
+    "NCCL_CROSS_NIC: 1",
+    "NCCL_IB_QPS_PER_CONNECTION: 4",
+    "NCCL_ALGO: ^Tree",
+    "NCCL_COLLNET_ENABLE: 1",
+    "NCCL_NET_GDR_LEVEL: LOC",
+    "NCCL_P2P_LEVEL: PXB",
+    "NCCL_NCHANNELS_PER_NET_PEER: 1",
+    "NCCL_LL_BUFFSIZE: 65536",
+    "NCCL_IB_HCA: mlx5",
+)
 
 
 def asked(text: str) -> Iterator[Any]:
@@ -176,59 +209,134 @@ LAYERS = (
     "{parameters: 300, flops: 1e9, activation: 1000}]",
 )
 DEGREES = {
-    MODELS: ("dp: 8", "dp: 4, tp: 2", "tp: 2, pp: 2, dp: 2", "pp: 4, dp: 2", "cp: 2, dp: 4",
-             "tp: 8", "cp: 2, tp: 2, pp: 2", "pp: 2, dp: 4"),
+    MODELS: (
+        "dp: 8",
+        "dp: 4, tp: 2",
+        "tp: 2, pp: 2, dp: 2",
+        "pp: 4, dp: 2",
+        "cp: 2, dp: 4",
+        "tp: 8",
+        "cp: 2, tp: 2, pp: 2",
+        "pp: 2, dp: 4",
+    ),
     EXPERTS: ("ep: 4, dp: 8", "ep: 2, dp: 4", "ep: 2, tp: 2, dp: 2", "ep: 2, pp: 2, dp: 4"),
     LAYERS: ("dp: 8", "pp: 2, dp: 4"),
-}  # fmt: skip
+}
 
 
 def step(draw: Draw) -> str:
     """A training step on eight GPUs."""
     models = draw.choice((MODELS, MODELS, MODELS, EXPERTS, EXPERTS, LAYERS))
     given = [draw.choice(DEGREES[models])]
-    given += some(draw, 0.5, "data: {}", "allreduce", "ddp", "parameter-server", "zero1", "zero2",
-                  "zero3", "distributed-optimizer", "fsdp", "fsdp2")  # fmt: skip
+    given += some(
+        draw,
+        0.5,
+        "data: {}",
+        "allreduce",
+        "ddp",
+        "parameter-server",
+        "zero1",
+        "zero2",
+        "zero3",
+        "distributed-optimizer",
+        "fsdp",
+        "fsdp2",
+    )
     given += some(draw, 0.3, "sequence_parallel: {}", "true")
     given += some(draw, 0.2, "tensor_overlap: {}", "none", "pipelined")
     given += some(draw, 0.2, "context: {}", "all_gather", "a2a")
-    given += some(draw, 0.2, "{}", "expert_tensor: false", "expert_overlap: true",
-                  "dispatcher: deduplicated", "order: dp-tp-cp-ep-pp")  # fmt: skip
+    given += some(
+        draw,
+        0.2,
+        "{}",
+        "expert_tensor: false",
+        "expert_overlap: true",
+        "dispatcher: deduplicated",
+        "order: dp-tp-cp-ep-pp",
+    )
     lines = [f"model: {draw.choice(models)}", f"batch: {draw.choice((8, 16, 16, 32))}",
              f"parallelism: {{{', '.join(given)}}}"]  # fmt: skip
     lines += some(draw, 0.3, "micro_batch: {}", 2)
     lines += some(draw, 0.3, "dtype: {}", "half", "float", "tf32", "fp8", "mxfp8", "nvfp4")
-    lines += some(draw, 0.3, "pipeline: {{{}}}", "schedule: gpipe", "schedule: zb-h1", "chunks: 2",
-                  "schedule: naive", "schedule: 1f1b, blocking_sends: true")  # fmt: skip
+    lines += some(
+        draw,
+        0.3,
+        "pipeline: {{{}}}",
+        "schedule: gpipe",
+        "schedule: zb-h1",
+        "chunks: 2",
+        "schedule: naive",
+        "schedule: 1f1b, blocking_sends: true",
+    )
     lines += some(draw, 0.4, "replicas: {{{}}}", *REPLICAS)
     lines += some(draw, 0.2, "compression: {{kind: {}}}", "fp16", "bf16", "fp8", "top-k")
-    lines += some(draw, 0.4, "recompute: {}", "selective", "full", "non-reentrant", "ops",
-                  "[core_attn, mlp]", "[layernorm, moe_act]", "[moe]")  # fmt: skip
+    lines += some(
+        draw,
+        0.4,
+        "recompute: {}",
+        "selective",
+        "full",
+        "non-reentrant",
+        "ops",
+        "[core_attn, mlp]",
+        "[layernorm, moe_act]",
+        "[moe]",
+    )
     lines += some(draw, 0.4, "{}", *MORE)
     lines += some(draw, 0.2, "stragglers: [{}]", "{rank: 3, slowdown: 1.5}")
-    place = draw.choice(("machine: dgx-h100", "machine: dgx-a100, nodes: 2, gpus_per_node: 4",
-                         "machine: dgx-h100, nodes: 4, gpus_per_node: 2, fabric: "
-                         "{kind: leaf-spine, nodes_per_leaf: 1}"))  # fmt: skip
+    place = draw.choice(
+        (
+            "machine: dgx-h100",
+            "machine: dgx-a100, nodes: 2, gpus_per_node: 4",
+            "machine: dgx-h100, nodes: 4, gpus_per_node: 2, fabric: "
+            "{kind: leaf-spine, nodes_per_leaf: 1}",
+        )
+    )
     work = "\n  ".join([*lines, "allow_oom: true"])
     return f"cluster: {{{place}}}\nworkload:\n  {work}\n"
 
 
 REPLICAS = (
-    "bucket: 262144, first_bucket: 65536", "bucket: 0", "overlap: false", "no_sync: true",
-    "no_sync: false", "reshard: false", "backward_prefetch: post", "backward_prefetch: none",
-    "limit_all_gathers: false", "overlap_gather: true", "shard: 2", "shard: 4",
-    "sync_every: 3, islands: 2", "sync_every: 2, islands: 2, overlap_sync: true", "delayed: true",
-    "gradient_dtype: float", "gather: fp8",
-)  # fmt: skip
+    "bucket: 262144, first_bucket: 65536",
+    "bucket: 0",
+    "overlap: false",
+    "no_sync: true",
+    "no_sync: false",
+    "reshard: false",
+    "backward_prefetch: post",
+    "backward_prefetch: none",
+    "limit_all_gathers: false",
+    "overlap_gather: true",
+    "shard: 2",
+    "shard: 4",
+    "sync_every: 3, islands: 2",
+    "sync_every: 2, islands: 2, overlap_sync: true",
+    "delayed: true",
+    "gradient_dtype: float",
+    "gather: fp8",
+)
 MORE = (
-    "attention: flash2", "attention: unfused", "elementwise: eager", "projections: apart",
-    "experts: fused", "loss: eager", "loss: kernel", "imbalance: 1.5", "optimizer: sgd",
-    "optimizer: sgd-momentum", "optimizer: adam-eager", "connections: 1", "sequence: 96",
-    "compute: {gemm_efficiency: 50%, kernel: 3us}", "extras: [{preset: gradient-norm}]",
-    "extras: [{preset: sync-batch-norm}]", "extras: [{preset: parameter-broadcast}]",
+    "attention: flash2",
+    "attention: unfused",
+    "elementwise: eager",
+    "projections: apart",
+    "experts: fused",
+    "loss: eager",
+    "loss: kernel",
+    "imbalance: 1.5",
+    "optimizer: sgd",
+    "optimizer: sgd-momentum",
+    "optimizer: adam-eager",
+    "connections: 1",
+    "sequence: 96",
+    "compute: {gemm_efficiency: 50%, kernel: 3us}",
+    "extras: [{preset: gradient-norm}]",
+    "extras: [{preset: sync-batch-norm}]",
+    "extras: [{preset: parameter-broadcast}]",
     "extras: [{collective: all_gather, group: dp, bytes: 4096, when: backward}]",
-    "scaling: block", "scaling: tensor",
-)  # fmt: skip
+    "scaling: block",
+    "scaling: tensor",
+)
 
 
 def of_step(text: str) -> Iterator[Any]:
@@ -346,10 +454,12 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 def misfits_of(made: Setting, work: Training) -> list[list[str]]:
     """The words on what does not fit, by what is asked."""
     asks = (
-        prepared_steps._batch(made), prepared_steps._transformer_misfits(made, made.model),
-        prepared_steps._pipeline(made), prepared_steps._stages(made),
+        prepared_steps._batch(made),
+        prepared_steps._transformer_misfits(made, made.model),
+        prepared_steps._pipeline(made),
+        prepared_steps._stages(made),
         prepared_steps._replicas(work, made),
-    )  # fmt: skip
+    )
     return [sorted(map(str, one)) for one in asks]
 
 
@@ -375,10 +485,16 @@ def fitting() -> Found:
 
 
 PARSERS = (
-    units.parse_bandwidth, units.parse_time, units.parse_flops, units.parse_length,
-    units.parse_power, units.parse_size, units.parse_cli_size, units.parse_cli_sizes,
+    units.parse_bandwidth,
+    units.parse_time,
+    units.parse_flops,
+    units.parse_length,
+    units.parse_power,
+    units.parse_size,
+    units.parse_cli_size,
+    units.parse_cli_sizes,
     units.parse_ratio,
-)  # fmt: skip
+)
 NUMBERS = ["0", "1", "2", "1.5", "0.25", "1e3", "64", "1023", "1024", "-1", "1_000", "007"]
 UNITS = [
     "B",
@@ -440,10 +556,15 @@ def quantities() -> Found:
         "rates",
         [units.format_bandwidth(one, bits=bits) for one in rates for bits in (False, True)],
     )
-    yield "steps", [
-        units.size_steps(first, last, factor)
-        for first in (1, 3, 8) for last in (8, 9, 100, 1 << 12) for factor in (2, 3, 10)
-    ]  # fmt: skip
+    yield (
+        "steps",
+        [
+            units.size_steps(first, last, factor)
+            for first in (1, 3, 8)
+            for last in (8, 9, 100, 1 << 12)
+            for factor in (2, 3, 10)
+        ],
+    )
 
 
 def attempt(parse: Callable[[Any], Any], value: object) -> object:

@@ -30,8 +30,16 @@ WRITTEN = Path(__file__).parent / "data" / "pins.yaml"
 Found = Iterator[tuple[str, Any]]
 Family = Callable[[], Found]
 FAMILIES: dict[str, Family] = {}
-MODULES = ("pinned", "pinned_commands", "pinned_measured", "pinned_parts", "pinned_edges",
-           "pinned_whole", "pinned_rare", "pinned_estimates")  # fmt: skip
+MODULES = (
+    "pinned",
+    "pinned_commands",
+    "pinned_measured",
+    "pinned_parts",
+    "pinned_edges",
+    "pinned_whole",
+    "pinned_rare",
+    "pinned_estimates",
+)
 NEEDS: dict[str, str] = {}  # the library of an extra, by the families that are nothing without it
 
 

@@ -47,8 +47,15 @@ from netsim.nccl.choice import cost_table
 from netsim.scenario.cells import expand
 from netsim.topology.load import load_machine
 
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall",
-               "sendrecv")  # fmt: skip
+COLLECTIVES = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "broadcast",
+    "reduce",
+    "alltoall",
+    "sendrecv",
+)
 NODES = (1, 2, 4, 16)
 SIZES = "8:8G:2"
 FALL, DIP, MORE, APPROXIMATE = 0.03, 0.2, 0.03, 1.0
@@ -139,11 +146,19 @@ def points(table: Table, sizes: str) -> Iterator[Point]:
             continue
         took = time.process_time() - begin
         yield Point(
-            table, size, row.time_us or 0.0, row.busbw_GBps or 0.0, row.algorithm, row.protocol,
-            row.channels or 0, row.approximation_pct or 0.0, row.error, took,
+            table,
+            size,
+            row.time_us or 0.0,
+            row.busbw_GBps or 0.0,
+            row.algorithm,
+            row.protocol,
+            row.channels or 0,
+            row.approximation_pct or 0.0,
+            row.error,
+            took,
             _memory() - before,
             not row.size_bytes,
-        )  # fmt: skip
+        )
 
 
 def _memory() -> float:
@@ -209,13 +224,15 @@ def _alone(row: Point) -> Iterator[Finding]:
         yield Finding(kind, row.table, row.size, f"{format_size(row.size)} {row.error}")
         return
     if row.off_pct > APPROXIMATE:
-        yield _finding("approximate", row, f"{row} may be off by {row.off_pct:.2g} %",
-                       pct=row.off_pct)  # fmt: skip
+        yield _finding(
+            "approximate", row, f"{row} may be off by {row.off_pct:.2g} %", pct=row.off_pct
+        )
     if row.seconds > SECONDS:
         yield _finding("slow", row, f"{row} took {row.seconds:.0f} s", seconds=row.seconds)
     if row.memory > BYTES:
-        yield _finding("large", row, f"{row} took up to {row.memory / 1e9:.1f} GB",
-                       bytes=row.memory)  # fmt: skip
+        yield _finding(
+            "large", row, f"{row} took up to {row.memory / 1e9:.1f} GB", bytes=row.memory
+        )
 
 
 def _falls(small: Point, large: Point) -> Iterator[Finding]:
@@ -239,8 +256,9 @@ def _more_nodes(one: Point, more: Point) -> Iterator[Finding]:
     change = more.time_us / one.time_us - 1
     same = one.algorithm == more.algorithm
     if one.choice == more.choice and change < -FALL:
-        yield _finding("nodes", one, f"{one} -> x{more.table.nodes} {more}: {change:.0%}",
-                       change=change)  # fmt: skip
+        yield _finding(
+            "nodes", one, f"{one} -> x{more.table.nodes} {more}: {change:.0%}", change=change
+        )
     if one.table.nodes == 1 and same and more.busbw > (1 + MORE) * one.busbw:
         words = f"{one}: {one.busbw:.4g} GB/s, two nodes {more.busbw:.4g} GB/s"
         yield _finding("one node", one, words, change=one.busbw / more.busbw - 1)
@@ -259,9 +277,11 @@ def evidence_of(small: Point, large: Point) -> tuple[str, bool]:
         return "", False
     words, meant = [], True
     for size, best in ((small.size, small.choice), (large.size, large.choice)):
-        costs = {(one.cost.algorithm, one.cost.protocol): one.time_us
-                 for one in cost_table(ready.jobs[0], ready.collective(size), "float")
-                 if one.time_us is not None}  # fmt: skip
+        costs = {
+            (one.cost.algorithm, one.cost.protocol): one.time_us
+            for one in cost_table(ready.jobs[0], ready.collective(size), "float")
+            if one.time_us is not None
+        }
         both = {name: costs[name] for name in (small.choice, large.choice) if name in costs}
         told = ", ".join(f"{' '.join(name)} {time:.4g}" for name, time in both.items())
         words.append(f"its model at {format_size(size)}: {told} us")
@@ -301,11 +321,14 @@ def measured_falls(index: Path = MEASURED) -> tuple[int, list[float]]:
 def with_known(found: Iterable[Finding], known: Sequence[Mapping[str, str]]) -> list[Finding]:
     """Findings with the evidence that is in the repository."""
     return [
-        Finding(**{**{name: getattr(one, name) for name in one.__dataclass_fields__},
-                   "known": next((entry["why"] for entry in known if _meant(entry, one)),
-                                    one.known)})
+        Finding(
+            **{
+                **{name: getattr(one, name) for name in one.__dataclass_fields__},
+                "known": next((entry["why"] for entry in known if _meant(entry, one)), one.known),
+            }
+        )
         for one in found
-    ]  # fmt: skip
+    ]
 
 
 def _meant(entry: Mapping[str, str], one: Finding) -> bool:

@@ -80,9 +80,14 @@ def _constant(row: Mapping[str, str]) -> Constant:
         sizes = (int(row["from_bytes"] or 0), int(row["to_bytes"] or ANY_SIZE[1]))
         fitted = Fitted(tuple(row["runs"].split()), row["evidence"], estimator, sizes)
     return Constant(
-        row["id"], float(row["value"]) * factor, unit, row["belongs_to"], row["given_by"], fitted,
+        row["id"],
+        float(row["value"]) * factor,
+        unit,
+        row["belongs_to"],
+        row["given_by"],
+        fitted,
         tuple(row["enters"].split()),
-    )  # fmt: skip
+    )
 
 
 def read_constants(lines: Iterable[str]) -> Mapping[str, Constant]:

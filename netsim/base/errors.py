@@ -33,9 +33,15 @@ class ScenarioError(InputError):
     """One mistake in a file, with its place: source, line and column (from 1), dotted field."""
 
     def __init__(
-        self, message: str, *, source: str = "", line: int | None = None,
-        column: int | None = None, field: str = "", hint: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        message: str,
+        *,
+        source: str = "",
+        line: int | None = None,
+        column: int | None = None,
+        field: str = "",
+        hint: str = "",
+    ) -> None:
         super().__init__(message, hint=hint)
         self.source, self.field = source, field
         self.line, self.column = line, column
@@ -57,9 +63,13 @@ class ScenarioErrors(ScenarioError):
     def __init__(self, errors: Sequence[ScenarioError]) -> None:
         first = errors[0]
         super().__init__(
-            first.message, source=first.source, line=first.line, column=first.column,
-            field=first.field, hint=first.hint,
-        )  # fmt: skip
+            first.message,
+            source=first.source,
+            line=first.line,
+            column=first.column,
+            field=first.field,
+            hint=first.hint,
+        )
         self.args = (tuple(errors),)
 
     @property

@@ -295,9 +295,11 @@ def find_preset(kind: str, name: str, noun: str = "") -> Preset:
     what, nouns = noun or kind.removesuffix("s"), {"scenarios": "scenario", "topologies": "machine"}
     for other, found in nouns.items():
         if other != kind and name in preset_names(other):
-            hint = "run and check take it" if found == "scenario" else (
-                f"expect and explain take it with a collective, and netsim topo show {name}"
-            )  # fmt: skip
+            hint = (
+                "run and check take it"
+                if found == "scenario"
+                else (f"expect and explain take it with a collective, and netsim topo show {name}")
+            )
             raise InputError(f"expected a {what}, got the {found} '{name}'", hint=hint)
     if os.path.isfile(name):
         raise InputError(f"{name}: expected a name, or a path such as ./{name}")

@@ -147,10 +147,15 @@ class Processes:
         for asked, answer in workers.results([(1, "one", 0, 1)]): ..."""
 
     def __init__(
-        self, count: int, call: Callable[..., Iterator[Any]], *, begun: Sequence[Any] = (),
-        memory: int = 0, tell: Tell = silent,
+        self,
+        count: int,
+        call: Callable[..., Iterator[Any]],
+        *,
+        begun: Sequence[Any] = (),
+        memory: int = 0,
+        tell: Tell = silent,
         rest: Callable[[Any, int], Any] = lambda asked, n: asked,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.count, self.call, self.begun = count, call, begun
         self.limit, self.tell, self.rest = memory, tell, rest
         self.workers: list[_Worker] = []

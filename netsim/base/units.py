@@ -62,28 +62,45 @@ def _scaled(
 
 
 TIME = Kind(
-    "a time", "600ns or 2.5us",
+    "a time",
+    "600ns or 2.5us",
     {
-        "s": Fraction(1), "ms": Fraction(1, 10**3), "us": Fraction(1, 10**6),
-        "µs": Fraction(1, 10**6), "μs": Fraction(1, 10**6), "ns": Fraction(1, 10**9),
+        "s": Fraction(1),
+        "ms": Fraction(1, 10**3),
+        "us": Fraction(1, 10**6),
+        "µs": Fraction(1, 10**6),
+        "μs": Fraction(1, 10**6),
+        "ns": Fraction(1, 10**9),
         "ps": Fraction(1, 10**12),
-    }, usual="us", largest=10**9,
-)  # fmt: skip
+    },
+    usual="us",
+    largest=10**9,
+)
 SIZE = Kind(
-    "a size", "64MiB, 64MB or 8B", {**_scaled(("B",), BINARY), **_scaled(("B",), DECIMAL)},
-    usual="B", largest=LARGEST_SIZE,
-)  # fmt: skip
+    "a size",
+    "64MiB, 64MB or 8B",
+    {**_scaled(("B",), BINARY), **_scaled(("B",), DECIMAL)},
+    usual="B",
+    largest=LARGEST_SIZE,
+)
 BANDWIDTH = Kind(
-    "a bandwidth", "400Gbps or 50GB/s",
+    "a bandwidth",
+    "400Gbps or 50GB/s",
     {
-        **_scaled(("bps", "b/s"), DECIMAL, divisor=8), **_scaled(("B/s", "Bps"), DECIMAL),
+        **_scaled(("bps", "b/s"), DECIMAL, divisor=8),
+        **_scaled(("B/s", "Bps"), DECIMAL),
         **_scaled(("B/s",), BINARY),
-    }, usual="Gbps", largest=10**18,
-)  # fmt: skip
+    },
+    usual="Gbps",
+    largest=10**18,
+)
 FLOPS = Kind(
-    "a rate of arithmetic", "989TFLOPS or 1.5PFLOP/s", _scaled(("FLOPS", "FLOP/s"), DECIMAL),
-    usual="TFLOPS", largest=10**24,
-)  # fmt: skip
+    "a rate of arithmetic",
+    "989TFLOPS or 1.5PFLOP/s",
+    _scaled(("FLOPS", "FLOP/s"), DECIMAL),
+    usual="TFLOPS",
+    largest=10**24,
+)
 POWER = Kind(
     "a power", "700W or 1.2kW", {"W": Fraction(1), "kW": Fraction(10**3)}, usual="W", largest=10**6
 )

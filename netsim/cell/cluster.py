@@ -23,9 +23,11 @@ from netsim.topology.graph import Topology, TopologyError
 _SPLIT = re.compile(r"(MOD|DIV|AND|OR)\s*(0[xX][0-9a-fA-F]+|[0-9]+)", re.IGNORECASE)
 
 _COLOURS: dict[str, Callable[[int, int], int]] = {
-    "MOD": lambda rank, value: rank % value, "DIV": lambda rank, value: rank // value,
-    "AND": lambda rank, value: rank & value, "OR": lambda rank, value: rank | value,
-}  # fmt: skip
+    "MOD": lambda rank, value: rank % value,
+    "DIV": lambda rank, value: rank // value,
+    "AND": lambda rank, value: rank & value,
+    "OR": lambda rank, value: rank | value,
+}
 
 
 def split_ranks(text: str | None, ranks: int) -> list[list[int]]:

@@ -105,9 +105,11 @@ def explained_paths(
         at(what, number, len(on_trial))
         tried.append(_tried(prepared, size, what, changes, seeds, engine))
     return {
-        "routing": policy.routing, "qps": policy.qps, "spread": list(_spread_of(prepared, size)),
+        "routing": policy.routing,
+        "qps": policy.qps,
+        "spread": list(_spread_of(prepared, size)),
         "tried": tried,
-    }  # fmt: skip
+    }
 
 
 def _spread_of(prepared: Prepared, size: int) -> Iterator[dict[str, Any]]:
@@ -124,10 +126,14 @@ def _spread_of(prepared: Prepared, size: int) -> Iterator[dict[str, Any]]:
         carried = flows[mine]
         fullest = int(np.argmax(carried))
         yield {
-            "links": name, "count": len(mine), "used": int((carried > 0).sum()),
-            "connections": float(carried.sum()), "mean": float(carried.mean()),
-            "most": float(carried[fullest]), "fullest": topology.link_name(mine[fullest]),
-        }  # fmt: skip
+            "links": name,
+            "count": len(mine),
+            "used": int((carried > 0).sum()),
+            "connections": float(carried.sum()),
+            "mean": float(carried.mean()),
+            "most": float(carried[fullest]),
+            "fullest": topology.link_name(mine[fullest]),
+        }
 
 
 def _changes(prepared: Prepared, made: Fabric, policy: Policy) -> dict[str, dict[str, Any]]:
@@ -184,9 +190,12 @@ def _tried(
     times = sorted(row.time_us or 0.0 for row in rows)
     fullest = [row.fullest_over_mean or 0.0 for row in rows]
     return {
-        "what": what, "settings": changes, "us": times, "median_us": median(times),
+        "what": what,
+        "settings": changes,
+        "us": times,
+        "median_us": median(times),
         "fullest_over_mean": median(fullest),
-    }  # fmt: skip
+    }
 
 
 def _draws(prepared: Prepared) -> bool:

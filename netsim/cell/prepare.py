@@ -101,10 +101,15 @@ class Prepared:
         """The collective of one communicator (or of another number of ranks) at a size."""
         work = self.cell.scenario.collective
         return collective_of(
-            work.collective, ranks or len(self.groups[0]), size, DTYPES[work.dtype],
-            root=work.root, in_place=in_place, pairs=[(pair[0], pair[1]) for pair in work.pairs],
+            work.collective,
+            ranks or len(self.groups[0]),
+            size,
+            DTYPES[work.dtype],
+            root=work.root,
+            in_place=in_place,
+            pairs=[(pair[0], pair[1]) for pair in work.pairs],
             matrix=work.matrix,
-        )  # fmt: skip
+        )
 
     @kept
     def call(self, size: int, *, in_place: bool = False) -> Call:
@@ -112,13 +117,20 @@ class Prepared:
         collective, kinds = self.collective(size, in_place=in_place), list(dict.fromkeys(self.jobs))
         scenario = self.cell.scenario
         return Call(
-            collective, self.topology, self.gpus, self.groups,
+            collective,
+            self.topology,
+            self.gpus,
+            self.groups,
             tuple(self.plan(job, collective) for job in kinds),
-            tuple(kinds.index(job) for job in self.jobs) or (0,), scenario.collective.built_by,
-            {} if kinds else self.parameters, self.launch(size),
-            scenario.collective.timing == "single" or scenario.timed, self.may_fold, self.together,
+            tuple(kinds.index(job) for job in self.jobs) or (0,),
+            scenario.collective.built_by,
+            {} if kinds else self.parameters,
+            self.launch(size),
+            scenario.collective.timing == "single" or scenario.timed,
+            self.may_fold,
+            self.together,
             self.memo,
-        )  # fmt: skip
+        )
 
     def memory_needed(self, size: int) -> int:
         """About how many bytes a process needs for a size at most."""
@@ -135,11 +147,13 @@ class Prepared:
         if plan is not None:
             job = self.jobs[0]
             usual = nccl_launch(
-                costs.style, job.comm.version, begin=plan.start(job.mechanism, job.comm.n_nodes),
+                costs.style,
+                job.comm.version,
+                begin=plan.start(job.mechanism, job.comm.n_nodes),
                 channels=plan.n_channels,
                 sends_and_receives=choice.operations(self.collective(size)),
                 figures=job.calibration,
-            )  # fmt: skip
+            )
             if costs.style != "cuda_graph":
                 usual = calibrated_launch(usual, job.calibration)
         return Launch(
@@ -198,10 +212,13 @@ def prepare(cell: Cell) -> Prepared:
             raise source.error(("workload", "algorithm"), error.message, hint=error.hint) from None
     found = built(cell)
     prepared = Prepared(
-        cell, _in_time(cell, found.topology), groups_of(cell, found),
-        place=None if cell.scenario.timed else found.number, limits=limits_with(cell.scenario),
+        cell,
+        _in_time(cell, found.topology),
+        groups_of(cell, found),
+        place=None if cell.scenario.timed else found.number,
+        limits=limits_with(cell.scenario),
         memo=found.alike,
-    )  # fmt: skip
+    )
     if work.algorithm in NCCL_NAMES:
         return _with_nccl(prepared, found)
     refuse_unjoined(cell, found, prepared.gpus, prepared.groups)

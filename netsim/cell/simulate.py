@@ -274,24 +274,34 @@ def question_row(prepared: Prepared, size: int, **found: Any) -> result_rows.Row
 def _of_cell(prepared: Prepared) -> dict[str, Any]:
     scenario, work = prepared.cell.scenario, prepared.cell.scenario.collective
     return {
-        "scenario": scenario.name or "", "cell": prepared.cell.id,
-        "topology": cluster_label(scenario.cluster), "nodes": node_count(scenario.cluster),
-        "gpus_per_node": prepared.gpus_per_node, "ranks": len(prepared.groups[0]),
-        "workload": "collective", "collective": work.collective, "dtype": work.dtype,
+        "scenario": scenario.name or "",
+        "cell": prepared.cell.id,
+        "topology": cluster_label(scenario.cluster),
+        "nodes": node_count(scenario.cluster),
+        "gpus_per_node": prepared.gpus_per_node,
+        "ranks": len(prepared.groups[0]),
+        "workload": "collective",
+        "collective": work.collective,
+        "dtype": work.dtype,
         "launch": scenario.launch_costs().style,
         "nccl_version": prepared.jobs[0].comm.version.in_tables if prepared.jobs else "",
         "seed": scenario.seed,
-        "model_version": MODEL_VERSION, "axes": prepared.cell.axes,
-    }  # fmt: skip
+        "model_version": MODEL_VERSION,
+        "axes": prepared.cell.axes,
+    }
 
 
 def untimed(cell: Cell) -> result_rows.Row:
     """What a row says of its cell, also where it was not prepared or its simulation failed."""
     scenario, work = cell.scenario, cell.scenario.workload
     row = result_rows.Row(
-        scenario=scenario.name or "", cell=cell.id, topology=cluster_label(scenario.cluster),
-        seed=scenario.seed, model_version=MODEL_VERSION, axes=dict(cell.axes),
-    )  # fmt: skip
+        scenario=scenario.name or "",
+        cell=cell.id,
+        topology=cluster_label(scenario.cluster),
+        seed=scenario.seed,
+        model_version=MODEL_VERSION,
+        axes=dict(cell.axes),
+    )
     if not isinstance(work, Workload):
         return replace(row, workload=f"training {work.label}")
     return replace(row, collective=work.collective, algorithm=work.algorithm, dtype=work.dtype)
@@ -321,11 +331,16 @@ def interval_at(
 def _outcome(prepared: Prepared, timing: Timing, inplace: Timing | None) -> Outcome:
     worst = max((t for t in (timing, inplace) if t is not None), key=lambda t: t.uncertainty)
     return Outcome(
-        timing.seconds, None if inplace is None else inplace.seconds,
-        bound_by(timing.program, timing.timeline, timing.use, timing.causes), worst.approximation,
-        worst.uncertainty, len(timing.program), timing.engine,
-        fullest_link(prepared.topology, timing.program, timing.use), _samples(prepared, timing),
-    )  # fmt: skip
+        timing.seconds,
+        None if inplace is None else inplace.seconds,
+        bound_by(timing.program, timing.timeline, timing.use, timing.causes),
+        worst.approximation,
+        worst.uncertainty,
+        len(timing.program),
+        timing.engine,
+        fullest_link(prepared.topology, timing.program, timing.use),
+        _samples(prepared, timing),
+    )
 
 
 def _samples(prepared: Prepared, timing: Timing) -> tuple[float, ...]:
@@ -356,17 +371,22 @@ def _row(prepared: Prepared, size: int, found: Outcome) -> result_rows.Row:
     ask(known, _about(prepared, collective))
     samples = [1e6 * seconds for seconds in found.samples]
     row = question_row(
-        prepared, size, time_us=found.seconds * 1e6,
+        prepared,
+        size,
+        time_us=found.seconds * 1e6,
         inplace_time_us=None if found.inplace is None else found.inplace * 1e6,
-        algbw_GBps=told[0], busbw_GBps=told[1],
+        algbw_GBps=told[0],
+        busbw_GBps=told[1],
         **{name: value for name, value in least.items() if name != "binds"},
-        bound_by=found.bound_by, approximation=found.approximation,
+        bound_by=found.bound_by,
+        approximation=found.approximation,
         approximation_pct=found.uncertainty * 100 if found.approximation else None,
-        rows=found.rows, engine=found.engine,
+        rows=found.rows,
+        engine=found.engine,
         fullest_link=found.fullest.name if found.fullest else "",
         fullest_over_mean=found.fullest.over_mean if found.fullest else None,
         **result_rows.of_samples(samples, collective.size_bytes),
-    )  # fmt: skip
+    )
     if found.bound_by.startswith("fabric"):  # no fabric of the corpus is known
         row = replace(row, validated=UNLIKE[0])
     elif row.doubtful:

@@ -34,9 +34,11 @@ GARBAGE = 50_000  # objects from which it is looked for: what a small run makes 
 
 
 def main(
-    argv: Sequence[str] | None = None, started: Callable[[], Any] = lambda: None,
-    *, is_output_closed: bool = False,
-) -> int:  # fmt: skip
+    argv: Sequence[str] | None = None,
+    started: Callable[[], Any] = lambda: None,
+    *,
+    is_output_closed: bool = False,
+) -> int:
     """Run one command; returns the exit code. `started()` is called when all is imported.
 
     With standard output closed (`>&-`), a command that writes no files is refused: nobody would
@@ -75,10 +77,12 @@ def _run(arguments: Sequence[str], asked: str, started: Callable[[], Any]) -> in
 def _app(asked: str) -> typer.Typer:
     """The application, with the module of the verb that is asked for and no other."""
     app = typer.Typer(
-        add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
+        add_completion=False,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
         help="A discrete-event simulator of collectives on GPU clusters.",
-    )  # fmt: skip
+    )
     app.callback()(_options)
     for verb, (home, text) in VERBS.items():
         if verb != asked:
@@ -246,8 +250,12 @@ def _print_version(asked: bool) -> None:
 
 def _options(
     version: bool = typer.Option(
-        False, "--version", metavar="", help="Print the version and exit.",
-        is_eager=True, callback=_print_version,
+        False,
+        "--version",
+        metavar="",
+        help="Print the version and exit.",
+        is_eager=True,
+        callback=_print_version,
     ),
-) -> None:  # fmt: skip
+) -> None:
     del version

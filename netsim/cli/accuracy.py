@@ -86,9 +86,12 @@ def _input_files(index: Path, given: AccuracyOptions) -> Iterator[Path]:
 
 
 def _simulated(
-    index: Path, corpus: Sequence[Entry], entries: Sequence[Entry], given: AccuracyOptions,
+    index: Path,
+    corpus: Sequence[Entry],
+    entries: Sequence[Entry],
+    given: AccuracyOptions,
     before: Sequence[Point],
-) -> accuracy.Accuracy:  # fmt: skip
+) -> accuracy.Accuracy:
     """Simulate entries and write what is asked for; what is finished is in the journal."""
     entries = accuracy.questions(entries) if given.predict is not None else entries
     if given.without and given.page is not None:
@@ -98,9 +101,14 @@ def _simulated(
     with accuracy.journal_of(index, resume=given.resume, tell=tell) as journal:
         with Counter("runs", given.quiet) as counter:
             found = accuracy.run_index(
-                entries, given.jobs, counter.show, memory=memory_of(given.memory), tell=tell,
-                journal=journal, figures=figures,
-            )  # fmt: skip
+                entries,
+                given.jobs,
+                counter.show,
+                memory=memory_of(given.memory),
+                tell=tell,
+                journal=journal,
+                figures=figures,
+            )
         if given.leave and not found.missing:
             with Counter("runs left out", given.quiet) as counter:
                 found = accuracy.leave_out(
@@ -117,9 +125,12 @@ def _simulated(
 
 
 def _write(
-    found: accuracy.Accuracy, entries: Sequence[Entry], given: AccuracyOptions,
-    classes: Path | None, before: Sequence[Point],
-) -> None:  # fmt: skip
+    found: accuracy.Accuracy,
+    entries: Sequence[Entry],
+    given: AccuracyOptions,
+    classes: Path | None,
+    before: Sequence[Point],
+) -> None:
     page = given.page
     if given.json_file is not None:
         write_text(given.json_file, found.json())

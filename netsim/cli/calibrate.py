@@ -58,9 +58,14 @@ def written_file(path: Path, text: str, figures: Mapping[str, Figure], logs: str
 
 @with_options(Given, "sizes", "algo", "proto", "dtype", *ONLY_EXPECT)
 def command(
-    logs: list[Path], topology: str, given: Given, output: Path | None = None,
-    collective: Text = None, memory: str | None = None, jobs: int | None = None,
-) -> None:  # fmt: skip
+    logs: list[Path],
+    topology: str,
+    given: Given,
+    output: Path | None = None,
+    collective: Text = None,
+    memory: str | None = None,
+    jobs: int | None = None,
+) -> None:
     """Fit launch, latencies and rates of TOPOLOGY to LOG…, and write them as a topology file."""
     text = machine_text(topology)
     check_outputs({"-o": output})

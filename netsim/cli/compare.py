@@ -91,13 +91,21 @@ TABLE = "collectives.csv"  # of traces
 COMPARISON = "comparison.json"
 COLUMNS = {
     **{name: f"any.{name}" for name in ("collective", "group", "ranks", "size_bytes", "dtype")},
-    "calls": "measured.calls", "measured_us": "measured.us", "least_us": "measured.least_us",
-    "time_us": "simulated.us", "alone_us": "simulated.alone_us", "error_pct": ".error",
-    "measured_total_us": "measured.total_us", "total_us": "simulated.total_us",
-    "measured_exposed_us": "measured.exposed_us", "exposed_us": "simulated.exposed_us",
-    "simulated_calls": "simulated.calls", "algorithm": "simulated.algorithm",
-    "protocol": "simulated.protocol", "channels": "simulated.channels",
-}  # fmt: skip
+    "calls": "measured.calls",
+    "measured_us": "measured.us",
+    "least_us": "measured.least_us",
+    "time_us": "simulated.us",
+    "alone_us": "simulated.alone_us",
+    "error_pct": ".error",
+    "measured_total_us": "measured.total_us",
+    "total_us": "simulated.total_us",
+    "measured_exposed_us": "measured.exposed_us",
+    "exposed_us": "simulated.exposed_us",
+    "simulated_calls": "simulated.calls",
+    "algorithm": "simulated.algorithm",
+    "protocol": "simulated.protocol",
+    "channels": "simulated.channels",
+}
 
 
 def record(line: Line) -> dict[str, Any]:
@@ -152,13 +160,19 @@ def bands_of(found: TraceCompared) -> dict[str, comparing.Error]:
     """The error by size band, over the kinds of calls that have both times."""
     points = [
         comparing.Point(
-            found.trace, found.machine, line.any.collective, line.any.size_bytes,
-            line.measured.us, line.simulated.us, line.simulated.algorithm,
-            line.simulated.protocol, True,
+            found.trace,
+            found.machine,
+            line.any.collective,
+            line.any.size_bytes,
+            line.measured.us,
+            line.simulated.us,
+            line.simulated.algorithm,
+            line.simulated.protocol,
+            True,
         )
         for line in found.lines
         if line.measured is not None and line.simulated is not None
-    ]  # fmt: skip
+    ]
     return comparing.by_band(points)
 
 
@@ -229,9 +243,15 @@ def as_json(found: TraceCompared) -> dict[str, Any]:
 
 
 def _write(
-    values: list[dict[str, Any]], json_file: Path | None, output: OutputFolder | None, name: str,
-    table: str, plot: Callable[[Path, Path], list[Path]], *, is_whole: bool,
-) -> list[Path]:  # fmt: skip
+    values: list[dict[str, Any]],
+    json_file: Path | None,
+    output: OutputFolder | None,
+    name: str,
+    table: str,
+    plot: Callable[[Path, Path], list[Path]],
+    *,
+    is_whole: bool,
+) -> list[Path]:
     """Write a comparison as JSON, and with its table and pictures to a folder; return the files
     there. A part of a comparison, of one that was interrupted, replaces nothing."""
     text = json.dumps(values, indent=1) + "\n"
@@ -261,10 +281,16 @@ ALTERNATIVES_SHOWN = 3  # causes that look the same; more are too many to read
 
 @with_options(Given, "sizes", "dtype", *ONLY_EXPECT)
 def command(
-    logs: list[Path], given: Given, topology: Text = None, scenario: Text = None,
-    tolerance: str = "15%", collective: Text = None, output: Path | None = None,
-    json_file: Path | None = None, explain: bool = False,
-) -> None:  # fmt: skip
+    logs: list[Path],
+    given: Given,
+    topology: Text = None,
+    scenario: Text = None,
+    tolerance: str = "15%",
+    collective: Text = None,
+    output: Path | None = None,
+    json_file: Path | None = None,
+    explain: bool = False,
+) -> None:
     """Print measured times of LOG… (or traces) beside simulated ones, and the error by size."""
     most = parsed(parse_ratio, "--tolerance", tolerance)
     if most > 1 and "%" not in tolerance:
@@ -304,9 +330,15 @@ def _files_written(folder: Path | None) -> list[Path]:
 
 
 def _compare_logs(
-    logs: Sequence[Path], question: Question, tolerance: float, collective: Text,
-    output: OutputFolder | None, json_file: Path | None, *, explain: bool,
-) -> None:  # fmt: skip
+    logs: Sequence[Path],
+    question: Question,
+    tolerance: float,
+    collective: Text,
+    output: OutputFolder | None,
+    json_file: Path | None,
+    *,
+    explain: bool,
+) -> None:
     """Compare every run of the logs, print and write the result; exit with 1 if a band fails."""
     runs = [run for path in logs for run in read_log(path, collective)]
     labels = _labels(runs)
@@ -368,9 +400,14 @@ def _failure(verdict: Verdict) -> str:
 
 
 def _compare_run(
-    question: Question, run: LogRun, label: str, tolerance: float, judged: list[Judged], *,
+    question: Question,
+    run: LogRun,
+    label: str,
+    tolerance: float,
+    judged: list[Judged],
+    *,
     several: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Compare one run: its rows are printed as they are simulated, and kept when interrupted."""
     if not run.rows:
         raise InputError(f"{run.file}: {run.problems[0] if run.problems else 'no rows'}")

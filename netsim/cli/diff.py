@@ -77,8 +77,14 @@ def table_of(rows: Sequence[Row], axes: Sequence[str]) -> pd.DataFrame:
     """Rows as they would be read from results.csv."""
     table = pd.read_csv(StringIO(csv_text(rows, axes)), dtype=str, keep_default_na=False)
     table = table.map(csv_value)
-    numbers = ["size_asked", "time_us", "time_low_us", "time_high_us", "step_time_us",
-               "approximation_pct"]  # fmt: skip
+    numbers = [
+        "size_asked",
+        "time_us",
+        "time_low_us",
+        "time_high_us",
+        "step_time_us",
+        "approximation_pct",
+    ]
     table[numbers] = table[numbers].apply(pd.to_numeric, errors="coerce")
     return table
 

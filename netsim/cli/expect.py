@@ -275,11 +275,15 @@ def _print_log(prepared: Prepared, engine: Engine, failures: list[NetsimError]) 
 
 # What a row is bound by, as its words begin, and the figures that decide it.
 DECIDED_BY = {
-    "NVLink": ("scale_up.link_bandwidth",), "xGMI": ("scale_up.link_bandwidth",),
-    "NVLS": ("scale_up.link_bandwidth",), "PCIe": ("pcie.generation", "pcie.width"),
-    "host memory": ("cpu.memory_bandwidth",), "UPI": ("cpu.link",), "C2C": ("c2c.bandwidth",),
+    "NVLink": ("scale_up.link_bandwidth",),
+    "xGMI": ("scale_up.link_bandwidth",),
+    "NVLS": ("scale_up.link_bandwidth",),
+    "PCIe": ("pcie.generation", "pcie.width"),
+    "host memory": ("cpu.memory_bandwidth",),
+    "UPI": ("cpu.link",),
+    "C2C": ("c2c.bandwidth",),
     "NIC": ("nics.rate",),
-}  # fmt: skip
+}
 SERIAL = "serial transfers ("
 EXECUTION = ("latency", "launch", "proxy", "SM", "own rate", "NIC messages")
 WEAK = ("assumed", "transferred")
@@ -310,8 +314,9 @@ def weak_figures(prepared: Prepared, rows: Sequence[Row]) -> Iterator[str]:
 def kind_of(bound_by: str) -> str:
     """What bounds a row, without its place and share: `NIC` of `NIC egress node0.nic1 97 %`."""
     text = bound_by.removeprefix(SERIAL)
-    return max((kind for kind in (*DECIDED_BY, *EXECUTION) if text.startswith(kind)), key=len,
-               default="")  # fmt: skip
+    return max(
+        (kind for kind in (*DECIDED_BY, *EXECUTION) if text.startswith(kind)), key=len, default=""
+    )
 
 
 def _bounds(number: int, rows: Sequence[Row]) -> str:
@@ -352,10 +357,18 @@ def print_acceptance(
 
 @with_options(Given)
 def command(
-    topology: str, collective: str, given: Given, why: Text = None, acceptance: Text = None,
-    tuner_out: Path | None = None, graph_out: Path | None = None, engine: Engine = "auto",
-    form: Format = "table", json_file: Path | None = None, wide: bool = False,
-) -> None:  # fmt: skip
+    topology: str,
+    collective: str,
+    given: Given,
+    why: Text = None,
+    acceptance: Text = None,
+    tuner_out: Path | None = None,
+    graph_out: Path | None = None,
+    engine: Engine = "auto",
+    form: Format = "table",
+    json_file: Path | None = None,
+    wide: bool = False,
+) -> None:
     """Print what nccl-tests would print for COLLECTIVE on TOPOLOGY."""
     part = None if acceptance is None else part_of(acceptance)
     outputs = {"--tuner-out": tuner_out, "--graph-out": graph_out, "-J": json_file}

@@ -31,9 +31,12 @@ COST_COLUMNS = (
 )
 MOST_TREES = 64  # ranks whose place in the trees is shown
 SEARCHED = {
-    "Ring": "ring", "Tree": "tree", "NVLS": "nvls", "CollNetChain": "collnet_chain",
+    "Ring": "ring",
+    "Tree": "tree",
+    "NVLS": "nvls",
+    "CollNetChain": "collnet_chain",
     "CollNetDirect": "collnet_direct",
-}  # fmt: skip
+}
 
 
 def explain(prepared: Prepared, size: int, form: Format) -> None:

@@ -177,8 +177,9 @@ def _hops(path: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             continue
         name = f"{row['kind'].replace('_', ' ')} {row['hop']}"
         if not hops or hops[-1]["name"] != name:
-            hops.append({"name": name, "begin": row["begin_us"], "rows": 0, "causes": {},
-                         "limit": ""})  # fmt: skip
+            hops.append(
+                {"name": name, "begin": row["begin_us"], "rows": 0, "causes": {}, "limit": ""}
+            )
         last = hops[-1]
         last["rows"], last["end"] = last["rows"] + 1, row["end_us"]
         last["limit"] = row["limited_by"] or last["limit"]
@@ -195,13 +196,26 @@ def explain_csv(found: Mapping[str, Any]) -> str:
     lists = (
         ("shared_with", ("link", "who"), ("us",)),
         ("links", ("link",), ("full_us", "utilisation")),
-        ("parameters", ("parameter",), (
-            "value", "on_path_us", "per_percent_us", "per_percent_simulated_us", "per_unit",
-            "per_unit_simulated", *_TRIED)),
+        (
+            "parameters",
+            ("parameter",),
+            (
+                "value",
+                "on_path_us",
+                "per_percent_us",
+                "per_percent_simulated_us",
+                "per_unit",
+                "per_unit_simulated",
+                *_TRIED,
+            ),
+        ),
         ("gpus", ("gpu",), ("communicating_us", "computing_us", "waiting_us")),
-        ("path", ("row", "hop"), (
-            "begin_us", "end_us", *(f"{cause}_us" for cause in CAUSES), "limited_by")),
-    )  # fmt: skip
+        (
+            "path",
+            ("row", "hop"),
+            ("begin_us", "end_us", *(f"{cause}_us" for cause in CAUSES), "limited_by"),
+        ),
+    )
     for section, names, quantities in lists:
         lines += _values(section, found[section], names, quantities)
     for group, values in found["slack_us"].items():
@@ -443,8 +457,10 @@ def as_csv(found: Mapping[str, Any]) -> str:
     """Every value in a line of its own: section, name, quantity, value."""
     spent = [
         ("gpus", one["gpus"], f"{name} us", value)
-        for one in found["gpus_us"] for name, value in one.items() if name != "gpus"
-    ]  # fmt: skip
+        for one in found["gpus_us"]
+        for name, value in one.items()
+        if name != "gpus"
+    ]
     path = [{"number": number, **hop} for number, hop in enumerate(found["path"])]
     lists = (
         ("call", found["calls"], ("kind", "collective", "name", "phase", "size_bytes"),
@@ -483,7 +499,7 @@ def command(
     output: Path | None = None,
     form: Literal["table", "csv", "json"] = "table",
     engine: Engine = "auto",
-) -> None:  # fmt: skip
+) -> None:
     """Explain the time of SCENARIO (a training step as well), or of a collective on a topology."""
     check_outputs({}, output=output)
     folder = None

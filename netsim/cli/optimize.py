@@ -28,18 +28,30 @@ from netsim.yamlio.read import Source, dump
 
 # Options of `netsim run` that have no meaning here.
 ONLY_RUN = (
-    "engine", "shard", "use_cache", "seed", "cell", "form", "allow_oom", "exact", "verbose",
+    "engine",
+    "shard",
+    "use_cache",
+    "seed",
+    "cell",
+    "form",
+    "allow_oom",
+    "exact",
+    "verbose",
     "wide",
-)  # fmt: skip
+)
 BEST = "best.yaml"
 TOLD = "layouts.csv"
 
 
 @with_options(Options, *ONLY_RUN)
 def command(
-    scenario: str, given: Options, objective: str = "", constraint: list[str] | None = None,
-    trial_count: int | None = None, tuner_out: Path | None = None,
-) -> None:  # fmt: skip
+    scenario: str,
+    given: Options,
+    objective: str = "",
+    constraint: list[str] | None = None,
+    trial_count: int | None = None,
+    tuner_out: Path | None = None,
+) -> None:
     """Search the choices that SCENARIO's sweep declares for the best."""
     found = find_scenario(scenario)
     source = load_source(found.path, given.changes)
@@ -70,9 +82,13 @@ def command(
     ):
         with bar_over(count, given.quiet) as bar:
             tried = searches.trials(
-                search, results, most=trial_count, seed=cells[0].scenario.seed, workers=helpers,
+                search,
+                results,
+                most=trial_count,
+                seed=cells[0].scenario.seed,
+                workers=helpers,
                 together=given.jobs or 1,
-            )  # fmt: skip
+            )
             looked = _looked_at(tried, results, bar, list(cells[0].axes))
         has_answer = any(not trial.failure for trial in looked)
         if not has_answer and (results.path / RESULTS).exists():
@@ -125,8 +141,10 @@ def _tell(
     failed = sum(bool(trial.failure) for trial in looked)
     seeds = len(search.choices[0].tasks)
     what = "cells" if seeds == 1 else f"choices, {seeds} seeds each,"
-    typer.echo(f"{len(looked)} of {len(search.choices)} {what} looked at, {failed} failed, "
-               f"{out - failed if out > failed else 0} outside the constraints")  # fmt: skip
+    typer.echo(
+        f"{len(looked)} of {len(search.choices)} {what} looked at, {failed} failed, "
+        f"{out - failed if out > failed else 0} outside the constraints"
+    )
     if layouts and len(looked) < len(search.choices) and search.told:
         _tell_layouts(search, looked, results)
         _tell_own(search, layouts)
@@ -156,10 +174,13 @@ def _tell_layouts(search: searches.Search, looked: list[searches.Trial], results
         typer.echo(f"  {said:>14}  {named(trial.choice.axes)}")
     axes = list(search.choices[0].axes)
     lines = [
-        (*(one.choice.axes[axis] for axis in axes),
-         "" if one.refused else one.seconds * 1e6, one.refused)
+        (
+            *(one.choice.axes[axis] for axis in axes),
+            "" if one.refused else one.seconds * 1e6,
+            one.refused,
+        )
         for one in search.told
-    ]  # fmt: skip
+    ]
     head = (*(f"axis:{axis}" for axis in axes), "told_step_time_us", "refused")
     write_text(results.place / TOLD, csv_of([head, *lines]))
     wrote(results.path / TOLD)
@@ -180,8 +201,10 @@ def _tell_own(search: searches.Search, source: Source) -> None:
         return
     place = 1 + sum(one.seconds < own.seconds for one in search.told)
     longer, able = own.seconds / search.told[0].seconds - 1, sum(not o.refused for o in search.told)
-    typer.echo(f"as the file states it: {own.seconds * 1e3:,.1f} ms told, {longer:+.1%} "
-               f"of the best told, place {place} of {able}")  # fmt: skip
+    typer.echo(
+        f"as the file states it: {own.seconds * 1e3:,.1f} ms told, {longer:+.1%} "
+        f"of the best told, place {place} of {able}"
+    )
 
 
 def _best_scenario(choice: searches.Choice) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from netsim.results.workspace import (
     adding_to,
     place_of_results,
     read_manifest,
-)  # fmt: skip
+)
 from netsim.scenario.cells import Cell, expand_all, with_settings
 from netsim.scenario.models import Workload, line_rate
 from netsim.topology.cluster import build_cluster
@@ -58,9 +58,12 @@ LARGEST_STEP = 2_000_000  # tasks of a training step on all GPUs, the most that 
 
 
 def report(
-    folder: Path, explain: bool = True, jobs: int | None = None, memory: str | None = None,
+    folder: Path,
+    explain: bool = True,
+    jobs: int | None = None,
+    memory: str | None = None,
     trust: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Write DIR/report.html: the answer, plots, explanations and all cells."""
     place = place_of_results(folder)
     manifest = read_manifest(place)
@@ -139,9 +142,12 @@ def make_report(
 
 
 def _explained(
-    folder: Path, manifest: Mapping[str, Any], table: pd.DataFrame, helpers: Any,
+    folder: Path,
+    manifest: Mapping[str, Any],
+    table: pd.DataFrame,
+    helpers: Any,
     lost: list[LostError],
-) -> Extra:  # fmt: skip
+) -> Extra:
     """Explanations of the base line and the best cell, and the drawing of its topology."""
     good = table[table["status"].isin(["", "ok"])]
     if good.empty:
@@ -260,8 +266,9 @@ def _one(prepared: Prepared, size: int, folder: Path, label: str) -> dict[str, A
         place = folder / PICTURES
         place.mkdir(exist_ok=True)
         write_links(place / "links.csv", program, timeline)
-        plot_topology(prepared.topology.name, what, place / "topology", result=place,
-                      run=found["title"])  # fmt: skip
+        plot_topology(
+            prepared.topology.name, what, place / "topology", result=place, run=found["title"]
+        )
     return found
 
 
@@ -291,8 +298,13 @@ def _one_step(prepared: PreparedStep, folder: Path, label: str) -> dict[str, Any
         place = folder / PICTURES
         place.mkdir(exist_ok=True)
         write_links(place / "links.csv", step.program, step.spans.timeline)
-        plot_topology(prepared.topology.name, prepared.cluster, place / "topology", result=place,
-                      run=found["title"])  # fmt: skip
+        plot_topology(
+            prepared.topology.name,
+            prepared.cluster,
+            place / "topology",
+            result=place,
+            run=found["title"],
+        )
     return found
 
 
@@ -372,9 +384,13 @@ def write_pictures(cells: Sequence[Cell], folder: Path, engine: str) -> list[str
     rates = {line_rate(cell.scenario.cluster) for cell in cells}
     rate = rates.pop() if len(rates) == 1 else None
     files = plot_results([folder / RESULTS], folder, line_rate=rate)
-    drawn: dict[str, Any] = {BREAKDOWN: plot_breakdown, DISTRIBUTION: plot_distribution,
-                             ROWS: plot_timeline, LOAD: plot_links,
-                             INTERFERENCE: pictures.plot_interference}  # fmt: skip
+    drawn: dict[str, Any] = {
+        BREAKDOWN: plot_breakdown,
+        DISTRIBUTION: plot_distribution,
+        ROWS: plot_timeline,
+        LOAD: plot_links,
+        INTERFERENCE: pictures.plot_interference,
+    }
     if not (isinstance(cells[0].scenario.workload, Workload) or cells[0].scenario.shared):
         drawn |= {TRACE: plot_step, run.MEMORY_OVER_TIME: plot_memory}
     for name, draw in drawn.items():

@@ -35,7 +35,7 @@ from netsim.results.workspace import (
     check_place,
     place_of_results,
     read_manifest,
-)  # fmt: skip
+)
 from netsim.scenario.cells import Cell, Expansion, last_part, named, unused_keys
 from netsim.scenario.each_part import HEALTHY
 from netsim.scenario.models import Workload, hosts_label
@@ -307,8 +307,11 @@ def _best_of(expansion: Expansion, groups: Sequence[Sequence[Row]]) -> Iterator[
     """The choice that is best under most conditions, if there is any choice."""
     asked = expansion.sweep.conditions
     bests = [best_row(rows, expansion.sweep.base) for rows in groups]
-    chosen = [{k: v for k, v in without_seed(one.axes).items() if k not in asked}
-              for one in bests if one is not None]  # fmt: skip
+    chosen = [
+        {k: v for k, v in without_seed(one.axes).items() if k not in asked}
+        for one in bests
+        if one is not None
+    ]
     for what, count in Counter(map(named, chosen)).most_common(1):
         if what:
             where = f"{count} of {len(groups)} conditions ({', '.join(map(last_part, asked))})"
@@ -336,8 +339,9 @@ def worst(failures: Sequence[NetsimError], tasks: int) -> NetsimError | None:
     first = next((one for one in failures if one.exit_code > LostError.exit_code), failures[0])
     if len(failures) == 1:
         return first
-    return sweep.CellError(f"{first}\n{len(failures)} of {tasks} rows failed, see results.csv",
-                     first.exit_code)  # fmt: skip
+    return sweep.CellError(
+        f"{first}\n{len(failures)} of {tasks} rows failed, see results.csv", first.exit_code
+    )
 
 
 # What a run leaves behind besides rows: a table from the outputs of a scenario to modules.
@@ -367,13 +371,19 @@ def wanted_cells(cells: Sequence[Cell], wanted: str | None) -> list[Cell]:
         return list(cells)
     pairs = re.split(r",(?=[^,]+=)", wanted) if "=" in wanted else []
     asked = {axis.strip(): value.strip() for axis, _, value in (p.partition("=") for p in pairs)}
-    found = [cell for cell in cells if cell.id.startswith(wanted)] if not asked else [
-        cell for cell in cells if all(_at(cell, axis) == value for axis, value in asked.items())
-    ]  # fmt: skip
+    found = (
+        [cell for cell in cells if cell.id.startswith(wanted)]
+        if not asked
+        else [
+            cell for cell in cells if all(_at(cell, axis) == value for axis, value in asked.items())
+        ]
+    )
     if found and wanted:
         return found
-    raise InputError(f"--cell {wanted}: {_unknown_cell(cells, wanted, asked)}",
-                     hint="an id of results.csv, or values of axes such as nodes=4")  # fmt: skip
+    raise InputError(
+        f"--cell {wanted}: {_unknown_cell(cells, wanted, asked)}",
+        hint="an id of results.csv, or values of axes such as nodes=4",
+    )
 
 
 def _unknown_cell(cells: Sequence[Cell], wanted: str, asked: Mapping[str, str]) -> str:
@@ -643,9 +653,12 @@ def _written(job: _Run, rows: list[Row], folder: Path, *, whole: bool) -> Iterat
 
 
 def _simulate(
-    job: _Run, results: Folder, lines: Callable[[Finished], Iterable[str]],
-    helpers: Workers | None, cache: sweep.Cache | None,
-) -> tuple[list[Row], NetsimError | None]:  # fmt: skip
+    job: _Run,
+    results: Folder,
+    lines: Callable[[Finished], Iterable[str]],
+    helpers: Workers | None,
+    cache: sweep.Cache | None,
+) -> tuple[list[Row], NetsimError | None]:
     """Simulate, printing rows as they are finished; return them and the error to end with."""
     given, tasks = job.given, tasks_of(job.cells)
     axes, rows, failures = list(job.cells[0].axes), list[Row](), list[NetsimError]()
@@ -658,14 +671,21 @@ def _simulate(
     with shown_progress.bar_over(len(tasks), given.quiet) as bar:
         progress = bar.task if helpers is None else lambda task: None
         if results.discarded:
-            say(f"{results.discarded} rows of a run that did not end are dropped "
-                  "(--resume keeps them)")  # fmt: skip
+            say(
+                f"{results.discarded} rows of a run that did not end are dropped "
+                "(--resume keeps them)"
+            )
         if results.failed:
             say(f"{results.failed} rows that failed are tried again")
         stream = run_tasks(
-            tasks, results, engine=job.engine, workers=helpers, cache=cache, progress=progress,
+            tasks,
+            results,
+            engine=job.engine,
+            workers=helpers,
+            cache=cache,
+            progress=progress,
             later=None if given.jobs or given.dask or len(processors) == 1 else later,
-        )  # fmt: skip
+        )
         with (
             results.ended_by(lambda: results.write_results(_in_order(job, results), axes)),
             closing_stream(stream) as finished,

@@ -148,13 +148,17 @@ def run_of(prepared: Prepared) -> nccl_tests.TestRun:
     if work.split is not None:
         variables["NCCL_TESTS_SPLIT"] = work.split
     return nccl_tests.TestRun(
-        collective=work.collective, sizes=tuple(work.size_list()),
+        collective=work.collective,
+        sizes=tuple(work.size_list()),
         devices=_devices(prepared, one_process=style == "single_process"),
         n_gpus=prepared.gpus_per_node if style == "single_process" else 1,
         nccl_code=parse_version(scenario.nccl.version).code if prepared.jobs else None,
-        cuda_graph=style == "cuda_graph", root=work.root, dtype=work.dtype,
-        variables=tuple(variables.items()), asked=_asked_sizes(work),
-    )  # fmt: skip
+        cuda_graph=style == "cuda_graph",
+        root=work.root,
+        dtype=work.dtype,
+        variables=tuple(variables.items()),
+        asked=_asked_sizes(work),
+    )
 
 
 def _asked_sizes(work: Workload) -> tuple[int, int] | None:

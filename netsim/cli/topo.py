@@ -148,9 +148,12 @@ PICTURES = Path("reports") / "topologies"
 
 @with_options(TopologyOptions)
 def plot(
-    name: str, given: TopologyOptions, output: Path | None = None,
-    result: Path | None = None, routes: bool = False,
-) -> None:  # fmt: skip
+    name: str,
+    given: TopologyOptions,
+    output: Path | None = None,
+    result: Path | None = None,
+    routes: bool = False,
+) -> None:
     """Draw NAME as SVG and PNG: fabric, NICs, PCIe, CPUs, GPUs and NVSwitches in rows."""
     subject = _found(name, given, routes=routes)
     folder, what = output or PICTURES, subject.cluster or subject.topology
@@ -164,9 +167,12 @@ def plot(
 
 
 def import_file(
-    file: Path, gpu: str | None = None, nic: str | None = None, nics: str | None = None,
+    file: Path,
+    gpu: str | None = None,
+    nic: str | None = None,
+    nics: str | None = None,
     output: Path | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Turn FILE into a machine (of a network: a scenario), and look for mistakes in it."""
     target = _target(output or Path(FOLDER) / f"{file.stem}.yaml", file, told=output is not None)
     found = topo_subject.foreign(file, gpu=gpu, nic=nic, nics=nics)

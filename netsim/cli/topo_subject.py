@@ -47,10 +47,13 @@ class TopologyOptions:
 
 _HEAD = 2**20  # bytes that are looked at to tell a format
 FORMATS = {
-    "nccl": "NCCL topology XML", "node-link": "node-link JSON", "astra-sim": "ASTRA-sim network",
-    "nvidia-smi": "nvidia-smi topo -m", "infragraph": "InfraGraph",
+    "nccl": "NCCL topology XML",
+    "node-link": "node-link JSON",
+    "astra-sim": "ASTRA-sim network",
+    "nvidia-smi": "nvidia-smi topo -m",
+    "infragraph": "InfraGraph",
     "amd-smi": "rocm-smi --showtopo or amd-smi topology",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -299,9 +302,14 @@ def _built(name: str, source: Source, notes: tuple[str, ...], path: Path) -> Sub
     if config.fabric is not None and len(cluster.host_class) == 1 and cluster.fabric is None:
         notes += (f"the fabric ({config.fabric.kind}) has no effect on one host",)
     return Subject(
-        name, cluster.topology, cluster, config, tuple(dict.fromkeys([*notes, *cluster.notes])),
-        source.data["cluster"], (path, *machine_files(config)),
-    )  # fmt: skip
+        name,
+        cluster.topology,
+        cluster,
+        config,
+        tuple(dict.fromkeys([*notes, *cluster.notes])),
+        source.data["cluster"],
+        (path, *machine_files(config)),
+    )
 
 
 def machine_files(config: ClusterConfig) -> tuple[Path, ...]:

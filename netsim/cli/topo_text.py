@@ -56,14 +56,21 @@ def figures(machine: Machine) -> list[tuple[str, str]]:
         ("GPUs", f"{gpu.count} x {gpu.model} ({gpu.arch}, {gpu.sms} SMs)"),
         ("memory a GPU", f"{format_size(gpu.memory)}, {format_bandwidth(gpu.memory_bandwidth)}"),
         ("scale-up a GPU", scale_up(machine)),
-        ("NVLink domain", f"{shared} such hosts share their NVLink switches: {shared * gpu.count} "
-                          "GPUs" if shared > 1 else ""),
-        ("PCIe", f"gen {pcie.generation} x{pcie.width}, {format_bandwidth(pcie.usable)} usable "
-                 "in each direction"),
+        (
+            "NVLink domain",
+            f"{shared} such hosts share their NVLink switches: {shared * gpu.count} GPUs"
+            if shared > 1
+            else "",
+        ),
+        (
+            "PCIe",
+            f"gen {pcie.generation} x{pcie.width}, {format_bandwidth(pcie.usable)} usable "
+            "in each direction",
+        ),
         ("CPU", f"{cpu.vendor} {cpu.model}, {domains}{between}"),
         ("NICs", nics(machine)),
         ("peer access", "yes" if machine.p2p else "no: GPUs exchange data through host memory"),
-    ]  # fmt: skip
+    ]
 
 
 def scale_up(machine: Machine, *, short: bool = False) -> str:
@@ -148,11 +155,17 @@ def _figures(cluster: Cluster, found: figure_table.Figures | None) -> list[tuple
     sizes = _span([float(n) for n in sorted(set(domains.tolist()))], lambda n: f"{n:.0f}")
     figures = [
         ("scale-up a GPU", _rates(up) + " in each direction, usable"),
-        ("scale-out a GPU", f"{_rates(out, bits=True)} of NIC, {_rates(out * usable)} usable"
-                            if out.any() else "none"),
-        ("NVLink domains", f"{plural(len(domains), 'domain')} of {sizes} hosts"
-                           if domains.max() > 1 else ""),
-    ]  # fmt: skip
+        (
+            "scale-out a GPU",
+            f"{_rates(out, bits=True)} of NIC, {_rates(out * usable)} usable"
+            if out.any()
+            else "none",
+        ),
+        (
+            "NVLink domains",
+            f"{plural(len(domains), 'domain')} of {sizes} hosts" if domains.max() > 1 else "",
+        ),
+    ]
     if found is None:
         return figures
     pairs = max(1, len(cluster.topology) // 2)
@@ -160,15 +173,20 @@ def _figures(cluster: Cluster, found: figure_table.Figures | None) -> list[tuple
     return [
         *figures,
         ("switches", ", ".join(f"{n} {level}" for level, n in found.switches.items())),
-        ("reduction", "in all switches (SHARP)" if cluster.fabric and cluster.fabric.reduces
-                      else ""),
+        (
+            "reduction",
+            "in all switches (SHARP)" if cluster.fabric and cluster.fabric.reduces else "",
+        ),
         ("cables", cables),
-        ("bisection", f"{format_bandwidth(found.bisection)} in each direction, "
-                      f"{format_bandwidth(found.bisection / pairs)} a GPU"),
+        (
+            "bisection",
+            f"{format_bandwidth(found.bisection)} in each direction, "
+            f"{format_bandwidth(found.bisection / pairs)} a GPU",
+        ),
         ("oversubscription", f"{found.oversubscription:.3g}:1 between halves"),
         ("diameter", plural(found.diameter, "switch")),
         ("longest route", _route(cluster)),
-    ]  # fmt: skip
+    ]
 
 
 def _rates(rates: NDArray[np.float64], *, bits: bool = False) -> str:

@@ -333,10 +333,16 @@ ALIGNMENT = 16
 
 
 def collective_of(
-    name: str, ranks: int, size_bytes: int, element_bytes: int = 4, *, root: int = 0,
-    in_place: bool = False, matrix: Sequence[Sequence[int]] = (),
+    name: str,
+    ranks: int,
+    size_bytes: int,
+    element_bytes: int = 4,
+    *,
+    root: int = 0,
+    in_place: bool = False,
+    matrix: Sequence[Sequence[int]] = (),
     pairs: Sequence[tuple[int, int]] = (),
-) -> Collective:  # fmt: skip
+) -> Collective:
     """The collective that nccl-tests runs when asked for a size; `size_bytes` of it may be less.
     For alltoallv, `matrix` holds whole weights (all equal by default): the busiest rank sends or
     receives the size."""

@@ -320,9 +320,12 @@ def _parts(collective: Collective, forest: Forest, pieces: int) -> Parts:
 
 
 def packed(
-    collective: Collective, *, links: Links | None = None, chunks: int | None = None,
+    collective: Collective,
+    *,
+    links: Links | None = None,
+    chunks: int | None = None,
     chunk_bytes: int | str | None = None,
-) -> Schedule:  # fmt: skip
+) -> Schedule:
     """Trees that fill the links, in `chunks` pieces or in `chunk_bytes` each."""
     n, given = collective.ranks, (chunks, chunk_bytes)
     size, pieces = collective.element_bytes, 0

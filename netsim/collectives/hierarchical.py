@@ -24,9 +24,12 @@ ADD, HAND_ON = (OUT, OUT, schedule.REDUCE), (OUT, OUT, schedule.COPY)
 
 
 def all_reduce(
-    collective: Collective, *, node_size: int | None = None,
-    groups: Sequence[Sequence[int]] | None = None, fold: Folding = None,
-) -> Schedule:  # fmt: skip
+    collective: Collective,
+    *,
+    node_size: int | None = None,
+    groups: Sequence[Sequence[int]] | None = None,
+    fold: Folding = None,
+) -> Schedule:
     """Rings inside groups of `node_size` consecutive ranks (or given `groups`) and across them."""
     lanes = Lanes(collective, fold=fold).keep()
     inside = groups_of(collective.ranks, node_size, groups)
@@ -44,9 +47,13 @@ def all_reduce(
 
 
 def _rings(
-    lanes: Lanes, members: Ints, phases: list[tuple[int, int, int]], first_piece: np.int32,
-    start: int, step: int,
-) -> int:  # fmt: skip
+    lanes: Lanes,
+    members: Ints,
+    phases: list[tuple[int, int, int]],
+    first_piece: np.int32,
+    start: int,
+    step: int,
+) -> int:
     styles = np.repeat(channel_styles(lanes, phases, 1), len(members), axis=1)
     first = np.full(len(phases), first_piece)
     return pass_around(lanes, members, styles, first, start, step=step, ready=ADD in phases)
@@ -254,9 +261,13 @@ def _inside(lanes: Lanes, s: Staging, some: Ints) -> Rows:
     before[:k] = -1
     styles = np.array([lanes.style(IN, OUT), lanes.style(IN, SCRATCH)], np.int32)
     rows = lanes.builder.rows(
-        lanes.writer.styles(lanes.builder, styles[np.minimum(u, 1)], rank), rank, to, piece, step=t,
+        lanes.writer.styles(lanes.builder, styles[np.minimum(u, 1)], rank),
+        rank,
+        to,
+        piece,
+        step=t,
         after=[(before, IN_ORDER)],
-    )  # fmt: skip
+    )
     lanes.passed(some, rows[-k:], m - 2)
     lanes.wait(lanes.writer.lead(to[u == 0]), rows[u == 0])
     return rows.reshape(shape)

@@ -76,11 +76,17 @@ def _algo(name: str, text: str) -> BlockPlan:
         )
     ways = set[tuple[str, int, int, int]]()
     return BlockPlan(
-        name, NAMES[root.get("coll", "")], len(gpus), chunks, protocol, root.get("inplace") == "1",
-        root.get("outofplace", "1") == "1", tuple(_number(gpu, "s_chunks", "0") for gpu in gpus),
+        name,
+        NAMES[root.get("coll", "")],
+        len(gpus),
+        chunks,
+        protocol,
+        root.get("inplace") == "1",
+        root.get("outofplace", "1") == "1",
+        tuple(_number(gpu, "s_chunks", "0") for gpu in gpus),
         tuple(_block(gpu, tb, len(gpus), ways) for gpu in gpus for tb in gpu.findall("tb")),
         ("tb", "step"),
-    )  # fmt: skip
+    )
 
 
 def _number(node: ElementTree.Element, key: str, default: str = "") -> int:
@@ -224,12 +230,17 @@ def _plan(name: str, text: str) -> BlockPlan:
     if [gpu.id for gpu in plan.gpus] != list(range(len(plan.gpus))):
         raise ValueError(f"gpus: expected ids 0..{len(plan.gpus) - 1} in order")
     return BlockPlan(
-        name, KINDS[plan.collective], len(plan.gpus),
-        max(max(gpu.input_chunks, gpu.output_chunks) for gpu in plan.gpus) or 1, plan.protocol,
-        plan.inplace, not plan.inplace, tuple(gpu.scratch_chunks for gpu in plan.gpus),
+        name,
+        KINDS[plan.collective],
+        len(plan.gpus),
+        max(max(gpu.input_chunks, gpu.output_chunks) for gpu in plan.gpus) or 1,
+        plan.protocol,
+        plan.inplace,
+        not plan.inplace,
+        tuple(gpu.scratch_chunks for gpu in plan.gpus),
         tuple(block for gpu in plan.gpus for block in _Reader(gpu, len(plan.gpus)).blocks()),
         ("threadblock", "op"),
-    )  # fmt: skip
+    )
 
 
 class _Reader:
@@ -450,13 +461,21 @@ class AlgoSheet(Sheet):
     def text(self) -> str:
         """The whole file."""
         c, sizes = self.collective, [self.sizes(rank) for rank in range(self.collective.ranks)]
-        root = ElementTree.Element("algo", {
-            "name": self.name, "proto": "Simple", "nchannels": str(len(self.channel)),
-            "nchunksperloop": str(max(max(one["i"], one["o"]) for one in sizes) or 1),
-            "ngpus": str(c.ranks), "coll": self.names[c.name],
-            "inplace": str(int(c.in_place)), "outofplace": str(int(not c.in_place)),
-            "minBytes": "0", "maxBytes": str(2**40),
-        })  # fmt: skip
+        root = ElementTree.Element(
+            "algo",
+            {
+                "name": self.name,
+                "proto": "Simple",
+                "nchannels": str(len(self.channel)),
+                "nchunksperloop": str(max(max(one["i"], one["o"]) for one in sizes) or 1),
+                "ngpus": str(c.ranks),
+                "coll": self.names[c.name],
+                "inplace": str(int(c.in_place)),
+                "outofplace": str(int(not c.in_place)),
+                "minBytes": "0",
+                "maxBytes": str(2**40),
+            },
+        )
         needed = {step.after for steps in self.blocks.values() for step in steps}
         for rank in range(c.ranks):
             about = {f"{letter}_chunks": str(size) for letter, size in sizes[rank].items()}
@@ -547,19 +566,25 @@ class PlanSheet(Sheet):
             ids = [peers.index(key[2:])] if key[1] != "l" else []
             refs = [remote.index((key[2], at)) for at in places[key] if key[1] == "s"]
             theirs = {"access_channel_type": plans.MEMORY, "remote_buffer_ids": refs}
-            blocks.append({
-                "id": mine.index(key), "ops": self._ops(key, pairs, places[key]),
-                "channels": [{"channel_type": plans.MEMORY, "channel_ids": ids}] * len(ids),
-                "remote_buffer_refs": [theirs] * bool(refs),
-            })  # fmt: skip
+            blocks.append(
+                {
+                    "id": mine.index(key),
+                    "ops": self._ops(key, pairs, places[key]),
+                    "channels": [{"channel_type": plans.MEMORY, "channel_ids": ids}] * len(ids),
+                    "remote_buffer_refs": [theirs] * bool(refs),
+                }
+            )
         memory = [{"rank": one, "type": LETTERS[at]} for one, at in remote]
         return {
-            "id": rank, "input_chunks": sizes["i"], "output_chunks": sizes["o"],
-            "scratch_chunks": sizes["s"], "threadblocks": blocks,
+            "id": rank,
+            "input_chunks": sizes["i"],
+            "output_chunks": sizes["o"],
+            "scratch_chunks": sizes["s"],
+            "threadblocks": blocks,
             "channels": [{"channel_type": plans.MEMORY, "connected_to": [one for one, _ in peers]}],
             "remote_buffers": [{**one, "access_channel_types": [plans.MEMORY]} for one in memory],
             "semaphores": [{"init_value": 0}] * len(pairs),
-        }  # fmt: skip
+        }
 
     def _landing(self, step: SheetStep) -> Place:
         """Where at the receiver a row's data comes."""

@@ -447,9 +447,13 @@ class _Machine:
             waits += self._fifo(ref).free()
         protocol = "LL" if packets and kind != LOCAL_COPY else "Simple"
         style = Style(
-            kind, COPY, source.span.buffer, target.buffer, channel=turn.block.channel,
+            kind,
+            COPY,
+            source.span.buffer,
+            target.buffer,
+            channel=turn.block.channel,
             wire=WIRE[self.plan.protocol if fifo else protocol],
-        )  # fmt: skip
+        )
         spans = source.span, target, None
         rows = self._rows(style, source.rank, dst, spans, waits, source.arrived)
         if fifo:
@@ -592,9 +596,14 @@ class _Machine:
         return _Span(buffer, offset, sizes)
 
     def _rows(
-        self, style: Style, src: int, dst: int, spans: tuple[_Span, _Span, _Span | None],
-        after: Sequence[Rows], arrived: Rows | None = None,
-    ) -> Rows:  # fmt: skip
+        self,
+        style: Style,
+        src: int,
+        dst: int,
+        spans: tuple[_Span, _Span, _Span | None],
+        after: Sequence[Rows],
+        arrived: Rows | None = None,
+    ) -> Rows:
         """Rows of a step, which all wait for the same."""
         waits = np.concatenate([NOTHING, *after])
         lags = np.full(len(waits), self.builder.lag(work.IN_ORDER), np.int16)

@@ -153,9 +153,14 @@ class Sketch(Writer):
             np.add.at(self.rows, src[which], 1)
 
     def hops(
-        self, sender: Ints, receiver: Ints, rows: int = 1, *, check: bool = False,
+        self,
+        sender: Ints,
+        receiver: Ints,
+        rows: int = 1,
+        *,
+        check: bool = False,
         awaited: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Messages that do not differ, of some rows each; `check`: only to check what is found. If
         not `awaited`, only the end waits for their arrival."""
         alike = np.zeros(len(sender), np.int64)
@@ -207,9 +212,14 @@ class Sketch(Writer):
         lane = np.arange(self.lanes, dtype=np.int32)
         channel = lane // np.int32(self.ranks)
         return Skeleton(
-            self.ranks, lane % np.int32(self.ranks), channel, channel, kind,
-            tuple(self._hops(hops)), turn,
-        )  # fmt: skip
+            self.ranks,
+            lane % np.int32(self.ranks),
+            channel,
+            channel,
+            kind,
+            tuple(self._hops(hops)),
+            turn,
+        )
 
     def _hops(self, calls: list[tuple[Some, Some, Ints]]) -> list[Hops]:
         src, dst, label = (

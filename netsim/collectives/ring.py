@@ -76,9 +76,15 @@ def channel_styles(lanes: Lanes, phases: list[tuple[int, int, int]], channels: i
 
 
 def pass_around(
-    lanes: Lanes, members: Ints, styles: Rows, first_piece: Ints, start: int, step: int = 0,
-    channels: int = 1, ready: bool = False,
-) -> int:  # fmt: skip
+    lanes: Lanes,
+    members: Ints,
+    styles: Rows,
+    first_piece: Ints,
+    start: int,
+    step: int = 0,
+    channels: int = 1,
+    ready: bool = False,
+) -> int:
     """Append the steps of several rings of length L at once; returns the step after the last. At
     step t the p-th member of ring i sends chunk c = (p + start - t) mod L, piece `first_piece[t]` +
     i·L + c, in style `styles[t, i]`, or `styles[t, i·L + p]` if there are so many. With `channels`,

@@ -78,9 +78,16 @@ class Lanes:
         self.wait(some, rows[some], IN_ORDER)
 
     def send(
-        self, src: Ints, dst: Ints, parts: Sequence[Part], step: int, *,
-        channel: Ints | int = 0, ready: bool = False, blocking: bool = False,
-    ) -> Rows:  # fmt: skip
+        self,
+        src: Ints,
+        dst: Ints,
+        parts: Sequence[Part],
+        step: int,
+        *,
+        channel: Ints | int = 0,
+        ready: bool = False,
+        blocking: bool = False,
+    ) -> Rows:
         """Append a message from each of `src` to each of `dst`; returns its last rows (-1: none).
         `ready`: not before the receiver has received what was sent to it before (it reduces into
         the same place). `blocking`: not before the sender's last message has arrived."""

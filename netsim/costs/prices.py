@@ -67,8 +67,9 @@ class Prices(Model):
             if rate <= speed * (1 + 1e-9):
                 return part
         speed, part = known[-1]
-        return Part(usd=part.usd * rate / speed, watts=part.watts * rate / speed,
-                    source=part.source)  # fmt: skip
+        return Part(
+            usd=part.usd * rate / speed, watts=part.watts * rate / speed, source=part.source
+        )
 
 
 def load_prices(name: str = DEFAULT) -> Prices:
@@ -121,9 +122,13 @@ def bill_of(cluster: Cluster, gpu_models: Sequence[str], prices: Prices) -> Bill
     power_w = sum(part.watts * times for part, times in lots)
     return Bill(
         switches=len(fabric.switches) if fabric else 0,
-        cables=len(fabric.tail) // 2 if fabric else 0, nics=nics, gpus=len(cluster.topology),
-        cost_usd=cost_usd, power_w=power_w, usd_per_hour=prices.per_hour(cost_usd, power_w),
-    )  # fmt: skip
+        cables=len(fabric.tail) // 2 if fabric else 0,
+        nics=nics,
+        gpus=len(cluster.topology),
+        cost_usd=cost_usd,
+        power_w=power_w,
+        usd_per_hour=prices.per_hour(cost_usd, power_w),
+    )
 
 
 def _network(cluster: Cluster, prices: Prices) -> Iterator[Lot]:

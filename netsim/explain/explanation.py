@@ -72,11 +72,16 @@ def explain(
     loads = Loads(program, timeline)
     split = split_path(program, timeline, launch=case.launch, loads=loads)
     return Explanation(
-        case, timeline, bound_by(program, timeline), split, tuple(sharers(program, split, loads)),
+        case,
+        timeline,
+        bound_by(program, timeline),
+        split,
+        tuple(sharers(program, split, loads)),
         tuple(_links(program, timeline)),
-        tuple(what_if(case, split, engine=engine, most_rows=most_rows)), slacks(program, timeline),
+        tuple(what_if(case, split, engine=engine, most_rows=most_rows)),
+        slacks(program, timeline),
         gpu_time(program, timeline),
-    )  # fmt: skip
+    )
 
 
 def _links(program: Program, timeline: Timeline) -> list[LinkTime]:
@@ -112,24 +117,26 @@ def as_values(found: Explanation) -> dict[str, Any]:
             {"link": one.link, "who": one.who, "us": one.seconds * 1e6} for one in found.sharers
         ],
         "links": [
-            {"link": one.name, "class": one.label, "full_us": one.full * 1e6,
-             "utilisation": one.utilisation}
+            {
+                "link": one.name,
+                "class": one.label,
+                "full_us": one.full * 1e6,
+                "utilisation": one.utilisation,
+            }
             for one in found.links
         ],
         "parameters": [_answer(one, found.split.total) for one in found.answers],
         "confirmed": sum(one.ideal is not None for one in found.answers),
         "slack_us": {
             "by_kind": {k: v * 1e6 for k, v in found.slack_by_kind().items()},
-            "by_gpu": dict(
-                zip(program.gpus, (found.slack_by_gpu() * 1e6).tolist(), strict=True)
-            ),
+            "by_gpu": dict(zip(program.gpus, (found.slack_by_gpu() * 1e6).tolist(), strict=True)),
         },
         "gpus": [
             {"gpu": name, "communicating_us": a, "computing_us": b, "waiting_us": c}
             for name, a, b, c in zip(program.gpus, *columns.tolist(), strict=True)
         ],
         "lanes": _lanes(found),
-    }  # fmt: skip
+    }
 
 
 def _segment(program: Program, segment: Any) -> dict[str, Any]:

@@ -54,9 +54,12 @@ class Limits:
 
 
 def limits(
-    program: Program, timeline: Timeline, rows: NDArray[np.int64], slowed: NDArray[np.bool_],
+    program: Program,
+    timeline: Timeline,
+    rows: NDArray[np.int64],
+    slowed: NDArray[np.bool_],
     loads: Loads,
-) -> Limits:  # fmt: skip
+) -> Limits:
     """What limits each row, `slowed` being those that others on their links slowed."""
     found = Limits(np.full(len(rows), -2, np.int64), [()] * len(rows))
     begin, end = loads.flow(rows)
@@ -90,13 +93,18 @@ def _note(
 
 
 def _shares(
-    program: Program, loads: Loads, link: NDArray[np.int32], begin: NDArray[np.float64],
+    program: Program,
+    loads: Loads,
+    link: NDArray[np.int32],
+    begin: NDArray[np.float64],
     end: NDArray[np.float64],
-) -> NDArray[np.float64]:  # fmt: skip
+) -> NDArray[np.float64]:
     """How full the links of a path (rows) are while each of some rows (columns) moves."""
     use = np.array([loads.between(one, begin, end) for one in link.tolist()])
-    rooms = [np.subtract(*(room_until(program.links, n, when) for when in (end, begin)))
-             for n in link.tolist()]  # fmt: skip
+    rooms = [
+        np.subtract(*(room_until(program.links, n, when) for when in (end, begin)))
+        for n in link.tolist()
+    ]
     return utilisation_of(use, np.array(rooms))
 
 
@@ -221,9 +229,13 @@ def _flows(program: Program, timeline: Timeline, rows: NDArray[np.int64], loads:
     alone = np.divide(amount, rate, out=np.zeros_like(amount), where=rate > 0)
     alone = np.where(alone >= flow * (1 - 1e-9), flow, alone)
     return _Flows(
-        program.schedule.kind[rows], on_host(program, rows), startup, alone, flow - alone,
+        program.schedule.kind[rows],
+        on_host(program, rows),
+        startup,
+        alone,
+        flow - alone,
         limits(program, timeline, rows, flow - alone > flow * 1e-6, loads),
-    )  # fmt: skip
+    )
 
 
 _MOST = 400  # rows looked at: those that lost most

@@ -84,11 +84,15 @@ def chosen(entries: Sequence[Entry], only: Sequence[str]) -> list[Entry]:
 
 
 def run_index(
-    entries: Sequence[Entry], jobs: int | None,
-    done: Callable[[int, int], None] | None = None, *, memory: int = 0, tell: Tell = silent,
+    entries: Sequence[Entry],
+    jobs: int | None,
+    done: Callable[[int, int], None] | None = None,
+    *,
+    memory: int = 0,
+    tell: Tell = silent,
     journal: "Journal | None" = None,
     figures: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
-) -> Accuracy:  # fmt: skip
+) -> Accuracy:
     """Simulate all runs, or until Ctrl-C; `done` hears how many parts of how many are finished,
     `tell` of workers that died; what `journal` has is not simulated again. `figures` of a
     calibration take the place of the usual ones in some runs."""
@@ -100,8 +104,9 @@ def run_index(
         except NetsimError as error:
             failed.append(Failed(entry.id, str(error)))
     known = journal or Journal()
-    answers = {n: known.found[key] for n, part in enumerate(parts)
-               if (key := key_of(part)) in known.found}  # fmt: skip
+    answers = {
+        n: known.found[key] for n, part in enumerate(parts) if (key := key_of(part)) in known.found
+    }
     alike = _alike(parts)
     for first, others in alike.items():
         if first in answers:
@@ -171,12 +176,16 @@ def _told_of(found: Answer, part: Part) -> Answer:
         return found
     own = [
         replace(
-            points[row.size_bytes], run=entry.id, measured_us=seconds * 1e6,
-            machine=entry.machine, healthy=entry.healthy, system=entry.system,
+            points[row.size_bytes],
+            run=entry.id,
+            measured_us=seconds * 1e6,
+            machine=entry.machine,
+            healthy=entry.healthy,
+            system=entry.system,
         )
         for row in part.rows
         if row.size_bytes in points and (seconds := row.seconds(entry.collective))
-    ]  # fmt: skip
+    ]
     failed = tuple(replace(one, run=entry.id) for one in found.failed)
     return Answer(entry.id, tuple(own), failed, found.notes)
 
@@ -325,10 +334,14 @@ def _parts(entry: Entry, figures: Mapping[str, float]) -> list[Part]:
 
 
 def leave_out(
-    found: Accuracy, entries: Sequence[Entry], corpus: Sequence[Entry], jobs: int | None,
-    done: Callable[[int, int], None] | None, journal: "Journal | None",
+    found: Accuracy,
+    entries: Sequence[Entry],
+    corpus: Sequence[Entry],
+    jobs: int | None,
+    done: Callable[[int, int], None] | None,
+    journal: "Journal | None",
     off: Sequence[Without],
-) -> Accuracy:  # fmt: skip
+) -> Accuracy:
     """The same with every run simulated once more without its own system: every constant that was
     fitted to that is estimated from the other systems of the corpus, but for those that are `off`.
     """
@@ -352,9 +365,12 @@ def leave_out(
 
 
 def steps_left_out(
-    entries: Sequence[Entry], corpus: Sequence[Entry], jobs: int | None,
-    done: Callable[[int, int], None], journal: "Journal | None" = None,
-) -> Steps:  # fmt: skip
+    entries: Sequence[Entry],
+    corpus: Sequence[Entry],
+    jobs: int | None,
+    done: Callable[[int, int], None],
+    journal: "Journal | None" = None,
+) -> Steps:
     """Steps simulated, and once more without what their own group says of constants."""
     members = list[Entry]()
     for entry in corpus:
@@ -378,10 +394,12 @@ def steps_left_out(
 
 
 def journaled_steps(
-    entries: Sequence[Entry], jobs: int | None, done: Callable[[int, int], None] | None,
+    entries: Sequence[Entry],
+    jobs: int | None,
+    done: Callable[[int, int], None] | None,
     journal: "Journal | None" = None,
     values: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
-) -> Steps:  # fmt: skip
+) -> Steps:
     """Steps simulated, but for those that the journal has; each that is finished goes into it.
     Of one that was simulated with other `values` of constants, both answers are kept."""
     if journal is None:
@@ -423,23 +441,28 @@ def figures_off(entries: Sequence[Entry], off: Sequence[Without]) -> dict[str, M
 
 
 def _withouts(
-    asked: Collection[str], corpus: Sequence[Entry], jobs: int | None,
+    asked: Collection[str],
+    corpus: Sequence[Entry],
+    jobs: int | None,
     journal: "Journal | None" = None,
-) -> list[Without]:  # fmt: skip
+) -> list[Without]:
     """The constants that were fitted to the systems asked, without what each of these says."""
     system = {one.id: one.system for one in corpus}
     constants = [
-        one for one in TABLE.values()
+        one
+        for one in TABLE.values()
         if one.fitted and any(system.get(run) in asked for run in one.fitted.runs)
-    ]  # fmt: skip
+    ]
     shown = _what_runs_show(constants, corpus, jobs, journal)
     return [one for it in sorted(asked) for one in estimate.without(it, constants, corpus, shown)]
 
 
 def _what_runs_show(
-    constants: Sequence[Constant], corpus: Sequence[Entry], jobs: int | None,
+    constants: Sequence[Constant],
+    corpus: Sequence[Entry],
+    jobs: int | None,
     journal: "Journal | None",
-) -> Mapping[str, dict[str, comparing.Floats]]:  # fmt: skip
+) -> Mapping[str, dict[str, comparing.Floats]]:
     """What each run that is looked at says of each constant, whichever system is left out later."""
     asked = {(one.id, run.id): (one, run) for one in constants for run in looked_at(one, corpus)}
     keys, told = dict[tuple[str, str], str](), dict[tuple[str, str], comparing.Floats]()
@@ -559,10 +582,18 @@ def from_forecast(path: Path, entries: Sequence[Entry]) -> tuple[Accuracy, str]:
                 one = told[key]
                 points.append(
                     Point(
-                        entry.id, entry.machine, one["collective"], row.size_bytes, seconds * 1e6,
-                        times[key], one["algorithm"], one["protocol"], entry.healthy, entry.system,
+                        entry.id,
+                        entry.machine,
+                        one["collective"],
+                        row.size_bytes,
+                        seconds * 1e6,
+                        times[key],
+                        one["algorithm"],
+                        one["protocol"],
+                        entry.healthy,
+                        entry.system,
                     )
-                )  # fmt: skip
+                )
     sure = [p for p in points if p.healthy and (p.run, p.size_bytes) in spans]
     ends = [(p.measured_us, *spans[p.run, p.size_bytes]) for p in sure]
     held = sum(low <= measured <= high for measured, low, high in ends)
@@ -729,20 +760,28 @@ def page_text(
     healthy = [point for point in found.points if point.healthy]
     left = [point for point in found.left_out if point.healthy]
     parts = {
-        "healthy runs, left out": left, "healthy runs, in sample": healthy,
+        "healthy runs, left out": left,
+        "healthy runs, in sample": healthy,
         "runs with a problem": [point for point in found.points if not point.healthy],
-    }  # fmt: skip
+    }
     return rendered(
-        "validation.md", version=MODEL_VERSION, found=found, healthy=healthy, left=left,
-        parts={name: some for name, some in parts.items() if some}, pictures=pictures,
-        machines=len({point.machine for point in healthy}), bands=(*columns.BANDS, ALL),
-        ill=[entry for entry in entries if not entry.healthy], by_band=by_band,
+        "validation.md",
+        version=MODEL_VERSION,
+        found=found,
+        healthy=healthy,
+        left=left,
+        parts={name: some for name, some in parts.items() if some},
+        pictures=pictures,
+        machines=len({point.machine for point in healthy}),
+        bands=(*columns.BANDS, ALL),
+        ill=[entry for entry in entries if not entry.healthy],
+        by_band=by_band,
         by=lambda some, key: dict(sorted(grouped(some, lambda p: str(getattr(p, key))).items())),
-        sources={entry.id: entry.text("source") for entry in entries}, 
+        sources={entry.id: entry.text("source") for entry in entries},
         by_run=lambda some: grouped(some, lambda p: p.run + " (problem)" * (not p.healthy)),
         coverage=_coverage(left, entries),
         counted=lambda number, noun: f"{number} {noun}{'s' * (number != 1)}",
-    )  # fmt: skip
+    )
 
 
 def results_path(index: Path, name: str = columns.STORED) -> Path:

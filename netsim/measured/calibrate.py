@@ -91,9 +91,12 @@ def parameters_of(prepared: Prepared) -> list[Parameter]:
         ways = [f"network.delivery.{key}" for key in ("ll", "ll128", "simple")]
         scaled("transport latency", "network.notice", *ways, "network.credit", factor=FOREIGN)
         scaled(
-            "time of a post", "network.post.ll", "network.post.ll128", "network.post.simple",
+            "time of a post",
+            "network.post.ll",
+            "network.post.ll128",
+            "network.post.simple",
             factor=FOREIGN,
-        )  # fmt: skip
+        )
         # Only the times: the copy rate is infinite without a plugin, which no file can say, and
         # more time is less of a rate.
         handling = [
@@ -291,10 +294,17 @@ class Ratios:
             micros = (row.seconds(run.collective) or 0.0) * compare.MICRO
             found.append(
                 compare.Point(
-                    run.file, "", run.collective, row.size_bytes, micros, micros * exp(ratio), "",
-                    "", True,
+                    run.file,
+                    "",
+                    run.collective,
+                    row.size_bytes,
+                    micros,
+                    micros * exp(ratio),
+                    "",
+                    "",
+                    True,
                 )
-            )  # fmt: skip
+            )
         return compare.by_band(found)
 
 
@@ -390,9 +400,12 @@ def fit(parameters: Sequence[Parameter], residuals: Residuals, narrow: Narrow) -
 
 
 def _simulated(
-    residuals: Residuals, lines: Sequence[Linear], seen: NDArray[np.bool_], low: Floats,
+    residuals: Residuals,
+    lines: Sequence[Linear],
+    seen: NDArray[np.bool_],
+    low: Floats,
     high: Floats,
-) -> tuple[list[FittedSet], Linear]:  # fmt: skip
+) -> tuple[list[FittedSet], Linear]:
     """The sets of parameters that may be plausible, as simulated, and straight lines near the best
     of them. They are sought by the lines given, around the usual values, and then by others around
     the best set."""
@@ -487,9 +500,13 @@ def _is_perfect(fitted: FittedSet) -> bool:
 
 
 def _fit_of(
-    parameters: Sequence[Parameter], sets: Sequence[FittedSet], line: Linear, usual: Floats,
-    seen: NDArray[np.bool_], bounds: tuple[Floats, Floats],
-) -> Fit:  # fmt: skip
+    parameters: Sequence[Parameter],
+    sets: Sequence[FittedSet],
+    line: Linear,
+    usual: Floats,
+    seen: NDArray[np.bool_],
+    bounds: tuple[Floats, Floats],
+) -> Fit:
     """What plausible sets, the best one first, say together."""
     best = sets[0]
     determined = common_members(sets)
@@ -602,9 +619,12 @@ class Calibrated:
 
 
 def calibrate(
-    pairs: Sequence[tuple[Source, LogRun]], jobs: int | None = None, *, memory: int = 0,
+    pairs: Sequence[tuple[Source, LogRun]],
+    jobs: int | None = None,
+    *,
+    memory: int = 0,
     tell: Tell = silent,
-) -> Calibrated:  # fmt: skip
+) -> Calibrated:
     """Fit the parameters of one system to some runs of it; `tell` hears of workers that died."""
     sets, held = list[Set](), list[Set]()
     for source, run in pairs:
@@ -639,11 +659,16 @@ def _calibrated(ratios: Ratios, found: Fit, fitted: Sequence[int], count: int) -
     usual = np.zeros(len(ratios.parameters))
     held = [one for one in range(count, len(ratios.points)) if one not in ratios.lost]
     return Calibrated(
-        found.fitted, _figures(found.fitted), ratios.errors(usual, fitted),
-        ratios.errors(found.x, fitted), ratios.by_band(found.forecast, fitted),
-        ratios.errors(usual, held) if held else {}, ratios.errors(found.x, held) if held else {},
-        tuple(ratios.lost.values()), found.alternatives,
-    )  # fmt: skip
+        found.fitted,
+        _figures(found.fitted),
+        ratios.errors(usual, fitted),
+        ratios.errors(found.x, fitted),
+        ratios.by_band(found.forecast, fitted),
+        ratios.errors(usual, held) if held else {},
+        ratios.errors(found.x, held) if held else {},
+        tuple(ratios.lost.values()),
+        found.alternatives,
+    )
 
 
 def _figures(fitted: Sequence[Fitted]) -> dict[str, Figure]:

@@ -134,10 +134,17 @@ def point_of(entry: Entry, prepared: Prepared, row: Measured) -> Iterator[Point]
     except CollectiveError as error:
         raise InputError(error.message) from None
     yield Point(
-        entry.id, entry.machine, work.collective, row.size_bytes, seconds * MICRO,
-        timing.seconds * MICRO, plan.algorithm if plan else work.algorithm,
-        plan.protocol if plan else "", entry.healthy, entry.system,
-    )  # fmt: skip
+        entry.id,
+        entry.machine,
+        work.collective,
+        row.size_bytes,
+        seconds * MICRO,
+        timing.seconds * MICRO,
+        plan.algorithm if plan else work.algorithm,
+        plan.protocol if plan else "",
+        entry.healthy,
+        entry.system,
+    )
 
 
 # The one definition of error, of sizes, steps, kinds of calls and causes: that of a point is
@@ -222,12 +229,19 @@ class Compared:
         """The rows that were simulated, as points."""
         return [
             Point(
-                self.run.file, row.topology, row.collective, row.size_bytes or 0,
-                row.measured_time_us or 0.0, row.time_us, row.algorithm, row.protocol, True,
+                self.run.file,
+                row.topology,
+                row.collective,
+                row.size_bytes or 0,
+                row.measured_time_us or 0.0,
+                row.time_us,
+                row.algorithm,
+                row.protocol,
+                True,
             )
             for row in self.rows
             if row.status == "ok" and row.time_us is not None
-        ]  # fmt: skip
+        ]
 
     @property
     def bands(self) -> dict[str, Error]:

@@ -247,8 +247,9 @@ WIDER = {
 }  # fmt: skip
 # The same kernels on another generation, or the nearest type, where a generation has none wider.
 NEXT = {
-    "sm_90.gemm.fp8.row": "sm_90.gemm.fp8", "sm_100.gemm.fp4": "sm_103.gemm.fp4",
-}  # fmt: skip
+    "sm_90.gemm.fp8.row": "sm_90.gemm.fp8",
+    "sm_100.gemm.fp4": "sm_103.gemm.fp4",
+}
 
 
 @dataclass(frozen=True)

@@ -196,8 +196,11 @@ def _clouds(source: Source, machine: Machine, count: int, rate: float) -> Iterat
         asked = (cloud.transport, cloud.nic or now[1], cloud.nics or now[2])
         if asked == now or not re.search(cloud.gpu, machine.gpu.model) or int(asked[2]) > count:
             continue
-        flags = (f"--{name} {value}" for name, value, usual in zip(FLAGS, asked, now, strict=True)
-                 if value != usual)  # fmt: skip
+        flags = (
+            f"--{name} {value}"
+            for name, value, usual in zip(FLAGS, asked, now, strict=True)
+            if value != usual
+        )
         yield Cause(
             f"the network is {cloud.name}: {' '.join(flags)}",
             (

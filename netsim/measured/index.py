@@ -527,9 +527,15 @@ def proposal_of(run: logs.LogRun) -> Proposal:
         version = str(found)
         notes += [note] * bool(note)
     return Proposal(
-        machine, ranks, hosts, _proposed_launch(run), version, _proposed_variables(run, notes),
-        tuple(notes), cloud_of(run),
-    )  # fmt: skip
+        machine,
+        ranks,
+        hosts,
+        _proposed_launch(run),
+        version,
+        _proposed_variables(run, notes),
+        tuple(notes),
+        cloud_of(run),
+    )
 
 
 def _most_on_a_host(run: logs.LogRun) -> int:

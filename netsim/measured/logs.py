@@ -583,13 +583,17 @@ def _run(value: Mapping[str, Any], name: str) -> LogRun:
     arguments = [str(one) for one in _list(value.get("args"))]
     devices, serial = _list(config.get("devices") or value.get("devices")), str(config.get("ngpus"))
     return LogRun(
-        name, collective_in(str(value.get("test", "")) + " " + " ".join(arguments)),
+        name,
+        collective_in(str(value.get("test", "")) + " " + " ".join(arguments)),
         tuple(sorted(rows, key=lambda row: row.size_bytes)),
         tuple(_device(one) for one in devices if isinstance(one, Mapping)),
-        int(serial) if serial.isdecimal() else None, " ".join(arguments),
-        str(value.get("nccl_version") or ""), _variables(value.get("env")), ratios=tuple(ratios),
+        int(serial) if serial.isdecimal() else None,
+        " ".join(arguments),
+        str(value.get("nccl_version") or ""),
+        _variables(value.get("env")),
+        ratios=tuple(ratios),
         problems=tuple(problems),
-    )  # fmt: skip
+    )
 
 
 def _json_row(
@@ -615,10 +619,15 @@ def _json_row(
         raise ValueError(f"no time at {size} B")
     root = str(result.get("root", "-1"))
     row = Measured(
-        size, int(result["count"]) if result.get("count") is not None else None,
-        str(result.get("type", "float")), str(result.get("redop", "")), _rank(root, -1), times[0],
-        times[1], number,
-    )  # fmt: skip
+        size,
+        int(result["count"]) if result.get("count") is not None else None,
+        str(result.get("type", "float")),
+        str(result.get("redop", "")),
+        _rank(root, -1),
+        times[0],
+        times[1],
+        number,
+    )
     return row, ratios
 
 
@@ -703,10 +712,13 @@ def _csv_row(values: Mapping[str, str], place: str, line: int, bus_factor: float
     return Measured(
         size_bytes=size,
         count=_whole(values["count"], "count", place) if values.get("count") else None,
-        dtype=values.get("dtype") or "float", redop=values.get("redop", ""), root=_rank(root, -1),
+        dtype=values.get("dtype") or "float",
+        redop=values.get("redop", ""),
+        root=_rank(root, -1),
         out_of_place=_timed(values, "oop", size, bus_factor, place),
-        in_place=_timed(values, "ip", size, bus_factor, place), line=line,
-    )  # fmt: skip
+        in_place=_timed(values, "ip", size, bus_factor, place),
+        line=line,
+    )
 
 
 def _timed(

@@ -45,9 +45,13 @@ class Shrunken:
 
 
 def shrunken_fit(
-    residuals: Residuals, differences: Differences, seen: Which, rates: Which,
-    low: Floats, high: Floats,
-) -> Shrunken:  # fmt: skip
+    residuals: Residuals,
+    differences: Differences,
+    seen: Which,
+    rates: Which,
+    low: Floats,
+    high: Floats,
+) -> Shrunken:
     """The fit of all parameters that are `seen`, or only of the `rates` among them if that
     forecasts better: large sizes show rates also where latencies cannot be fitted."""
     x = np.zeros(len(seen))

@@ -179,10 +179,16 @@ class _Rules:
             raise Unstated(f"layers and width of MPT {size} are not stated")
         hidden = self.count("hidden", usual=hidden)
         return {
-            "layers": layers, "hidden": hidden, "heads": self.count("heads", usual=heads),
-            "ffn": 4 * hidden, "vocabulary": 50368, "sequence": self.sequence, "gated": False,
-            "tied": True, "positions": self.sequence,
-        }  # fmt: skip
+            "layers": layers,
+            "hidden": hidden,
+            "heads": self.count("heads", usual=heads),
+            "ffn": 4 * hidden,
+            "vocabulary": 50368,
+            "sequence": self.sequence,
+            "gated": False,
+            "tied": True,
+            "positions": self.sequence,
+        }
 
     def seconds(self) -> float:
         """The time of a step that was reached."""
@@ -259,14 +265,18 @@ def _titan(r: _Rules) -> Values:
         work["pipeline"] = {"chunks": 2 if "Interleaved" in told else 1}
     async_tp = re.search("async ?TP", told, re.IGNORECASE)
     work["parallelism"] = {
-        "data": "fsdp2", "context": "all_gather", "sequence_parallel": True,
+        "data": "fsdp2",
+        "context": "all_gather",
+        "sequence_parallel": True,
         "tensor_overlap": "pipelined" if async_tp else "none",
-    }  # fmt: skip
+    }
     r.notes.append("weights gathered in FP8 where scales are of tensors, gradients reduced in fp32")
     work["replicas"] = {
-        "gradient_dtype": "float", "reshard": pp == 1, "no_sync": True,
+        "gradient_dtype": "float",
+        "reshard": pp == 1,
+        "no_sync": True,
         "gather": "fp8" if by_tensor else "weights",
-    }  # fmt: skip
+    }
     return work
 
 
@@ -277,12 +287,15 @@ def _megatron(r: _Rules) -> Values:
     return {
         "micro_batch": r.count("parallelism", "micro_batch", usual=r.count("micro_batch", usual=1)),
         "parallelism": {
-            "data": "distributed-optimizer", "sequence_parallel": r.degree("tp") > 1,
-            "tensor_overlap": "pipelined", "expert_tensor": False, "dispatcher": "deduplicated",
+            "data": "distributed-optimizer",
+            "sequence_parallel": r.degree("tp") > 1,
+            "tensor_overlap": "pipelined",
+            "expert_tensor": False,
+            "dispatcher": "deduplicated",
         },
         "pipeline": {"chunks": chunks if pp > 1 else 1},
         "replicas": {"overlap_gather": True, "gradient_dtype": "bfloat16"},
-    }  # fmt: skip
+    }
 
 
 def _mlperf(r: _Rules) -> Values:
@@ -334,9 +347,10 @@ def _nemo(r: _Rules) -> Values:
 BESIDE_OTHERS = 26.06  # release since which recipes exchange tokens beside another micro-batch
 # Where tokens go to each of their experts (dispatcher alltoall), and what drops tokens does so too.
 ALL_TO_ALL = (
-    (r"gpt.?oss", r"dgx-h100|dgx-b200|gb200"), (r"qwen3.?235", r"dgx-h100|dgx-b200|hgx-b300"),
+    (r"gpt.?oss", r"dgx-h100|dgx-b200|gb200"),
+    (r"qwen3.?235", r"dgx-h100|dgx-b200|hgx-b300"),
     (r"tokendrop", r".*"),
-)  # fmt: skip
+)
 
 
 def _recipe(r: _Rules, work: Values) -> None:
@@ -367,8 +381,11 @@ def _recipe(r: _Rules, work: Values) -> None:
 
 
 RULES: dict[str, Callable[[_Rules], Values]] = {
-    "MosaicML": _mosaic, "TorchTitan": _titan, "MLPerf (NeMo)": _mlperf, "NeMo": _nemo,
-}  # fmt: skip
+    "MosaicML": _mosaic,
+    "TorchTitan": _titan,
+    "MLPerf (NeMo)": _mlperf,
+    "NeMo": _nemo,
+}
 
 
 def published(entry: Entry) -> Published:
@@ -391,9 +408,17 @@ def published(entry: Entry) -> Published:
     data = {"cluster": r.cluster(), "workload": work}
     generation = _TOLD["generations"].get(load_machine(name).gpu.arch, load_machine(name).gpu.arch)
     return Published(
-        entry.id, r.framework, name, generation, family, work.get("dtype", "bfloat16"), r.gpus,
-        r.seconds(), data, tuple(r.notes),
-    )  # fmt: skip
+        entry.id,
+        r.framework,
+        name,
+        generation,
+        family,
+        work.get("dtype", "bfloat16"),
+        r.gpus,
+        r.seconds(),
+        data,
+        tuple(r.notes),
+    )
 
 
 def _divided(r: _Rules, work: Values, model: Any) -> None:
@@ -470,13 +495,19 @@ class Steps:
         """Every step, and the errors of the whole and of its groups."""
         steps = [
             {
-                "id": one.published.id, "group": one.group, "machine": one.published.machine,
-                "family": one.published.family, "precision": one.published.precision,
-                "gpus": one.published.gpus, "published_s": one.published.seconds,
-                "simulated_s": one.simulated, "mfu": one.mfu, "assumed": one.published.notes,
+                "id": one.published.id,
+                "group": one.group,
+                "machine": one.published.machine,
+                "family": one.published.family,
+                "precision": one.published.precision,
+                "gpus": one.published.gpus,
+                "published_s": one.published.seconds,
+                "simulated_s": one.simulated,
+                "mfu": one.mfu,
+                "assumed": one.published.notes,
             }
             for one in self.compared
-        ]  # fmt: skip
+        ]
         groups = {name: asdict(error(some)) for name, some in by(self.compared, "group").items()}
         whole = asdict(error(self.compared)) if self.compared else {}
         values = {"steps": steps, "all": whole, "groups": groups, "failed": dict(self.failed)}
@@ -634,10 +665,16 @@ def page_of(found: Steps, sources: Mapping[str, str]) -> str:
     """The text of the page."""
     reasons = grouped(found.failed, lambda id_: found.failed[id_].removeprefix(f"{id_}: "))
     return rendered(
-        "training.md", tables=tables(found.compared), groups=by(found.compared, "group"),
-        listed=_listed, sources=sources, assumed=by_note(found.compared), reasons=reasons,
-        left=dict(tables(found.left_out) if found.left_out else ()), without=found.without,
-    )  # fmt: skip
+        "training.md",
+        tables=tables(found.compared),
+        groups=by(found.compared, "group"),
+        listed=_listed,
+        sources=sources,
+        assumed=by_note(found.compared),
+        reasons=reasons,
+        left=dict(tables(found.left_out) if found.left_out else ()),
+        without=found.without,
+    )
 
 
 def rendered(page: str, **values: Any) -> str:

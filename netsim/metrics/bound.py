@@ -56,11 +56,13 @@ def critical_path(program: Program, timeline: Timeline) -> CriticalPath:
     launch = on_host(program, rows) & ~compute
     issued = release if mark[0] and startup[0] > 0 else 0.0
     return CriticalPath(
-        rows=rows, latency=lags + float(startup[~mark].sum()),
+        rows=rows,
+        latency=lags + float(startup[~mark].sum()),
         launch=float(flow[launch].sum() + startup[mark].sum()) + issued,
-        transfer=float(flow[~launch & ~compute].sum()), compute=float(flow[compute].sum()),
+        transfer=float(flow[~launch & ~compute].sum()),
+        compute=float(flow[compute].sum()),
         release=release - issued,
-    )  # fmt: skip
+    )
 
 
 def _walk(program: Program, timeline: Timeline) -> tuple[Longs, float, float]:
@@ -263,9 +265,15 @@ class Limit:
 
 
 def limit_of(
-    topology: Topology, gpus: Ints, name: str, block: float, *, root: int = 0,
-    demand: Floats | None = None, nvls: bool = False,
-) -> Limit:  # fmt: skip
+    topology: Topology,
+    gpus: Ints,
+    name: str,
+    block: float,
+    *,
+    root: int = 0,
+    demand: Floats | None = None,
+    nvls: bool = False,
+) -> Limit:
     """The limit of a collective of devices `gpus` by rank, with `block` bytes as its count means
     it; of what is sent between pairs, `demand[a, b]` are bytes. `nvls`: NVSwitches add up."""
     if len(gpus) < 2 or (block <= 0 if demand is None else not demand.any()):

@@ -354,8 +354,11 @@ def _working(program: Program, timeline: Timeline, rows: Longs) -> Spans:
 
 
 def _joined(one: Spans, other: Spans) -> Spans:
-    return (np.concatenate([one[0], other[0]]), np.concatenate([one[1], other[1]]),
-            np.concatenate([one[2], other[2]]))  # fmt: skip
+    return (
+        np.concatenate([one[0], other[0]]),
+        np.concatenate([one[1], other[1]]),
+        np.concatenate([one[2], other[2]]),
+    )
 
 
 def _covered(spans: Spans, ranks: int, makespan: float) -> Floats:

@@ -67,9 +67,13 @@ def _scale(comm: Communicator, function: Function) -> int:
 
 
 def _in_loops(
-    comm: Communicator, function: Function, choice: tuning.Choice, used: tuning.Launch, count: int,
+    comm: Communicator,
+    function: Function,
+    choice: tuning.Choice,
+    used: tuning.Launch,
+    count: int,
     element: int,
-) -> tuple[Work, ...]:  # fmt: skip
+) -> tuple[Work, ...]:
     """Where all channels get the same, and before 2.22: all channels shared every loop over the
     data; what a channel has of all loops is one part here, in chunks of the same sizes."""
     n, nbytes, named = used.n_channels, count * element, (choice.algorithm, choice.protocol)
@@ -182,13 +186,18 @@ def nccl_plan(
     heads = wiring.direct if chosen.algorithm == "CollNetDirect" else wiring.nvls
     direct = direct and chosen.protocol == "Simple" and comm.facts.direct
     return replace(
-        chosen, rings=wiring.rings, trees=wiring.trees, heads=heads.ranks,
+        chosen,
+        rings=wiring.rings,
+        trees=wiring.trees,
+        heads=heads.ranks,
         chains=wiring.chains.ranks,
         doors=wiring.chains.doors if chosen.algorithm == "CollNetChain" else heads.doors,
         routes=ways.get(chosen.algorithm, {}),
-        direct=direct and not comm.settings.p2p_direct_disabled, registered=registered,
-        slot_bytes=split.slot_bytes(chosen.protocol, comm.settings), **usual,
-    )  # fmt: skip
+        direct=direct and not comm.settings.p2p_direct_disabled,
+        registered=registered,
+        slot_bytes=split.slot_bytes(chosen.protocol, comm.settings),
+        **usual,
+    )
 
 
 def _works(counts: Iterable[int], chunks: Iterable[int], last: int = 0) -> tuple[Work, ...]:

@@ -130,7 +130,11 @@ class Communicator:
     def graph(self, algorithm: rules.Algorithm) -> ChannelGraph | None:
         """The graph whose figures stand for `algorithm` in the cost model."""
         return {
-            "Tree": self.tree, "PAT": self.tree, "Ring": self.ring, "NVLS": self.nvls,
-            "NVLSTree": self.nvls, "CollNetDirect": self.collnet_direct,
+            "Tree": self.tree,
+            "PAT": self.tree,
+            "Ring": self.ring,
+            "NVLS": self.nvls,
+            "NVLSTree": self.nvls,
+            "CollNetDirect": self.collnet_direct,
             "CollNetChain": self.collnet_chain,
-        }[algorithm]  # fmt: skip
+        }[algorithm]

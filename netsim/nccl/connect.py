@@ -193,9 +193,16 @@ class Layout:
 
 
 def executed_channels(
-    ring: ChannelGraph, tree: ChannelGraph, *, n_nodes: int, local_ranks: int, min_cc: int,
-    facts: Facts, settings: Settings, collnet: ChannelGraph | None,
-) -> int:  # fmt: skip
+    ring: ChannelGraph,
+    tree: ChannelGraph,
+    *,
+    n_nodes: int,
+    local_ranks: int,
+    min_cc: int,
+    facts: Facts,
+    settings: Settings,
+    collnet: ChannelGraph | None,
+) -> int:
     """How many channels a communicator has after doubling and the user's limits."""
     count = min(2 * min(ring.n_channels, tree.n_channels), facts.max_channels)
     if collnet is not None and collnet.n_channels:
@@ -220,7 +227,8 @@ def worst_graph(graphs: Sequence[ChannelGraph], facts: Facts) -> ChannelGraph:
     Its channels are those of the first node."""
     count = min(graph.n_channels for graph in graphs)
     return ChannelGraph(
-        pattern=max(graph.pattern for graph in graphs), n_channels=count,
+        pattern=max(graph.pattern for graph in graphs),
+        n_channels=count,
         bw_intra=min(graph.bw_intra for graph in graphs),
         bw_inter=min(graph.bw_inter for graph in graphs),
         type_intra=max((graph.type_intra for graph in graphs), key=facts.rank),
@@ -229,7 +237,7 @@ def worst_graph(graphs: Sequence[ChannelGraph], facts: Facts) -> ChannelGraph:
         cross_nic=max(graph.cross_nic for graph in graphs),
         latency_inter=max(graph.latency_inter for graph in graphs),
         channels=graphs[0].channels[:count],
-    )  # fmt: skip
+    )
 
 
 def laid_out(

@@ -81,10 +81,12 @@ PLAIN = MessagePath()
 CXI = MessagePath(
     eager_bytes=value("cxi.eager_bytes"),
     handling=Handling(
-        lines=value("cxi.handling.lines"), small=value("cxi.handling.small"),
-        large=value("cxi.handling.large"), small_bytes=int(value("cxi.small_bytes")),
+        lines=value("cxi.handling.lines"),
+        small=value("cxi.handling.small"),
+        large=value("cxi.handling.large"),
+        small_bytes=int(value("cxi.small_bytes")),
     ),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,14 +270,19 @@ NVLINK, PCIE = _link_cost("nvlink", NVLINK_WIRE), _link_cost("pcie", PCIE_WIRE)
 # LL and LL128 carry their flags in the data, so that only a poll is left at the receiver. Wires,
 # switches and NICs are the topology's.
 NETWORK = NetworkCost(
-    notice=value("network.notice"), post=_by_protocol("network.post"),
-    message=value("network.message"), delivery=_by_protocol("network.delivery"),
-    flush=value("network.flush"), credit=value("network.credit"),
+    notice=value("network.notice"),
+    post=_by_protocol("network.post"),
+    message=value("network.message"),
+    delivery=_by_protocol("network.delivery"),
+    flush=value("network.flush"),
+    credit=value("network.credit"),
     reduction=value("network.reduction.all") - value("network.reduction.message"),
-    receive=value("network.receive"), pool=value("network.pool"),
-    pool_turn=value("network.pool_turn"), pool_each=value("network.pool_each"),
+    receive=value("network.receive"),
+    pool=value("network.pool"),
+    pool_turn=value("network.pool_turn"),
+    pool_each=value("network.pool_each"),
     pool_start=value("network.pool_start"),
-)  # fmt: skip
+)
 
 
 def _nvlink(sm: int) -> LinkCost:
@@ -342,10 +349,12 @@ def mechanism_of(
     # The cost of messages with a plugin of its own.
     post, late = found.network.post, found.network.delivery
     network = replace(
-        found.network, path=plugin.path, receive=found.network.receive + plugin.post,
+        found.network,
+        path=plugin.path,
+        receive=found.network.receive + plugin.post,
         post=ByProtocol(*(one + plugin.post for one in (post.ll, post.ll128, post.simple))),
         delivery=ByProtocol(*(one + plugin.matched for one in (late.ll, late.ll128, late.simple))),
-    )  # fmt: skip
+    )
     if network.flush and network.path.handling != NO_HANDLING:  # a read that keeps the NIC, too
         path, busy, read = network.path, network.path.handling, value("cxi.flush")
         busy = replace(busy, small=busy.small + read, large=busy.large + read)
@@ -353,9 +362,11 @@ def mechanism_of(
     if cpu_vendor == "AMD":
         times = value("network.post.amd")
         network = replace(
-            network, post=replace(network.post, simple=times * network.post.simple),
-            pool=times * network.pool, receive=times * network.receive,
-        )  # fmt: skip
+            network,
+            post=replace(network.post, simple=times * network.post.simple),
+            pool=times * network.pool,
+            receive=times * network.receive,
+        )
     if rccl:
         found = replace(found, grain=replace(found.grain, ll=found.grain.ll * value("rccl.grain")))
     return replace(found, network=network)
@@ -406,8 +417,10 @@ def _replaced(value: Any, path: list[str], new: float) -> Any:
 
 HOST = value("launch.host")
 # For each further channel, whatever the GPU has to do, by the version since which it is so.
-HOST_EACH_CHANNEL = {Version(2, 13): value("launch.each_channel.2_13"),
-                     Version(0, 0): value("launch.each_channel.2_10")}  # fmt: skip
+HOST_EACH_CHANNEL = {
+    Version(2, 13): value("launch.each_channel.2_13"),
+    Version(0, 0): value("launch.each_channel.2_10"),
+}
 HOST_EACH_SEND = {
     Version(2, 28): value("launch.each_send.2_28"),  # alltoall, gather and scatter are calls
     Version(0, 0): value("launch.each_send"),
@@ -418,9 +431,14 @@ GRAPH_KERNEL = value("launch.graph_gap") + value("launch.block_start")
 
 
 def nccl_launch(
-    style: str, version: Version, *, begin: float = 0.0, channels: int = 1,
-    sends_and_receives: int = 0, figures: "Mapping[str, Figure]" = MappingProxyType({}),
-) -> Launch:  # fmt: skip
+    style: str,
+    version: Version,
+    *,
+    begin: float = 0.0,
+    channels: int = 1,
+    sends_and_receives: int = 0,
+    figures: "Mapping[str, Figure]" = MappingProxyType({}),
+) -> Launch:
     """What a launch of one NCCL call costs. `begin` is what its kernel takes beyond that of LL. The
     host pays for every channel, or, where sends and receives are grouped, for each of them, as much
     as `figures` of a calibration say."""

@@ -29,9 +29,12 @@ NCCL_NAMES = (AUTO, *ALGORITHMS)  # algorithms of scenarios that mean NCCL's
 
 # NCCL's functions by the names of nccl-tests; the others of nccl-tests run as sends and receives.
 COLLECTIVES: dict[str, Function] = {
-    "broadcast": "Broadcast", "reduce": "Reduce", "all_gather": "AllGather",
-    "reduce_scatter": "ReduceScatter", "all_reduce": "AllReduce",
-}  # fmt: skip
+    "broadcast": "Broadcast",
+    "reduce": "Reduce",
+    "all_gather": "AllGather",
+    "reduce_scatter": "ReduceScatter",
+    "all_reduce": "AllReduce",
+}
 
 
 def function_of(collective: str) -> Function:

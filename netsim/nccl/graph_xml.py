@@ -127,14 +127,17 @@ def _read_graph(element: Element, number: int, devices: _Devices, facts: Facts) 
         message = f"{count} channels announced, {len(element.children)} there"
         raise element.error(message, "nchannels")
     return ChannelGraph(
-        pattern=pattern, n_channels=count, bw_intra=_speed(element, "speedintra"),
-        bw_inter=_speed(element, "speedinter"), type_intra=_path_type(element, "typeintra", facts),
+        pattern=pattern,
+        n_channels=count,
+        bw_intra=_speed(element, "speedintra"),
+        bw_inter=_speed(element, "speedinter"),
+        type_intra=_path_type(element, "typeintra", facts),
         type_inter=_path_type(element, "typeinter", facts),
         same_channels=xml.flag(element, "samechannels"),
         cross_nic=integer(element, "crossnic", 0, most=2),
         latency_inter=xml.real(element, "latencyinter", 0.0),
         channels=tuple(_read_channel(child, number, devices) for child in element.children),
-    )  # fmt: skip
+    )
 
 
 def _speed(element: Element, name: str) -> float:

@@ -132,9 +132,12 @@ class Ways(Mapping[Hop, str]):
     """The way of every hop between nodes; `hops` are sources and destinations by channel."""
 
     def __init__(
-        self, seats: connect.Seats, views: Sequence[NodeView], graphs: Sequence[ChannelGraph],
+        self,
+        seats: connect.Seats,
+        views: Sequence[NodeView],
+        graphs: Sequence[ChannelGraph],
         hops: connect.Repeated[tuple[Ints, Ints]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.seats, self.views, self.graphs, self.hops = seats, views, graphs, hops
         # All nodes have as many channels as the one with the fewest, and repeat those.
         self.channels = min(graph.n_channels for graph in graphs)
@@ -221,9 +224,13 @@ class NodeLayout:
 
 
 def nodes_of(
-    cluster: Cluster, gpus: NDArray[np.int32], version: Version, variables: Mapping[str, str],
-    settings: Settings, graphs: GraphFile | None = None,
-) -> tuple[NodeLayout, ...]:  # fmt: skip
+    cluster: Cluster,
+    gpus: NDArray[np.int32],
+    version: Version,
+    variables: Mapping[str, str],
+    settings: Settings,
+    graphs: GraphFile | None = None,
+) -> tuple[NodeLayout, ...]:
     """The nodes of a communicator whose ranks are these GPUs of a cluster, by their first rank."""
     domain = cluster.domain
     transport = cluster.transport.name if cluster.transport else ""
@@ -255,14 +262,19 @@ def nodes_of(
 
 @lru_cache(maxsize=256)
 def _searched(
-    system: XmlSystem, networked: bool, version: Version, variables: tuple[tuple[str, str], ...],
+    system: XmlSystem,
+    networked: bool,
+    version: Version,
+    variables: tuple[tuple[str, str], ...],
     graphs: GraphFile | None,
-) -> NodeView:  # fmt: skip
+) -> NodeView:
     return search_node(
-        system, networked=networked, version=version,
+        system,
+        networked=networked,
+        version=version,
         settings=settings_from(dict(variables), version),
         given=partial(graphs_of, graphs) if graphs else None,
-    )  # fmt: skip
+    )
 
 
 def _taking_part(system: XmlSystem, places: Sequence[int]) -> XmlSystem:
@@ -461,9 +473,11 @@ class Job:
         """What execution costs on its GPUs."""
         transport = self.cluster.transport.name if self.cluster.transport else ""
         usual = mechanism_of(
-            self.comm.min_cc, cpu_vendor=self.comm.cpu_vendor,
-            plugin=message_plugin(transport, self.comm.settings), rccl=self.comm.rccl,
-        )  # fmt: skip
+            self.comm.min_cc,
+            cpu_vendor=self.comm.cpu_vendor,
+            plugin=message_plugin(transport, self.comm.settings),
+            rccl=self.comm.rccl,
+        )
         links = self.cluster.topology.links
         cables = links.latency[links.kind == LINK_KINDS.index("fabric")]
         far = 2 * bool(cables.max(initial=0.0) >= LONG_CABLE)
@@ -555,14 +569,19 @@ def _joined(kinds: Sequence[Communicator], ranks: Sequence[int]) -> Communicator
         collnet=graphs["collnet_chain"],
     )
     return replace(
-        first, **graphs, n_ranks=sum(ranks), n_channels=channels, min_cc=oldest,
+        first,
+        **graphs,
+        n_ranks=sum(ranks),
+        n_channels=channels,
+        min_cc=oldest,
         max_cc=max(one.max_cc for one in kinds),
         cpu_vendor=first.cpu_vendor if len(vendors) == 1 else "mixed",
         nvls_channels=min(one.nvls_channels for one in kinds),
-        n_heads=min(one.n_heads for one in kinds), most_local_ranks=max(ranks),
+        n_heads=min(one.n_heads for one in kinds),
+        most_local_ranks=max(ranks),
         nvswitch=all(one.nvswitch for one in kinds),
         network_collectives=all(one.network_collectives for one in kinds),
-    )  # fmt: skip
+    )
 
 
 LONG_CABLE = 5e-6  # seconds: 1 km

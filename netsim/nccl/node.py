@@ -39,10 +39,14 @@ class NodeView:
 
 
 def search_node(
-    system: XmlSystem, *, networked: bool, version: Version = NEWEST,
-    settings: Settings = NO_SETTINGS, devices: Collection[int] | None = None,
+    system: XmlSystem,
+    *,
+    networked: bool,
+    version: Version = NEWEST,
+    settings: Settings = NO_SETTINGS,
+    devices: Collection[int] | None = None,
     given: GivenGraphs | None = None,
-) -> NodeView:  # fmt: skip
+) -> NodeView:
     """All graphs of a node, alone or (`networked`) of several; `given` ones replace a search."""
     facts = facts_of(version)
     graph = system_graph(system, facts, networked=networked, devices=devices)
@@ -68,28 +72,48 @@ def search_node(
 
 
 def communicator(
-    node: NodeView, n_nodes: int = 1, *, version: Version = NEWEST,
-    settings: Settings = NO_SETTINGS, network_collectives: bool = False,
-) -> Communicator:  # fmt: skip
+    node: NodeView,
+    n_nodes: int = 1,
+    *,
+    version: Version = NEWEST,
+    settings: Settings = NO_SETTINGS,
+    network_collectives: bool = False,
+) -> Communicator:
     """The communicator over `n_nodes` such nodes; searched alone if there is one."""
     graph, facts, heads = node.table.graph, facts_of(version), node.nvls or node.collnet_direct
     capabilities = [graph.gpu(gpu).sm for gpu in node.table.gpus]
     vendors = {cpu_vendor(graph.cpu(cpu)) for cpu in graph.of_kind("CPU")}
     channels = executed_channels(
-        node.ring, node.tree, n_nodes=n_nodes, local_ranks=node.local_ranks,
-        min_cc=min(capabilities), facts=facts, settings=settings, collnet=node.collnet_chain,
-    )  # fmt: skip
+        node.ring,
+        node.tree,
+        n_nodes=n_nodes,
+        local_ranks=node.local_ranks,
+        min_cc=min(capabilities),
+        facts=facts,
+        settings=settings,
+        collnet=node.collnet_chain,
+    )
     return Communicator(
-        n_ranks=n_nodes * node.local_ranks, n_nodes=n_nodes, ring=node.ring, tree=node.tree,
-        n_channels=channels, min_cc=min(capabilities), max_cc=max(capabilities),
-        cpu_arch=graph.first_cpu.arch, cpu_vendor=vendors.pop() if len(vendors) == 1 else "mixed",
-        nvls=node.nvls, collnet_direct=node.collnet_direct, collnet_chain=node.collnet_chain,
+        n_ranks=n_nodes * node.local_ranks,
+        n_nodes=n_nodes,
+        ring=node.ring,
+        tree=node.tree,
+        n_channels=channels,
+        min_cc=min(capabilities),
+        max_cc=max(capabilities),
+        cpu_arch=graph.first_cpu.arch,
+        cpu_vendor=vendors.pop() if len(vendors) == 1 else "mixed",
+        nvls=node.nvls,
+        collnet_direct=node.collnet_direct,
+        collnet_chain=node.collnet_chain,
         nvls_channels=nvls_channels(min(capabilities), n_nodes, facts, settings),
         n_heads=len({channel.gpus[0] for channel in heads.channels}) if heads else 0,
         nvswitch=bool(graph.of_kind("NVS")),
         rccl=any(graph.gpu(gpu).gcn for gpu in node.table.gpus),
-        network_collectives=network_collectives, version=version, settings=settings,
-    )  # fmt: skip
+        network_collectives=network_collectives,
+        version=version,
+        settings=settings,
+    )
 
 
 def nvls_channels(min_cc: int, n_nodes: int, facts: Facts, settings: Settings) -> int:

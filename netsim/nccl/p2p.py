@@ -289,7 +289,9 @@ def sends_of(comm: Communicator, tables: Sequence[PathTable]) -> Sends:
     asked = comm.n_channels, comm.n_ranks, comm.facts, comm.settings
     each = [p2p_channels(table, *asked) for table in tables]
     least = P2pChannels(
-        min(one.total for one in each), min(one.per_peer for one in each),
-        min(one.fewest for one in each), comm.facts.p2p_ll_by,
-    )  # fmt: skip
+        min(one.total for one in each),
+        min(one.per_peer for one in each),
+        min(one.fewest for one in each),
+        comm.facts.p2p_ll_by,
+    )
     return Sends(least, min(p2p_chunk(table, comm.n_nodes, comm.settings) for table in tables))

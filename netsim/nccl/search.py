@@ -721,12 +721,17 @@ class _Ladder:
         self.cross_nic = settings.cross_nic if len(arena.nets) > 1 else 0
         self.rung = self._first_rung()
         self.start = Attempt(
-            pattern=request.pattern, bw_intra=self.speeds[self.rung],
-            bw_inter=self.speeds[self.rung], type_intra=self.types[0], type_inter=self.types[2],
-            same_channels=request.pattern != NVLS, cross_nic=int(self.cross_nic == 1),
-            min_channels=request.min_channels, max_channels=request.max_channels,
+            pattern=request.pattern,
+            bw_intra=self.speeds[self.rung],
+            bw_inter=self.speeds[self.rung],
+            type_intra=self.types[0],
+            type_inter=self.types[2],
+            same_channels=request.pattern != NVLS,
+            cross_nic=int(self.cross_nic == 1),
+            min_channels=request.min_channels,
+            max_channels=request.max_channels,
             collnet=request.collnet,
-        )  # fmt: skip
+        )
         self.now = self.start
         self.found = Found(replace(self.start, bw_intra=0.0, bw_inter=0.0))
         self.effort = ALL_VISITS
@@ -895,8 +900,14 @@ def _graph(arena: Arena, request: Request, found: Found) -> ChannelGraph:
         slow = FALLBACK_SPEED
         return ChannelGraph(request.pattern, 1, slow, slow, "SYS", "SYS", True, channels=(plain,))
     return ChannelGraph(
-        pattern=attempt.pattern, n_channels=found.n_channels, bw_intra=attempt.bw_intra,
-        bw_inter=attempt.bw_inter, type_intra=types[attempt.type_intra],
-        type_inter=types[attempt.type_inter], same_channels=attempt.same_channels,
-        cross_nic=attempt.cross_nic, latency_inter=found.latency_inter, channels=found.channels,
-    )  # fmt: skip
+        pattern=attempt.pattern,
+        n_channels=found.n_channels,
+        bw_intra=attempt.bw_intra,
+        bw_inter=attempt.bw_inter,
+        type_intra=types[attempt.type_intra],
+        type_inter=types[attempt.type_inter],
+        same_channels=attempt.same_channels,
+        cross_nic=attempt.cross_nic,
+        latency_inter=found.latency_inter,
+        channels=found.channels,
+    )

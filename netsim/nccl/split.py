@@ -45,9 +45,14 @@ def slot_bytes(protocol: Protocol, settings: Settings) -> int:
 
 
 def chunk_bytes(
-    comm: Communicator, function: Function, algorithm: Algorithm, protocol: Protocol, nbytes: int,
-    *, n_channels: int = 1,
-) -> int:  # fmt: skip
+    comm: Communicator,
+    function: Function,
+    algorithm: Algorithm,
+    protocol: Protocol,
+    nbytes: int,
+    *,
+    n_channels: int = 1,
+) -> int:
     """The chunk of a share of `nbytes`; from 2.22 on by channel, else for the whole call."""
     steps = steps_of(function, algorithm, protocol)
     chunk = slot_bytes(protocol, comm.settings) * steps.chunk
@@ -141,9 +146,13 @@ def traffic_per_byte(function: Function, n_ranks: int, protocol: Protocol) -> in
 
 
 def split_over_channels(
-    function: Function, protocol: Protocol, count: int, element_bytes: int, n_channels: int,
+    function: Function,
+    protocol: Protocol,
+    count: int,
+    element_bytes: int,
+    n_channels: int,
     n_ranks: int,
-) -> list[int]:  # fmt: skip
+) -> list[int]:
     """Elements of consecutive channels (2.22+): whole cells, each with traffic that makes a channel
     worth having; at most all channels. `count` is as in NCCL's call (a rank's for AllGather)."""
     factor, nbytes = traffic_per_byte(function, n_ranks, protocol), count * element_bytes

@@ -21,9 +21,11 @@ LOCAL = 5000.0  # GB/s that stand for "no limit"
 SWITCH_CLASS, CPU_CLASS = "0x068000", "0x068001"
 LANE_SPEED = {"2.5": 15, "5": 30, "8": 60, "16": 120, "32": 240, "64": 480}  # 100 Mb/s by GT/s
 VENDORS = {
-    "GenuineIntel": "Intel", "AuthenticAMD": "AMD", "CentaurHauls": "Zhaoxin",
+    "GenuineIntel": "Intel",
+    "AuthenticAMD": "AMD",
+    "CentaurHauls": "Zhaoxin",
     "  Shanghai  ": "Zhaoxin",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)

@@ -704,9 +704,12 @@ class Launch:
 
 
 def launch(
-    comm: Communicator, nbytes: int, algorithm: Algorithm, protocol: Protocol,
+    comm: Communicator,
+    nbytes: int,
+    algorithm: Algorithm,
+    protocol: Protocol,
     wanted: int | None = None,
-) -> Launch:  # fmt: skip
+) -> Launch:
     """Channels and threads of a call of `nbytes`, as counted for its choice. A tuner's `wanted`
     number of channels takes the place of NCCL's, as far as there are so many."""
     found = _own_launch(comm, nbytes, algorithm, protocol)

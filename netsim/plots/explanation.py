@@ -31,11 +31,14 @@ _LEAST = 1e-3  # part of the whole below which a parameter is left out
 def plot_explanation(found: Mapping[str, Any], folder: Path) -> list[Path]:
     """Draw what there is to draw of an explanation; the files written."""
     title = found.get("title", "")
-    return drawn(folder, {
-        "explain-breakdown": lambda: breakdown_figure({"": found}, title),
-        "explain-tornado": lambda: tornado_figure(found, title),
-        "explain-timeline": lambda: timeline_figure(found, title),
-    })  # fmt: skip
+    return drawn(
+        folder,
+        {
+            "explain-breakdown": lambda: breakdown_figure({"": found}, title),
+            "explain-tornado": lambda: tornado_figure(found, title),
+            "explain-timeline": lambda: timeline_figure(found, title),
+        },
+    )
 
 
 def breakdown_figure(found: Mapping[str, Mapping[str, Any]], title: str = "") -> Figure:
@@ -62,9 +65,13 @@ def breakdown_figure(found: Mapping[str, Mapping[str, Any]], title: str = "") ->
 
 
 def _stack(
-    axes: Axes, place: int, parts: Iterable[tuple[float, Colour]], whole: float, longest: float,
+    axes: Axes,
+    place: int,
+    parts: Iterable[tuple[float, Colour]],
+    whole: float,
+    longest: float,
     factor: float,
-) -> None:  # fmt: skip
+) -> None:
     """A bar of parts of `whole`; percentages where a part of the axis (`longest`) has room."""
     left = 0.0
     for value, colour in parts:
@@ -75,9 +82,14 @@ def _stack(
             red, green, blue = to_rgb(colour)
             dark = 0.3 * red + 0.6 * green + 0.1 * blue < DARK
             axes.text(
-                left + width / 2, place, f"{value / whole:.0%}", ha="center", va="center",
-                fontsize=8.5, color="white" if dark else BLACK,
-            )  # fmt: skip
+                left + width / 2,
+                place,
+                f"{value / whole:.0%}",
+                ha="center",
+                va="center",
+                fontsize=8.5,
+                color="white" if dark else BLACK,
+            )
         left += width
 
 
@@ -144,9 +156,15 @@ def _draw_swing(axes: Axes, place: int, changes: tuple[float, float], strength: 
 def _label_change(axes: Axes, place: int, change: float, text: str) -> None:
     if abs(change) > _LEAST:
         sign = 1 if change > 0 else -1
-        axes.annotate(text, (change, place), (4 * sign, 0), va="center",
-                      textcoords="offset points", ha="left" if sign > 0 else "right",
-                      fontsize=8.5)  # fmt: skip
+        axes.annotate(
+            text,
+            (change, place),
+            (4 * sign, 0),
+            va="center",
+            textcoords="offset points",
+            ha="left" if sign > 0 else "right",
+            fontsize=8.5,
+        )
 
 
 def _parameter(one: Mapping[str, Any]) -> str:
@@ -171,13 +189,16 @@ def timeline_figure(found: Mapping[str, Any], title: str = "") -> Figure | None:
     lanes = [(r, a, b) for r, a, b in found["lanes"] if r in place]
     grey = LineCollection(
         [[(a / factor, place[r]), (b / factor, place[r])] for r, a, b in lanes],
-        colors=[style.PALE], linewidths=9, capstyle="butt",
-    )  # fmt: skip
+        colors=[style.PALE],
+        linewidths=9,
+        capstyle="butt",
+    )
     grey.set_rasterized(True)
     axes.add_collection(grey)
     used = _draw_path(axes, path, place, factor)
-    axes.set_yticks(range(len(ranks)), [names[rank] for rank in ranks],
-                    fontsize=9 if len(ranks) <= 24 else 6)  # fmt: skip
+    axes.set_yticks(
+        range(len(ranks)), [names[rank] for rank in ranks], fontsize=9 if len(ranks) <= 24 else 6
+    )
     axes.set_ylim(len(ranks) - 0.3, -0.7)
     axes.set_xlim(0, max(row["end_us"] for row in path) / factor * 1.01)
     axes.set_xlabel(f"time since the launch ({unit})")
@@ -234,8 +255,13 @@ DARK = 0.55  # the lightness below which text is white
 
 def plot_explained_step(found: Mapping[str, Any], folder: Path) -> list[Path]:
     """Draw both pictures; the files written."""
-    return drawn(folder, {"explain-breakdown": lambda: step_breakdown_figure(found),
-                          "explain-what-if": lambda: answers(found)})  # fmt: skip
+    return drawn(
+        folder,
+        {
+            "explain-breakdown": lambda: step_breakdown_figure(found),
+            "explain-what-if": lambda: answers(found),
+        },
+    )
 
 
 def step_breakdown_figure(found: Mapping[str, Any]) -> Figure:
@@ -275,8 +301,10 @@ def answers(found: Mapping[str, Any]) -> Figure:
     _, factor = time_unit(found["time_us"])
     now = found["time_us"]
     for place, one in enumerate(rows):
-        looks = (("free_us", -0.2, BLUE, "free"),
-                 ("faster_10pct_us", 0.2, tint(BLUE, 0.45), "10 % faster"))  # fmt: skip
+        looks = (
+            ("free_us", -0.2, BLUE, "free"),
+            ("faster_10pct_us", 0.2, tint(BLUE, 0.45), "10 % faster"),
+        )
         for key, shift, colour, label in looks:
             value = one[key]
             if value is None:
@@ -285,9 +313,14 @@ def answers(found: Mapping[str, Any]) -> Figure:
             axes.barh(place + shift, value / factor, height=0.36, color=colour, label=name)
             text = f" {style.time_text(value)} ({value / now - 1:+.1%})"
             axes.text(
-                value / factor, place + shift, text, va="center", fontsize=8,
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8}, zorder=3,
-            )  # fmt: skip
+                value / factor,
+                place + shift,
+                text,
+                va="center",
+                fontsize=8,
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
+                zorder=3,
+            )
     axes.axvline(now / factor, color="#333333", lw=1.2, label="as it is")
     _finish(axes, [one["what"] for one in rows], found, room=1.18)
     figure.legend(loc="outside lower center", ncols=3)
@@ -354,10 +387,15 @@ def scaled(steps: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
     if rows["gpus"].nunique() < 2:
         return rows[:0]
     # Axes that go with the number of GPUs, such as a batch that grows with it, name no line.
-    apart = [axis for axis in rows.columns if axis.startswith(AXIS)
-             and rows.groupby("gpus")[axis].nunique().max() > 1]  # fmt: skip
-    names = [", ".join(f"{axis.rpartition('.')[2]} {row[axis]}" for axis in apart)
-             for _, row in rows.iterrows()]  # fmt: skip
+    apart = [
+        axis
+        for axis in rows.columns
+        if axis.startswith(AXIS) and rows.groupby("gpus")[axis].nunique().max() > 1
+    ]
+    names = [
+        ", ".join(f"{axis.rpartition('.')[2]} {row[axis]}" for axis in apart)
+        for _, row in rows.iterrows()
+    ]
     return rows.assign(line=names).sort_values("gpus")
 
 

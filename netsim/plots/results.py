@@ -113,8 +113,9 @@ def _draw(axes: Axes, measure: _Measure) -> None:
     furthest = [max(pair) for pair in zip(measure.values, highest, strict=True)]
     for place, (end, text) in enumerate(zip(furthest, measure.texts, strict=True)):
         if isfinite(end):
-            axes.annotate(text, (end, place), (5, 0), textcoords="offset points", va="center",
-                          fontsize=9)  # fmt: skip
+            axes.annotate(
+                text, (end, place), (5, 0), textcoords="offset points", va="center", fontsize=9
+            )
     axes.set_xlabel(measure.label)
     axes.set_xlim(0, 1.28 * max(filter(isfinite, furthest), default=1.0))
     axes.grid(visible=False, axis="y")
@@ -273,8 +274,9 @@ def compared(table: pd.DataFrame, asked: Asked) -> pd.DataFrame:
     column = "time_us" if table["time_us"].notna().any() else "step_time_us"
     rows = table.assign(time=table[column], size=table["size_asked"].fillna(0).astype(int))
     rows = rows[rows["time"] > 0]
-    rows = rows.assign(question=names_of(rows, asked.conditions),
-                       choice=names_of(rows, asked.choices))  # fmt: skip
+    rows = rows.assign(
+        question=names_of(rows, asked.conditions), choice=names_of(rows, asked.choices)
+    )
     same = rows.groupby(["question", "size"], sort=False)
     rows = with_ratios(rows, rows.loc[same["time"].transform("idxmin")])
     counts = same["cell"].nunique()
@@ -334,8 +336,14 @@ def _axis_panel(panel: Axes, pairs: pd.DataFrame, axis: str, first: str) -> None
         ratios = pairs[pairs[axis].astype(str) == value]["ratio"].to_numpy(np.float64)
         abreast = min(len(ratios), 7)
         spread = (np.arange(len(ratios)) % 7 - (abreast - 1) / 2) * 0.04
-        panel.plot(place + spread, ratios, "o", color=style.tint(style.BLUE, 0.45), markersize=3.5,
-                   markeredgewidth=0)  # fmt: skip
+        panel.plot(
+            place + spread,
+            ratios,
+            "o",
+            color=style.tint(style.BLUE, 0.45),
+            markersize=3.5,
+            markeredgewidth=0,
+        )
         mean = float(np.exp(np.log(ratios).mean()))
         panel.plot([place - 0.3, place + 0.3], [mean, mean], color=style.ORANGE, linewidth=2.4)
     _name_columns(panel, range(len(values)), values)
@@ -347,8 +355,13 @@ def _axis_panel(panel: Axes, pairs: pd.DataFrame, axis: str, first: str) -> None
 def _name_columns(panel: Axes, places: Any, labels: Sequence[str]) -> None:
     """Names below a panel, at an angle where they would not fit side by side."""
     crowded = sum(map(len, labels)) > _LEVEL_ROOM
-    panel.set_xticks(places, labels, rotation=35 if crowded else 0,
-                     ha="right" if crowded else "center", fontsize=8.5)  # fmt: skip
+    panel.set_xticks(
+        places,
+        labels,
+        rotation=35 if crowded else 0,
+        ha="right" if crowded else "center",
+        fontsize=8.5,
+    )
 
 
 def heat_figure(rows: pd.DataFrame, asked: Asked, title: str = "") -> Figure | None:
@@ -396,8 +409,15 @@ def interference_figure(path: Path) -> Figure | None:
     for (row, column), value in np.ndenumerate(np.nan_to_num(grid)):
         met = str(table[f"on:{by[column][3:]}"].iloc[row]).replace("->", "->\n")
         text = f"{value:.3g}" + (f"\n{met}" if value > _SLOWED else "") if value else ""
-        panel.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=7.5,
-                   color="white" if value > 1.6 else style.BLACK)  # fmt: skip
+        panel.text(
+            column + 0.5,
+            row + 0.5,
+            text,
+            ha="center",
+            va="center",
+            fontsize=7.5,
+            color="white" if value > 1.6 else style.BLACK,
+        )
     panel.set_xticks(np.arange(len(by)) + 0.5, [f"beside {one[3:]}" for one in by])
     names = [", ".join(map(str, one)) for one in table[axes].itertuples(index=False)]
     panel.set_yticks(np.arange(len(table)) + 0.5, names)
@@ -435,8 +455,9 @@ def _label_cells(panel: Axes, values: Grid, text: Callable[[float], str]) -> Non
         if np.isfinite(value):
             colour = "white" if value > middle else style.BLACK
             label = text(float(f"{value:.3g}"))
-            panel.text(column + 0.5, row + 0.5, label, ha="center", va="center", fontsize=7.5,
-                       color=colour)  # fmt: skip
+            panel.text(
+                column + 0.5, row + 0.5, label, ha="center", va="center", fontsize=7.5, color=colour
+            )
 
 
 def facets_figure(
@@ -453,8 +474,15 @@ def facets_figure(
         mine = rows[rows["question"] == question].sort_values("size")
         for number, name in enumerate(few):
             line = mine[mine["choice"] == name]
-            panel.plot(line["size"], line["busbw_GBps"], label=name, color=style.PALETTE[number],
-                       marker=style.MARKERS[number], markersize=4, linewidth=1.4)  # fmt: skip
+            panel.plot(
+                line["size"],
+                line["busbw_GBps"],
+                label=name,
+                color=style.PALETTE[number],
+                marker=style.MARKERS[number],
+                markersize=4,
+                linewidth=1.4,
+            )
         if line_rate is not None:
             panel.axhline(line_rate, label=f"line rate {line_rate:.4g} GB/s", **by_size.RATE)
         style.size_axis(panel, rows["size"].min(), rows["size"].max())
@@ -513,8 +541,15 @@ def _name_front(figure: Figure, panel: Axes, front: pd.DataFrame, column: str) -
     """Number the cells of a front, and list them beside it: names would cover each other."""
     handles = []
     for number, (_, row) in enumerate(front.iterrows(), start=1):
-        panel.annotate(str(number), (row[column], row["time"]), ha="center", va="center",
-                       color="white", fontsize=7.5, fontweight="bold")  # fmt: skip
+        panel.annotate(
+            str(number),
+            (row[column], row["time"]),
+            ha="center",
+            va="center",
+            color="white",
+            fontsize=7.5,
+            fontweight="bold",
+        )
         handles.append(Line2D([], [], linestyle="", label=f"{number}  {row['choice']}"))
     figure.legend(handles=handles, loc="outside right upper", handlelength=0, handletextpad=0)
 

@@ -56,10 +56,21 @@ def has_bands(table: pd.DataFrame, time: str = "time_us") -> bool:
 
 
 NUMBERS = (
-    "size_bytes", "size_asked", "time_us", "time_low_us", "time_high_us", "busbw_GBps",
-    "algbw_GBps", "measured_time_us", "step_time_us", "limit_us", "p5_us", "p50_us", "p95_us",
+    "size_bytes",
+    "size_asked",
+    "time_us",
+    "time_low_us",
+    "time_high_us",
+    "busbw_GBps",
+    "algbw_GBps",
+    "measured_time_us",
+    "step_time_us",
+    "limit_us",
+    "p5_us",
+    "p50_us",
+    "p95_us",
     "p99_us",
-)  # fmt: skip
+)
 _ASKED = ("ranks", "approximation_pct")  # numbers that are not drawn
 _BLANK = dict.fromkeys(COLUMNS, "") | dict.fromkeys((*NUMBERS, *_ASKED), np.nan)
 _BANDWIDTHS = ("algbw_GBps", "busbw_GBps")
@@ -74,8 +85,13 @@ NAMING = (
     "model_version", "cell",
 )  # fmt: skip
 _PLAIN = {"topology", "collective", "workload", "algorithm", "protocol", "scenario", "kind"}
-_COUNTED = {"nodes": "node", "ranks": "rank", "channels": "channel", "gpus_per_node": "GPU",
-            "gpus": "GPU"}  # fmt: skip
+_COUNTED = {
+    "nodes": "node",
+    "ranks": "rank",
+    "channels": "channel",
+    "gpus_per_node": "GPU",
+    "gpus": "GPU",
+}
 _SPOKEN = {"nccl_version": "NCCL"}
 AXIS, MEASURED = "axis:", "measured_time_us"
 Integers = np.ndarray[tuple[int], np.dtype[np.integer[Any]]]
@@ -134,13 +150,16 @@ def _check_written(path: Path, table: pd.DataFrame) -> None:
     """Refuse rows that no run writes."""
     told = style.with_numbers(path, table, _ASKED)
     if "ranks" in told.columns:
-        style.refuse(path, told["ranks"][told["ranks"] < 1], "ranks",
-                     "expected a finite number from 1 on")  # fmt: skip
+        style.refuse(
+            path, told["ranks"][told["ranks"] < 1], "ranks", "expected a finite number from 1 on"
+        )
     if not {*_BANDWIDTHS, *_ASKED, "collective"} <= set(told.columns):
         return
     told = told[(told["time_us"] > 0) & told["ranks"].notna()]
-    factors = [Collective(name, int(ranks), 0).bus_factor if name not in _UNEVEN else np.nan
-               for name, ranks in zip(told["collective"], told["ranks"], strict=True)]  # fmt: skip
+    factors = [
+        Collective(name, int(ranks), 0).bus_factor if name not in _UNEVEN else np.nan
+        for name, ranks in zip(told["collective"], told["ranks"], strict=True)
+    ]
     due = told["size_bytes"] / told["time_us"] / 1e3
     for column, factor in zip(_BANDWIDTHS, (np.ones(len(told)), np.array(factors)), strict=True):
         wrong = (told[column] - due * factor).abs() > _ROUNDED * due * factor
@@ -175,8 +194,10 @@ def thinned(lines: Lines, few: int, most: int = 0, always: Sequence[str] = ()) -
         return lines
     order = list(range(len(lines.lines)))
     if len(lines.columns) > 1:
-        ends = [(-line.table["size_bytes"].iloc[-1], line.table["time_us"].iloc[-1])
-                for line in lines.lines]  # fmt: skip
+        ends = [
+            (-line.table["size_bytes"].iloc[-1], line.table["time_us"].iloc[-1])
+            for line in lines.lines
+        ]
         order.sort(key=ends.__getitem__)
     chosen = {order[k] for k in thinned_places(len(order), few)}
     chosen |= {k for k, line in enumerate(lines.lines) if line.table["cell"].iloc[0] in always}
@@ -446,9 +467,13 @@ def _draw(bandwidth: Axes, time: Axes, line: Line, look: Look, hidden: int) -> N
 
 
 def _fill(
-    bandwidth: Axes, time: Axes, table: pd.DataFrame, ends: tuple[pd.Series, pd.Series],
-    look: Look, alpha: float,
-) -> None:  # fmt: skip
+    bandwidth: Axes,
+    time: Axes,
+    table: pd.DataFrame,
+    ends: tuple[pd.Series, pd.Series],
+    look: Look,
+    alpha: float,
+) -> None:
     """A band between two times in both panels, in the colour of a line and so strong."""
     ideal = table["busbw_GBps"] * table["time_us"]
     band: dict[str, Any] = {"color": look.colour, "alpha": alpha, "linewidth": 0, "zorder": 1.5}

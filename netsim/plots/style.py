@@ -205,9 +205,13 @@ def _read_at_once(path: Path, columns: Sequence[str], only: Collection[str]) -> 
     if not set(columns) <= {*header}:
         return None
     table = pd.read_csv(
-        path, usecols=[column for column in header if column in only or column == header[-1]],
-        dtype=str, na_filter=False, skip_blank_lines=False, encoding="utf-8-sig",
-    )  # fmt: skip
+        path,
+        usecols=[column for column in header if column in only or column == header[-1]],
+        dtype=str,
+        na_filter=False,
+        skip_blank_lines=False,
+        encoding="utf-8-sig",
+    )
     if not isinstance(table.index, pd.RangeIndex) or (table[header[-1]] == "").any():
         return None
     table.index += 2  # lines of the file, after the header

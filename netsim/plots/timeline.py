@@ -30,9 +30,14 @@ from netsim.trace.chrome import packed
 
 FULL, UPPER, LOWER = range(3)  # the part of a lane that a bar lies in
 WHAT = (
-    "send (to be reduced)", "send (copy)", "receive and reduce", "receive (copy)", "local copy",
-    "compute", "launch",
-)  # fmt: skip
+    "send (to be reduced)",
+    "send (copy)",
+    "receive and reduce",
+    "receive (copy)",
+    "local copy",
+    "compute",
+    "launch",
+)
 SEND_SUM, SEND, RECEIVE_SUM, RECEIVE, LOCAL, COMPUTE, LAUNCH = WHAT
 _MOVING = ("transfer", "multicast", "switch_reduce")
 _OWN = {"local_copy": LOCAL, "compute": COMPUTE, "mark": LAUNCH}
@@ -57,9 +62,11 @@ class Gantt:
 def read_gantt(path: Path) -> Gantt:
     """The bars of a trace.csv."""
     table = style.read_long_table(
-        path, style.TRACE, "the columns of trace.csv",
+        path,
+        style.TRACE,
+        "the columns of trace.csv",
         only={*style.TRACE[1:], *_DELAYS, "op", "collective"},
-    )  # fmt: skip
+    )
     table = style.filled(path, table, ("channel", "step", "start_us", "end_us"))
     table = style.with_numbers(path, table, _DELAYS)
     _refuse_ends(path, table)
@@ -78,10 +85,12 @@ def read_gantt(path: Path) -> Gantt:
     if (rows := about.get("rows", 0)) > len(table):
         told += f", the first {len(table):,} of {rows:,} rows"
     return Gantt(
-        bars=_with_tracks(bars), ranks=shown, lanes=tuple(names[lane] for lane in kept),
+        bars=_with_tracks(bars),
+        ranks=shown,
+        lanes=tuple(names[lane] for lane in kept),
         title=about.get("title") or ", ".join(filter(None, titles)),
         told=told if len(kept) == len(lanes) else f"{told}, {len(kept)} of {len(lanes)} lanes",
-    )  # fmt: skip
+    )
 
 
 def _refuse_ends(path: Path, table: pd.DataFrame) -> None:
@@ -117,10 +126,11 @@ def _classes(
     classes: list[list[int]] = []
     for place, sketch in enumerate(sketches):
         near = (
-            one for one in classes
+            one
+            for one in classes
             if len(sketches[one[0]]) == len(sketch)
             and np.abs(sketches[one[0]] - sketch).max(initial=0.0) <= within
-        )  # fmt: skip
+        )
         mine = next(near, None)
         if mine is None:
             classes.append(mine := [])
@@ -607,9 +617,13 @@ def _panel(axes: Axes, table: pd.DataFrame, factor: float) -> None:
     peak = int(total.to_numpy().argmax())
     axes.plot(when.iloc[peak], total.iloc[peak], "v", color=style.ORANGE, label="peak")
     axes.annotate(
-        f"{total.iloc[peak]:.3g} GB", (when.iloc[peak], total.iloc[peak]), (0, 5),
-        textcoords="offset points", ha="center", fontsize=8,
-    )  # fmt: skip
+        f"{total.iloc[peak]:.3g} GB",
+        (when.iloc[peak], total.iloc[peak]),
+        (0, 5),
+        textcoords="offset points",
+        ha="center",
+        fontsize=8,
+    )
     room = float(table["gpu_bytes"].max()) / GB
     if room < 2 * float(total.max()):
         axes.axhline(room, color=style.GREY, linestyle="--", linewidth=1, label="memory of a GPU")
@@ -683,8 +697,9 @@ def _draw_small(axes: Axes, state: State, before: State | None, chunks: Sequence
     ranks, new = len(state.held), style.tint(style.ORANGE, 0.8)
     colours = [
         new if _is_new(before, r, c, holding) else _colour(holding, ranks)
-        for r, row in enumerate(state.held) for c, holding in enumerate(row)
-    ]  # fmt: skip
+        for r, row in enumerate(state.held)
+        for c, holding in enumerate(row)
+    ]
     image = np.array(colours).reshape(ranks, len(chunks), 3)
     axes.imshow(image, extent=(0, len(chunks), ranks, 0), interpolation="nearest", aspect="auto")
 

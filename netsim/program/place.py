@@ -23,9 +23,12 @@ KEPT, MOST_WAYS = 8, 1 << 16  # schedules whose ways a topology keeps, and ways 
 
 
 def place(
-    schedule: Schedule, topology: Topology, gpus: Sequence[int] | None = None, *,
+    schedule: Schedule,
+    topology: Topology,
+    gpus: Sequence[int] | None = None,
+    *,
     processes: Sequence[int] | None = None,
-) -> Program:  # fmt: skip
+) -> Program:
     """Give every row its path: rank i runs on device `gpus[i]` (default i), in process
     `processes[i]` (default: one process for each rank)."""
     device = _devices(schedule, topology, gpus)
@@ -84,7 +87,7 @@ def _laid(ways: routes.Ways, found: routes.Distinct) -> _Laid:
 
 def _stored(
     schedule: Schedule, path: NDArray[np.int32], laid: _Laid
-) -> tuple[NDArray[np.int32], Paths]:  # fmt: skip
+) -> tuple[NDArray[np.int32], Paths]:
     """Paths by what goes over them, too: it takes its time on each link, and on one while it is
     sent; what it waits for others there is that of one link only."""
     paths, moving = laid.paths, np.flatnonzero(path >= 0)

@@ -121,9 +121,11 @@ def _round(skeleton: Skeleton, edges: _Edges, was: Classes, tight: Tight | None 
         _sums(nic, mixed(hop), len(was.nodes)) for nic in (edges.out_nic, edges.in_nic)
     )
     return Classes(
-        blocks, _told(was.ranks, at_rank, relayed), _told(was.wires, on_wire),
+        blocks,
+        _told(was.ranks, at_rank, relayed),
+        _told(was.wires, on_wire),
         _told(was.nodes, leaves, arrives),
-    )  # fmt: skip
+    )
 
 
 def _at_first(skeleton: Skeleton, where: Where) -> Classes:

@@ -125,9 +125,12 @@ def with_choices(
     classes = [_over(way, turn) for turn in range(turns) for way in found.classes]
     klass = np.append(found.klass, found.klass[owner] + (later + 1) * count).astype(np.int32)
     more = Distinct(
-        found.path, (*found.classes, *classes[count:]), klass,
-        np.append(found.src, found.src[owner]), np.append(found.dst, found.dst[owner]),
-    )  # fmt: skip
+        found.path,
+        (*found.classes, *classes[count:]),
+        klass,
+        np.append(found.src, found.src[owner]),
+        np.append(found.dst, found.dst[owner]),
+    )
     return more, np.append(ways, owner).astype(np.int32)
 
 
@@ -143,9 +146,13 @@ def choices_of(
     compared[link[apart]] = True
     kept, slot = compared[link], np.cumsum(compared) - 1
     return Choices(
-        way, ways + np.append(0, np.cumsum(count - 1)), np.append(0, np.cumsum(kept))[ptr],
-        slot[link[kept]].astype(np.int32), apart[kept], np.flatnonzero(compared),
-    )  # fmt: skip
+        way,
+        ways + np.append(0, np.cumsum(count - 1)),
+        np.append(0, np.cumsum(kept))[ptr],
+        slot[link[kept]].astype(np.int32),
+        apart[kept],
+        np.flatnonzero(compared),
+    )
 
 
 def _apart(ways: NDArray[np.int64], width: int) -> tuple[NDArray[np.int32], ...]:
@@ -456,9 +463,13 @@ class Ways:
         return (*pack(entries, len(latency)), thrifty(latency))
 
     def _portion(
-        self, way: Way, mine: Ints, found: Distinct, latency: NDArray[np.float64],
+        self,
+        way: Way,
+        mine: Ints,
+        found: Distinct,
+        latency: NDArray[np.float64],
         entries: list[Entries],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Add the entries of some ways of one class."""
         src, dst = found.src[mine], found.dst[mine]
         wires = self._wires(way, mine, src, dst, latency)

@@ -64,8 +64,12 @@ def _column(values: Sequence[Any], title: str, kind: str) -> dict[str, Any]:
     if kind == "text":
         texts = ["" if blank(value) else str(value) for value in values]
         known = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-        return {"title": title, "kind": kind, "texts": list(known),
-                "values": [known[text] for text in texts]}  # fmt: skip
+        return {
+            "title": title,
+            "kind": kind,
+            "texts": list(known),
+            "values": [known[text] for text in texts],
+        }
     digits = 17 if kind == "size" else DIGITS  # a rounded 1 GiB would be shown as 1024 MiB
     numbers = [None if blank(v) else float(f"{float(v):.{digits}g}") for v in values]
     plain = [int(v) if v is not None and v == int(v) else v for v in numbers]
@@ -183,9 +187,13 @@ def _other_of(explanations: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any
 
 
 def _pictures(
-    folder: Path, target: Path, good: pd.DataFrame, manifest: Mapping[str, Any], extra: Extra,
+    folder: Path,
+    target: Path,
+    good: pd.DataFrame,
+    manifest: Mapping[str, Any],
+    extra: Extra,
     summary: Summary,
-) -> dict[str, list[Picture]]:  # fmt: skip
+) -> dict[str, list[Picture]]:
     """Draw the pictures of a report into `target`; return them by the group that they stand in."""
     place = target / PICTURES
     place.mkdir(exist_ok=True)

@@ -27,9 +27,14 @@ Record = Mapping[Any, Any]
 
 _LISTED = 10  # rows of a table of the answer
 _OF_TRUST = (
-    "time_us", "time_low_us", "time_high_us", "measured_time_us", "error_pct", "approximation",
+    "time_us",
+    "time_low_us",
+    "time_high_us",
+    "measured_time_us",
+    "error_pct",
+    "approximation",
     "approximation_pct",
-)  # fmt: skip
+)
 
 
 def longer(ratio: float) -> str:
@@ -64,8 +69,18 @@ def summed(rows: pd.DataFrame) -> list[Choice]:
         first, last = mine.iloc[0], mine.iloc[-1]
         mean = float(np.exp(np.log(mine["ratio"]).mean()))
         where = first["question"], last["question"]
-        found.append(Choice(str(name), int(mine["equal"].sum()), len(mine), mean, first["ratio"],
-                            last["ratio"], where, dict(last)))  # fmt: skip
+        found.append(
+            Choice(
+                str(name),
+                int(mine["equal"].sum()),
+                len(mine),
+                mean,
+                first["ratio"],
+                last["ratio"],
+                where,
+                dict(last),
+            )
+        )
     return sorted(found, key=lambda one: one.mean)
 
 
@@ -113,12 +128,17 @@ def left_out(table: pd.DataFrame, rows: pd.DataFrame, manifest: Mapping[str, Any
     apart = rows[~rows["cell"].isin(rows[rows["shown"]]["cell"])] if len(rows) else rows
     names = apart["question"].str.cat(apart["choice"], ", ").str.strip(", ") if len(apart) else ()
     text = _rendered(
-        "left.txt", asked=sum(len(point.get("sizes", ())) for point in points),
-        there=int((table["status"] != "invalid").sum()), shard=manifest.get("shard"),
-        unsure=(off := doubtful(table)).sum() * bool((~off).any()), doubt=DOUBTFUL,
-        invalid=[point["error"] for point in points if "error" in point], points=len(points),
-        failed=table[~table["status"].isin(["", "ok", "invalid"])], apart=[*dict.fromkeys(names)],
-    )  # fmt: skip
+        "left.txt",
+        asked=sum(len(point.get("sizes", ())) for point in points),
+        there=int((table["status"] != "invalid").sum()),
+        shard=manifest.get("shard"),
+        unsure=(off := doubtful(table)).sum() * bool((~off).any()),
+        doubt=DOUBTFUL,
+        invalid=[point["error"] for point in points if "error" in point],
+        points=len(points),
+        failed=table[~table["status"].isin(["", "ok", "invalid"])],
+        apart=[*dict.fromkeys(names)],
+    )
     return [line for line in text.splitlines() if line]
 
 
@@ -166,8 +186,14 @@ def summary_of(table: pd.DataFrame, good: pd.DataFrame, manifest: Mapping[str, A
     rows = compared(over_seeds(sure_rows(good)), asked) if len(good) else good
     failed = table[~table["status"].isin(["", "ok"])]["error"].astype(str)
     failures = [*dict.fromkeys(failed)][:_LISTED]
-    found = Summary(asked, rows, left_out(table, rows, manifest), failures, trust(good),
-                    sign="~" if len(good) and doubtful(good).all() else "")  # fmt: skip
+    found = Summary(
+        asked,
+        rows,
+        left_out(table, rows, manifest),
+        failures,
+        trust(good),
+        sign="~" if len(good) and doubtful(good).all() else "",
+    )
     told = dict[str, Any]()
     if len(rows):
         shown = rows[rows["shown"]].sort_values("ratio", kind="stable")
@@ -177,9 +203,12 @@ def summary_of(table: pd.DataFrame, good: pd.DataFrame, manifest: Mapping[str, A
         answers = {str(name): mine.to_dict("records") for name, mine in groups}
         ordered = [(name, answers[name]) for name in dict.fromkeys(rows["question"])]
         found = replace(
-            found, choices=summed(shown), base=summed(base.drop(lines.index)), answers=ordered,
+            found,
+            choices=summed(shown),
+            base=summed(base.drop(lines.index)),
+            answers=ordered,
             base_line=dict(lines.iloc[0]) if len(lines) else {},
-        )  # fmt: skip
+        )
         told = _told(found, shown)
     text = _rendered("answer.txt", sum=found, **told)
     if compares_parts(asked, manifest) and len(rows):
@@ -224,18 +253,27 @@ def _told(found: Summary, shown: pd.DataFrame) -> dict[str, Any]:
     what bounds the fastest; of one question, which is fastest over stretches of sizes."""
     best, fastest = dict(shown.iloc[0]), shown.groupby("question").head(1)
     kinds = fastest["bound_by"].astype(str).str.replace(r" \S*\d+ %$", "", regex=True)
-    every = {size: mine.sort_values("ratio") for size, mine in found.rows.groupby("size")
-             if len(found.answers) == 1 and mine["choice"].nunique() > 1}  # fmt: skip
+    every = {
+        size: mine.sort_values("ratio")
+        for size, mine in found.rows.groupby("size")
+        if len(found.answers) == 1 and mine["choice"].nunique() > 1
+    }
     near = {size: mine[mine["equal"]]["choice"].tolist() for size, mine in every.items()}
-    winners = groupby(near, lambda size: best["choice"] if best["choice"] in near[size]
-                      else near[size][0])  # fmt: skip
+    winners = groupby(
+        near, lambda size: best["choice"] if best["choice"] in near[size] else near[size][0]
+    )
     return {
-        "best": best, "bounds": Counter(kinds).most_common(1)[0], "sizes": [*every],
+        "best": best,
+        "bounds": Counter(kinds).most_common(1)[0],
+        "sizes": [*every],
         "apart": [size for size, mine in every.items() if not mine["equal"].all()],
         "spells": [(name, [*sizes]) for name, sizes in winners],
-        "sure": [one for one in found.choices[1:]
-                 if len(found.answers) == 1 and one.fastest and one.mean > 1 + EQUAL],
-    }  # fmt: skip
+        "sure": [
+            one
+            for one in found.choices[1:]
+            if len(found.answers) == 1 and one.fastest and one.mean > 1 + EQUAL
+        ],
+    }
 
 
 def dollars(amount: float) -> str:

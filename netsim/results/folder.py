@@ -33,7 +33,7 @@ from netsim.results.workspace import (
     place_of_results,
     read_manifest,
     replace_results,
-)  # fmt: skip
+)
 
 PARTIAL = "results-partial.csv"  # of a run that was killed
 TIMINGS = "timings.csv"
@@ -222,9 +222,14 @@ def _free_name(folder: Path) -> Path:
 
 @contextmanager
 def open_folder(
-    path: Path, scenario: str, *, resume: bool, about: Mapping[str, Any] | None = None,
-    verb: str = "run", tell: Tell = silent,
-) -> Iterator[Folder]:  # fmt: skip
+    path: Path,
+    scenario: str,
+    *,
+    resume: bool,
+    about: Mapping[str, Any] | None = None,
+    verb: str = "run",
+    tell: Tell = silent,
+) -> Iterator[Folder]:
     """Open a folder for new results of a scenario, alone; `about` is kept in its manifest.
 
     With `resume` the rows of an unfinished run, else those of the complete results, are taken up.
@@ -476,10 +481,15 @@ def rows_in_order(finished: Mapping[Key, Row], manifest: Mapping[str, Any]) -> l
     for point in manifest["points"]:
         if "error" in point:
             rows.append(
-                Row(scenario=manifest["scenario"], cell=point["cell"], status="invalid",
-                    model_version=str(manifest["versions"]["model"]), error=point["error"],
-                    axes=point["axes"])
-            )  # fmt: skip
+                Row(
+                    scenario=manifest["scenario"],
+                    cell=point["cell"],
+                    status="invalid",
+                    model_version=str(manifest["versions"]["model"]),
+                    error=point["error"],
+                    axes=point["axes"],
+                )
+            )
             continue
         for size in point["sizes"]:
             row = finished.get((point["cell"], size))

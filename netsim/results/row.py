@@ -298,8 +298,10 @@ def ratio_of(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> tuple[float, f
     """How many times as long the second of two rows takes, each with its `time`, and between which
     ratios 80 % of measured ones lie, as far as that is known."""
     ratio = other["time"] / one["time"]
-    spans = [(row.get("time_low_us", nan) / row["time"], row.get("time_high_us", nan) / row["time"])
-             for row in (one, other)]  # fmt: skip
+    spans = [
+        (row.get("time_low_us", nan) / row["time"], row.get("time_high_us", nan) / row["time"])
+        for row in (one, other)
+    ]
     if one["cell"] == other["cell"] or any(isnan(low) for low, _ in spans):
         return ratio, ratio, ratio
     names, same = (one["collective"], other["collective"]), one["topology"] == other["topology"]
@@ -319,9 +321,13 @@ EXACT: Span = (1.0, 1.0)  # it was measured
 
 
 def ratio_span(
-    collectives: tuple[str, str], size_bytes: int, spans: tuple[Span, Span], *, same: bool,
+    collectives: tuple[str, str],
+    size_bytes: int,
+    spans: tuple[Span, Span],
+    *,
+    same: bool,
     off: tuple[float, float] = (0.0, 0.0),
-) -> Span:  # fmt: skip
+) -> Span:
     """Between which factors of a simulated ratio (of the second time over the first) 80 % of
     measured ones lie; `same`: both are of one machine, and what is off in both is no error of it.
     `off`: by which part each may be off itself, which nobody's errors tell."""

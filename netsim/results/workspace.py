@@ -353,8 +353,11 @@ def _names(manifest: Mapping[str, Any], key: str) -> list[str]:
     if not isinstance(listed, list):
         return []
     names = [name for name in listed if isinstance(name, str)]
-    return [name for name in names if name and not Path(name).is_absolute() and ".." not in
-            Path(name).parts]  # fmt: skip
+    return [
+        name
+        for name in names
+        if name and not Path(name).is_absolute() and ".." not in Path(name).parts
+    ]
 
 
 def _listed(manifest: Mapping[str, Any]) -> list[str]:

@@ -158,8 +158,9 @@ def expand_all(source: Source) -> Expansion:
 
 def _check_base(bare: Source, sweep: Sweep) -> None:
     """What is wrong apart from the axes is told once, at its own place, not once for each cell."""
-    swept = {key.partition(".")[0] for axis in sweep.axes for step in axis.steps
-             for key, _, _ in step[1]}  # fmt: skip
+    swept = {
+        key.partition(".")[0] for axis in sweep.axes for step in axis.steps for key, _, _ in step[1]
+    }
     apart = [one for one in _wrong(bare) if one.field.partition(".")[0] not in swept]
     if apart:
         for change in next(iter(sweep.points())).changes:  # with what is wrong of a first cell
@@ -431,8 +432,15 @@ def _set_by(sweep: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
 
 
 NCCL_ALGORITHMS = (
-    "auto", "Ring", "Tree", "NVLS", "NVLSTree", "CollNetDirect", "CollNetChain", "PAT",
-)  # fmt: skip
+    "auto",
+    "Ring",
+    "Tree",
+    "NVLS",
+    "NVLSTree",
+    "CollNetDirect",
+    "CollNetChain",
+    "PAT",
+)
 
 
 def _one_host(scenario: Scenario) -> bool:
@@ -463,27 +471,42 @@ def _by_value(where: str, values: str) -> Callable[[Scenario], bool]:
 
 # A key, when it is idle, and why.
 RULES: tuple[tuple[KeyPath, Callable[[Scenario], bool], str], ...] = (
-    (("workload", "parameters"), lambda s: not is_textbook(s),
-     "NCCL's algorithms take none; nccl.env sets its variables"),
+    (
+        ("workload", "parameters"),
+        lambda s: not is_textbook(s),
+        "NCCL's algorithms take none; nccl.env sets its variables",
+    ),
     (("nccl",), is_textbook, "a textbook algorithm does not ask NCCL"),
-    *((("cluster", key), _one_host, "there is one host")
-      for key in ("fabric", "placement", "nic", "nics_per_node")),
-    (("cluster", "fabric", "sharp"),
-     lambda s: not is_textbook(s) and s.nccl.env.get("NCCL_COLLNET_ENABLE") != "1",
-     "NCCL has switches reduce only with NCCL_COLLNET_ENABLE=1 in nccl.env"),
-    *((tuple(row["key"].split(".")), _by_value(row["where"], row["values"]), row["reason"])
-      for row in table_beside(__file__, "idle.csv")),
-)  # fmt: skip
+    *(
+        (("cluster", key), _one_host, "there is one host")
+        for key in ("fabric", "placement", "nic", "nics_per_node")
+    ),
+    (
+        ("cluster", "fabric", "sharp"),
+        lambda s: not is_textbook(s) and s.nccl.env.get("NCCL_COLLNET_ENABLE") != "1",
+        "NCCL has switches reduce only with NCCL_COLLNET_ENABLE=1 in nccl.env",
+    ),
+    *(
+        (tuple(row["key"].split(".")), _by_value(row["where"], row["values"]), row["reason"])
+        for row in table_beside(__file__, "idle.csv")
+    ),
+)
 
 
 def unused_keys(cells: Sequence[Cell]) -> Iterator[str]:
     """A warning for every key, or variable of NCCL's, that is idle in all cells."""
     told: list[KeyPath] = []
-    idle = [(path, why) for path, idle, why in RULES
-            if all(_written(cell, path) and idle(cell.scenario) for cell in cells)]  # fmt: skip
+    idle = [
+        (path, why)
+        for path, idle, why in RULES
+        if all(_written(cell, path) and idle(cell.scenario) for cell in cells)
+    ]
     every = [without_effect(cell.scenario.nccl.env) for cell in cells]
-    idle += [(("nccl", "env", name), why) for name, why in every[0].items()
-             if all(name in one for one in every)]  # fmt: skip
+    idle += [
+        (("nccl", "env", name), why)
+        for name, why in every[0].items()
+        if all(name in one for one in every)
+    ]
     for path, reason in idle:
         if any(path[: len(one)] == one for one in told):
             continue

@@ -69,8 +69,9 @@ def _range(source: Source, path: KeyPath, value: Mapping[str, Any]) -> list[Any]
     if unit != other:
         return _sizes(source, path, value)
     if last < first:
-        raise source.error((*path, "to"), f"ends at {value['to']}, before it begins at "
-                           f"{value['from']}")  # fmt: skip
+        raise source.error(
+            (*path, "to"), f"ends at {value['to']}, before it begins at {value['from']}"
+        )
     if "factor" in value:
         factor, _ = _quantity(source, (*path, "factor"), value["factor"])
         if factor <= 1 or first <= 0:
@@ -121,14 +122,22 @@ def _written(number: Fraction, unit: str) -> Any:
 # is executed. Quantities compare as what they measure: `cluster.nic < 400Gbps`.
 
 _COMPARE: dict[type, Callable[[Any, Any], bool]] = {
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
-    ast.Gt: operator.gt, ast.GtE: operator.ge, ast.In: lambda one, many: one in many,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda one, many: one in many,
     ast.NotIn: lambda one, many: one not in many,
-}  # fmt: skip
+}
 _WORK: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
     ast.Mod: operator.mod,
-}  # fmt: skip
+}
 # A quantity without quotes, so that 400Gbps can be written as elsewhere.
 _BARE = re.compile(
     r"('[^']*'|\"[^\"]*\")|(?<![\w.])(?![0-9.]+[eE][0-9]+\b)([0-9][0-9.]*[A-Za-z%][\w/%]*)"
@@ -502,8 +511,9 @@ def _conditions(source: Source, word: str, given: Mapping[str, Any]) -> tuple[Co
     for number, text in enumerate(texts):
         path: KeyPath = ("sweep", word, number) if isinstance(value, list) else ("sweep", word)
         if not isinstance(text, str):
-            raise source.error(path, f"expected a condition such as 'cluster.nodes > 4', "
-                               f"got {shown(text)}")  # fmt: skip
+            raise source.error(
+                path, f"expected a condition such as 'cluster.nodes > 4', got {shown(text)}"
+            )
         try:
             found.append(parse_condition(text, path))
         except ValueError as error:

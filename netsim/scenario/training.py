@@ -88,9 +88,16 @@ class TransformerConfig(Model):
 
 
 DataKind = Literal[
-    "allreduce", "ddp", "parameter-server", "zero1", "zero2", "zero3", "distributed-optimizer",
-    "fsdp", "fsdp2",
-]  # fmt: skip
+    "allreduce",
+    "ddp",
+    "parameter-server",
+    "zero1",
+    "zero2",
+    "zero3",
+    "distributed-optimizer",
+    "fsdp",
+    "fsdp2",
+]
 
 
 class Parallelism(Model):
@@ -185,10 +192,17 @@ class CompressionConfig(Model):
 class ExtraConfig(Model):
     """A small collective: a preset by name, or any collective of a group of axes at some moment."""
 
-    preset: Literal[
-        "parameter-broadcast", "sync-batch-norm", "loss-reduce", "gradient-norm", "input-scatter",
-        "evaluation-gather",
-    ] | None = None  # fmt: skip
+    preset: (
+        Literal[
+            "parameter-broadcast",
+            "sync-batch-norm",
+            "loss-reduce",
+            "gradient-norm",
+            "input-scatter",
+            "evaluation-gather",
+        ]
+        | None
+    ) = None
     collective: CollectiveName | None = None
     group: Literal["all", "tp", "cp", "ep", "dp", "pp", "model"] | None = None
     bytes: Bytes | None = None
@@ -223,9 +237,7 @@ class Straggler(Model):
 
 
 Recompute = Literal["none", "selective", "full", "non-reentrant", "ops"]
-Module = Literal[
-    "core_attn", "mla_up_proj", "layernorm", "moe_act", "mlp", "moe", "shared_experts"
-]  # fmt: skip
+Module = Literal["core_attn", "mla_up_proj", "layernorm", "moe_act", "mlp", "moe", "shared_experts"]
 
 
 class _Step(Model):

@@ -89,9 +89,12 @@ class Builder:
         return self._groups.setdefault(members, len(self._groups))
 
     def pieces(
-        self, count: ArrayLike, src_offset: ArrayLike = 0, dst_offset: ArrayLike | None = None,
+        self,
+        count: ArrayLike,
+        src_offset: ArrayLike = 0,
+        dst_offset: ArrayLike | None = None,
         own_offset: ArrayLike | None = None,
-    ) -> Rows:  # fmt: skip
+    ) -> Rows:
         """Numbers of new pieces of data, in elements; offsets default to `src_offset`. `own_offset`
         is where the receiver's own input lies for a fused receive-reduce."""
         dst = src_offset if dst_offset is None else dst_offset
@@ -122,9 +125,16 @@ class Builder:
         return np.arange(first, self._piece_count, dtype=np.int32)
 
     def rows(
-        self, style: schedule.Style | ArrayLike, src: ArrayLike, dst: ArrayLike, piece: ArrayLike,
-        *, step: ArrayLike = 0, after: Sequence[After] = (), joins: Joins | None = None,
-    ) -> Rows:  # fmt: skip
+        self,
+        style: schedule.Style | ArrayLike,
+        src: ArrayLike,
+        dst: ArrayLike,
+        piece: ArrayLike,
+        *,
+        step: ArrayLike = 0,
+        after: Sequence[After] = (),
+        joins: Joins | None = None,
+    ) -> Rows:
         """Append rows (arrays broadcast against each other) and return their numbers.
 
         `style` is a Style or numbers from `style()`, `piece` numbers from `pieces()`. Each entry of
@@ -183,14 +193,24 @@ class Builder:
         src, dst, own, count = (_join([p[k] for p in self._pieces], np.int64) for k in range(4))
         row, time = self._finished_releases()
         return schedule.Schedule(
-            ranks=self.ranks, styles=tuple(self._styles),
+            ranks=self.ranks,
+            styles=tuple(self._styles),
             pieces=schedule.Pieces(src, dst, own, count, _join(self._amounts, np.float64)),
-            lags=tuple(self._lags) or (schedule.IN_ORDER,), groups=tuple(self._groups),
-            style=columns[0], src=columns[1], dst=columns[2], piece=columns[3], step=columns[4],
-            dep_ptr=ptr, dep_row=_join([deps[1] for deps in self._deps], np.int32),
-            dep_lag=_join([deps[2] for deps in self._deps], np.int16), release_row=row,
-            release_time=time, collectives=self.collectives, fold=self.fold,
-        )  # fmt: skip
+            lags=tuple(self._lags) or (schedule.IN_ORDER,),
+            groups=tuple(self._groups),
+            style=columns[0],
+            src=columns[1],
+            dst=columns[2],
+            piece=columns[3],
+            step=columns[4],
+            dep_ptr=ptr,
+            dep_row=_join([deps[1] for deps in self._deps], np.int32),
+            dep_lag=_join([deps[2] for deps in self._deps], np.int16),
+            release_row=row,
+            release_time=time,
+            collectives=self.collectives,
+            fold=self.fold,
+        )
 
     def _finished_releases(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         rows = _join([r for r, _ in self._releases], np.int32)

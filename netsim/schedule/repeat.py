@@ -48,12 +48,16 @@ def framed(schedule: Schedule, kernel: float) -> Schedule:
         name: _between(getattr(schedule, name), *ends, ranks) for name, ends in marks
     }
     return replace(
-        schedule, styles=style, lags=lags, **columns, dep_ptr=ptr,
+        schedule,
+        styles=style,
+        lags=lags,
+        **columns,
+        dep_ptr=ptr,
         pieces=Pieces(*(np.append(column, np.zeros(1, column.dtype)) for column in table)),
         dep_row=np.concatenate([dep_row, last.astype(np.int32)]),
         dep_lag=np.concatenate([dep_lag, last_lag.astype(np.int16)]),
         release_row=schedule.release_row + np.int32(ranks),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,9 +235,14 @@ def unrolled(frame: Schedule, launched: NDArray[np.float64]) -> Repeated:
     release_row, release_time = _releases(frame, launched)
     tiled: dict[str, Any] = {name: np.tile(getattr(frame, name), times) for name in COLUMNS}
     schedule = replace(
-        frame, **tiled, dep_ptr=dep_ptr, dep_row=dep_row, dep_lag=dep_lag,
-        release_row=release_row, release_time=release_time,
-    )  # fmt: skip
+        frame,
+        **tiled,
+        dep_ptr=dep_ptr,
+        dep_row=dep_row,
+        dep_lag=dep_lag,
+        release_row=release_row,
+        release_time=release_time,
+    )
     first = np.arange(times)[:, None] * size
     return Repeated(schedule, first + size - ranks + np.arange(ranks)[None, :])
 

@@ -247,9 +247,17 @@ class Schedule:
     def columns(self) -> tuple[NDArray[np.generic], ...]:
         """All arrays with one entry a row, a dependency or a release."""
         return (
-            self.style, self.src, self.dst, self.piece, self.step,
-            self.dep_ptr, self.dep_row, self.dep_lag, self.release_row, self.release_time,
-        )  # fmt: skip
+            self.style,
+            self.src,
+            self.dst,
+            self.piece,
+            self.step,
+            self.dep_ptr,
+            self.dep_row,
+            self.dep_lag,
+            self.release_row,
+            self.release_time,
+        )
 
     def style_column(self, name: str) -> NDArray[np.generic]:
         """One attribute of the style of every row, such as `kind` or `channel`."""
@@ -329,11 +337,17 @@ def combine(schedules: Sequence[Schedule], ranks: Sequence[Sequence[int]], world
         np.concatenate([getattr(one.pieces, c) for one in schedules]) for c in Pieces.__slots__
     )
     return Schedule(
-        ranks=world, styles=tuple(tables.styles), pieces=Pieces(*pieces), lags=tuple(tables.lags),
-        groups=tuple(tables.groups), dep_ptr=ptr,
+        ranks=world,
+        styles=tuple(tables.styles),
+        pieces=Pieces(*pieces),
+        lags=tuple(tables.lags),
+        groups=tuple(tables.groups),
+        dep_ptr=ptr,
         release_time=np.concatenate([one.release_time for one in schedules]),
-        collectives=tuple(names), fold=None, **columns,
-    )  # fmt: skip
+        collectives=tuple(names),
+        fold=None,
+        **columns,
+    )
 
 
 class _Tables:

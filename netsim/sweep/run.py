@@ -70,8 +70,12 @@ def engine_for(tasks: Sequence[Task], engine: str = "auto") -> str:
 def finished_row(folder: Folder, task: Task) -> Row:
     """The row of a task; an equal question asked under other names keeps its own names."""
     row = folder.finished[task.key]
-    named = replace(row, scenario=task.cell.scenario.name or "", axes=dict(task.cell.axes),
-                    size_asked=task.size or None)  # fmt: skip
+    named = replace(
+        row,
+        scenario=task.cell.scenario.name or "",
+        axes=dict(task.cell.axes),
+        size_asked=task.size or None,
+    )
     if not task.cell.scenario.measured:
         return named
     beside: Row = late("netsim.measured.compare.overlaid")(named, task.cell)
@@ -81,9 +85,13 @@ def finished_row(folder: Folder, task: Task) -> Row:
 def invalid_row(point: Invalid, scenario: str) -> Row:
     """The row of a point that no scenario is possible at."""
     return Row(
-        scenario=scenario, cell=point.id, model_version=MODEL_VERSION, status="invalid",
-        error=str(point.error), axes=dict(point.axes),
-    )  # fmt: skip
+        scenario=scenario,
+        cell=point.id,
+        model_version=MODEL_VERSION,
+        status="invalid",
+        error=str(point.error),
+        axes=dict(point.axes),
+    )
 
 
 # Finished rows of all sweeps on this machine, by the id of what was asked.
@@ -244,9 +252,11 @@ def misfit(size: int, error: NetsimError) -> Answer:
 
 
 def answers(
-    prepared: AnyPrepared, sizes: Sequence[int], engine: str,
+    prepared: AnyPrepared,
+    sizes: Sequence[int],
+    engine: str,
     progress: Callable[[int], Progress | None] = lambda size: None,
-) -> Iterator[Answer]:  # fmt: skip
+) -> Iterator[Answer]:
     """The answers of one cell, one size after the other."""
     for size in sizes:
         began = time.perf_counter()
@@ -329,10 +339,14 @@ class Local:
     def fulfil(self, orders: Sequence[Order]) -> Fulfilled:
         """Every order with its answers; what ended its worker twice has errors for answers."""
         jobs = (
-            (order, titled(order), memory_needed(self.cells[order.cell], order.sizes),
-             len(order.sizes))
+            (
+                order,
+                titled(order),
+                memory_needed(self.cells[order.cell], order.sizes),
+                len(order.sizes),
+            )
             for order in _shared_out(orders, self.processes.count)
-        )  # fmt: skip
+        )
         with closing(self.processes.results(jobs)) as found:
             STAGE.others, whole = self.processes.memory, sum(len(one.sizes) for one in orders)
             at(", ".join(self.processes.names()), 0, whole)
@@ -366,9 +380,15 @@ def _shared_out(orders: Sequence[Order], count: int) -> list[Order]:
 
 
 def run_tasks(
-    tasks: Sequence[Task], folder: Folder, *, engine: str, workers: Workers | None,
-    cache: Cache | None = None, progress: Shown = lambda task: None, later: Later | None = None,
-) -> Generator[tuple[Task, Row, NetsimError | None], None, None]:  # fmt: skip
+    tasks: Sequence[Task],
+    folder: Folder,
+    *,
+    engine: str,
+    workers: Workers | None,
+    cache: Cache | None = None,
+    progress: Shown = lambda task: None,
+    later: Later | None = None,
+) -> Generator[tuple[Task, Row, NetsimError | None], None, None]:
     """Get the rows that the folder does not have yet; yield every row, in order, once it is there.
     `engine` is what `engine_for` all tasks of the sweep says, also where these are some of them.
     Without workers, those of `later` do what is left once it takes long."""

@@ -285,9 +285,14 @@ def _middle(values: Sequence[Any]) -> Any:
 
 
 def trials(
-    search: Search, folder: Folder, *, most: int | None = None, seed: int = 1,
-    workers: Workers | None = None, together: int = 1,
-) -> Generator[Trial, None, None]:  # fmt: skip
+    search: Search,
+    folder: Folder,
+    *,
+    most: int | None = None,
+    seed: int = 1,
+    workers: Workers | None = None,
+    together: int = 1,
+) -> Generator[Trial, None, None]:
     """All choices where they are few, the best of many layouts, else those that a sampler decides
     for, `most` of them, so many `together`."""
     if most is None and any(not one.refused for one in search.told):

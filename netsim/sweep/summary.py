@@ -301,9 +301,12 @@ PACKAGES = ("numpy", "numba", "simpy", "networkx", "scipy")
 
 
 def about(
-    expansion: Expansion, path: Path, settings: Sequence[str], engine: str,
+    expansion: Expansion,
+    path: Path,
+    settings: Sequence[str],
+    engine: str,
     shard: tuple[int, int] | None = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """The manifest of a run, apart from the name of its scenario."""
     source = expansion.cells[0].source if expansion.cells else None
     text = source.text if source else ""  # a pipe is read only once
@@ -311,10 +314,14 @@ def about(
     scenario = expansion.cells[0].scenario if expansion.cells else None
     rates = {line_rate(cell.scenario.cluster) for cell in expansion.cells}
     return {
-        "file": path.as_posix(), "path": _whole_path(path), "text": text,
+        "file": path.as_posix(),
+        "path": _whole_path(path),
+        "text": text,
         "sha256": hashlib.sha256(text.encode()).hexdigest(),
-        "settings": list(settings), "engine": engine,
-        "seed": None if scenario is None else scenario.seed, "versions": versions(),
+        "settings": list(settings),
+        "engine": engine,
+        "seed": None if scenario is None else scenario.seed,
+        "versions": versions(),
         "axes": list(expansion.sweep.names),
         "conditions": expansion.sweep.conditions,
         "base": None if expansion.sweep.base is None else dict(expansion.sweep.base),
@@ -322,7 +329,7 @@ def about(
         "line_rate": rates.pop() if len(rates) == 1 else None,
         "points": [_point(point) for point in expansion.points],
         "shard": None if shard is None else list(shard),
-    }  # fmt: skip
+    }
 
 
 def _whole_path(path: Path) -> str:

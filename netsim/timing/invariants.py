@@ -105,8 +105,11 @@ def least_delivered(collective: Collective) -> float:
     if collective.name == "sendrecv":
         return block * ranks * (ranks > 1)
     blocks = {
-        "all_reduce": 2, "all_gather": ranks, "reduce_scatter": ranks, "alltoall": ranks,
-    }  # fmt: skip
+        "all_reduce": 2,
+        "all_gather": ranks,
+        "reduce_scatter": ranks,
+        "alltoall": ranks,
+    }
     return block * blocks.get(collective.name, 1) * (ranks - 1)
 
 
@@ -146,9 +149,11 @@ def _bandwidths(answer: Answer) -> str:
         return ""
     algorithm = answer.size_bytes / answer.seconds / 1e9
     for name, told, meant in zip(
-        ("algorithm", "bus"), answer.bandwidths, (algorithm, algorithm * answer.bus_factor),
+        ("algorithm", "bus"),
+        answer.bandwidths,
+        (algorithm, algorithm * answer.bus_factor),
         strict=True,
-    ):  # fmt: skip
+    ):
         if abs(told - meant) > EQUAL * meant:
             return f"{name} bandwidth {told!r} GB/s, bytes and time make it {meant!r}"
     return ""
@@ -185,21 +190,40 @@ def _limit(answer: Answer) -> str:
 
 
 INVARIANTS = (
-    Invariant("wire", "no link carries its bytes of an operation faster than its capacity allows",
-              ALWAYS, _wire),
-    Invariant("bytes", "rows bring all to ranks that these are to have and do not have",
-              ALWAYS, _bytes),
-    Invariant("bounds", "a time is a time, no row ends before it starts, and bounds are bounds",
-              ALWAYS, _bounds),
-    Invariant("bandwidths", "bandwidths are bytes divided by the time beside them",
-              ALWAYS, _bandwidths),
-    Invariant("engines", f"both engines end every row at the same time, to {EQUAL:g}",
-              IN_TESTS, _engines),
-    Invariant("rung", "a time that is told from fewer rows lies within its bounds of that in full",
-              IN_TESTS, _rung),
-    Invariant("limit", "no time is below what cuts of the links and distances leave any algorithm",
-              ALWAYS, _limit),
-)  # fmt: skip
+    Invariant(
+        "wire",
+        "no link carries its bytes of an operation faster than its capacity allows",
+        ALWAYS,
+        _wire,
+    ),
+    Invariant(
+        "bytes", "rows bring all to ranks that these are to have and do not have", ALWAYS, _bytes
+    ),
+    Invariant(
+        "bounds",
+        "a time is a time, no row ends before it starts, and bounds are bounds",
+        ALWAYS,
+        _bounds,
+    ),
+    Invariant(
+        "bandwidths", "bandwidths are bytes divided by the time beside them", ALWAYS, _bandwidths
+    ),
+    Invariant(
+        "engines", f"both engines end every row at the same time, to {EQUAL:g}", IN_TESTS, _engines
+    ),
+    Invariant(
+        "rung",
+        "a time that is told from fewer rows lies within its bounds of that in full",
+        IN_TESTS,
+        _rung,
+    ),
+    Invariant(
+        "limit",
+        "no time is below what cuts of the links and distances leave any algorithm",
+        ALWAYS,
+        _limit,
+    ),
+)
 
 
 def broken(answer: Answer, asked: str = ALWAYS) -> list[str]:

@@ -174,10 +174,13 @@ def _relayed(bench: Bench, work: Relayed) -> One:
     ends = replayed(work.relay, work.costs, np.zeros(work.relay.ranks)) + launch.kernel
     alone = Alone(work.schedule, work.program, timeline, ends[None], runs, engine)
     return One(
-        alone, ends[busy_ranks(work.schedule)], whole_use(work, float(ends.max()) - launch.kernel),
-        causes=causes_of(work), rows=len(work.program),
+        alone,
+        ends[busy_ranks(work.schedule)],
+        whole_use(work, float(ends.max()) - launch.kernel),
+        causes=causes_of(work),
+        rows=len(work.program),
         follow=lambda launch, times: (relayed_in_a_row(work, launch, times), False),
-    )  # fmt: skip
+    )
 
 
 def folded(asked: Asked) -> Offer | Refusal:
@@ -545,10 +548,13 @@ def _by_hops(bench: Bench, given: Call, call: Call, limits: Limits) -> Timing | 
         return TOO_DIFFERENT
     use = replace(last.use, amount=last.use.amount * (found.whole / row))
     return replace(
-        last, use=use, seconds=seconds, hops=row,
+        last,
+        use=use,
+        seconds=seconds,
+        hops=row,
         approximation=f"rings of {found.whole} hops from what {found.hops} take",
         uncertainty=off,
-    )  # fmt: skip
+    )
 
 
 def _far(call: Call, limits: Limits) -> float:
@@ -792,11 +798,20 @@ def _timing(bench: Bench, one: One, seconds: float, words: str = "", off: float 
 
 EXACT: tuple[Rung, ...] = (in_step, max_plus, folded, whole)
 OPERATIONS: tuple[Rung, ...] = (
-    one_operation, nearly_together, kept_busy, fewer_operations, as_timed,
-)  # fmt: skip
+    one_operation,
+    nearly_together,
+    kept_busy,
+    fewer_operations,
+    as_timed,
+)
 SINGLE: tuple[Rung, ...] = (
-    by_channel, fewer_rounds, wide_instants, *EXACT, fewer_loops, fewer_hops,
-)  # fmt: skip
+    by_channel,
+    fewer_rounds,
+    wide_instants,
+    *EXACT,
+    fewer_loops,
+    fewer_hops,
+)
 RUNGS = (*SINGLE, *OPERATIONS)
 
 

@@ -222,9 +222,12 @@ class Relayed:
 
 
 def relayed(
-    collective: Collective, algorithm: str, parameters: Mapping[str, Any], topology: Topology,
+    collective: Collective,
+    algorithm: str,
+    parameters: Mapping[str, Any],
+    topology: Topology,
     gpus: NDArray[np.int32],
-) -> Relayed | str:  # fmt: skip
+) -> Relayed | str:
     """An algorithm of long rings on a topology, or why its steps do not follow from a few."""
     relay = Relay()
     schedule = build(collective, algorithm, fold=relay, **parameters)

@@ -362,9 +362,12 @@ def _lengths(start: int, unit: int, whole: int) -> Iterator[int]:
 
 
 def full_ring(
-    whole: int, runs: Iterator[int], seconds: Callable[[int], float],
-    tolerated: tuple[float, float], far: float,
-) -> Hops | None:  # fmt: skip
+    whole: int,
+    runs: Iterator[int],
+    seconds: Callable[[int], float],
+    tolerated: tuple[float, float],
+    far: float,
+) -> Hops | None:
     """The time of a ring of `whole` hops, by `seconds` of chunks that go as far as in some `runs`.
     None if what hops add differs by more than is `tolerated`: at first, and from so `far` on."""
     times: dict[int, float] = {}

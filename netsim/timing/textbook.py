@@ -18,8 +18,12 @@ from netsim.timing.bench import Alone
 from netsim.timing.call import Call
 from netsim.timing.max_plus import Relayed
 
-RELAYS = {("all_reduce", "ring"), ("all_gather", "ring"), ("reduce_scatter", "ring"),
-          ("all_reduce", "hierarchical")}  # fmt: skip
+RELAYS = {
+    ("all_reduce", "ring"),
+    ("all_gather", "ring"),
+    ("reduce_scatter", "ring"),
+    ("all_reduce", "hierarchical"),
+}
 RELAYED, KEPT_STEP = "relayed", "kept step"
 
 

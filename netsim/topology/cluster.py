@@ -121,10 +121,13 @@ def _places(plan: Plan) -> Places:
     owner = np.repeat(np.arange(len(gpus), dtype=np.int32), gpus)
     slot = np.arange(len(owner), dtype=np.int32) - np.repeat(_starts(gpus), gpus)
     return Places(
-        plan.host_class, plan.domain,
+        plan.host_class,
+        plan.domain,
         _starts(plan.per_host([len(host.layout.links) for host in plan.hosts])),
-        _starts(plan.per_host([host.nics for host in plan.hosts])), owner, slot,
-    )  # fmt: skip
+        _starts(plan.per_host([host.nics for host in plan.hosts])),
+        owner,
+        slot,
+    )
 
 
 def _layout(plan: Plan, fabric: Fabric | None, ports: Ports) -> graph.Layout:

@@ -40,9 +40,12 @@ def fabric_figures(cluster: Cluster) -> Figures | None:
     counts = np.bincount(made.level, minlength=len(made.tiers)).tolist()
     return Figures(
         {level: n for level, n in zip(made.tiers, counts, strict=True) if n},
-        len(made.tail) // 2 - outside, outside, bisection,
-        line / bisection if bisection else float("inf"), _diameter(made),
-    )  # fmt: skip
+        len(made.tail) // 2 - outside,
+        outside,
+        bisection,
+        line / bisection if bisection else float("inf"),
+        _diameter(made),
+    )
 
 
 def gpu_bandwidth(cluster: Cluster) -> tuple[Floats, Floats]:

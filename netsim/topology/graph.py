@@ -100,9 +100,12 @@ def freeze_graph(name: str, graph: "Sketch | nx.DiGraph[Any]") -> Layout:
     passes = [d.get("forwards", d.get("kind") != "gpu") for d in graph.nodes.values()]
     reduces = [d.get("reduces", False) for d in graph.nodes.values()]
     return Layout(
-        tuple(graph.nodes), np.array([NODE_KINDS.index(kind) for kind in kinds], np.int8),
-        np.array(passes, bool), _freeze_links(name, graph), np.array(reduces, bool),
-    )  # fmt: skip
+        tuple(graph.nodes),
+        np.array([NODE_KINDS.index(kind) for kind in kinds], np.int8),
+        np.array(passes, bool),
+        _freeze_links(name, graph),
+        np.array(reduces, bool),
+    )
 
 
 def lanes(links: Links) -> Ints:
@@ -359,10 +362,14 @@ def thaw(layout: Layout) -> "nx.DiGraph[Any]":
     ):
         edge = graph.get_edge_data(names[tail], names[head])
         graph.add_edge(
-            names[tail], names[head], bandwidth=bandwidth + (edge["bandwidth"] if edge else 0.0),
-            latency=latency, kind=LINK_KINDS[kind], duplex="half" if shared else "full",
+            names[tail],
+            names[head],
+            bandwidth=bandwidth + (edge["bandwidth"] if edge else 0.0),
+            latency=latency,
+            kind=LINK_KINDS[kind],
+            duplex="half" if shared else "full",
             count=1 + (edge["count"] if edge else 0),
-        )  # fmt: skip
+        )
     return graph
 
 
@@ -396,8 +403,11 @@ def parse_way(text: str) -> Way:
 
 def _way_of_nics(text: str) -> Way:
     simple = {
-        "": Way(), "staged": Way(staged=True), "pxn": Way(relay=True), "net": Way(network=True),
-    }  # fmt: skip
+        "": Way(),
+        "staged": Way(staged=True),
+        "pxn": Way(relay=True),
+        "net": Way(network=True),
+    }
     if text in simple:
         return simple[text]
     head, *numbers = text.split(":")

@@ -42,10 +42,13 @@ def host_graph(machine: Machine) -> graphs.Sketch:
             own["nvlink"] = machine.latencies.get("nvlink", DIRECT_NVLINK)
         for tail, head in permutations((a, b)):
             graph.edge(
-                tail, head, kind=kind, bandwidth=bandwidth,
+                tail,
+                head,
+                kind=kind,
+                bandwidth=bandwidth,
                 latency=own[kind] + (own["nic"] if head.startswith("nic") else 0.0),
                 duplex="half" if kind == "hostmem" else "full",
-            )  # fmt: skip
+            )
     return graph
 
 
@@ -207,10 +210,21 @@ def make_host(
     local = nics_of_gpus(search.topology.layout, out, tuple(gpus))
     relays, numbers = search.relays(peer, out, local), np.array(rails, np.int32)
     return Host(
-        machine, tuple(gpus), search.topology.layout, numbers, search.gpu_node, search.nic_node,
-        peer, staged, out, into, relays, local,
-        search.switch_links(out=True), search.switch_links(out=False),
-    )  # fmt: skip
+        machine,
+        tuple(gpus),
+        search.topology.layout,
+        numbers,
+        search.gpu_node,
+        search.nic_node,
+        peer,
+        staged,
+        out,
+        into,
+        relays,
+        local,
+        search.switch_links(out=True),
+        search.switch_links(out=False),
+    )
 
 
 class _Search:

@@ -97,9 +97,12 @@ def _validated(kind: Any, value: Any, path: tuple[str | int, ...]) -> Any:
 
 
 def with_nics(
-    machine: Machine, count: int | None, rate: float | None, gpus: Sequence[int],
+    machine: Machine,
+    count: int | None,
+    rate: float | None,
+    gpus: Sequence[int],
     transport: Transport,
-) -> Machine:  # fmt: skip
+) -> Machine:
     """The machine with `count` NICs of a rate near the GPUs in use, as the transport shows them."""
     nics = machine.nics
     count = count if count is not None or nics is None else nics.count

@@ -35,12 +35,17 @@ def host_system(host: Host, host_number: int = 0, first_rank: int = 0) -> nccl_x
     machine, cpu, nics = host.machine, host.machine.cpu, host.rail.tolist()
     cpus = (
         nccl_xml.XmlCpu(
-            numaid=domain, host_hash=f"{host_number:#x}", affinity="ffffffff", arch=cpu.arch,
-            vendor=VENDORS.get(cpu.vendor, cpu.vendor), familyid=cpu.family, modelid=cpu.model_id,
+            numaid=domain,
+            host_hash=f"{host_number:#x}",
+            affinity="ffffffff",
+            arch=cpu.arch,
+            vendor=VENDORS.get(cpu.vendor, cpu.vendor),
+            familyid=cpu.family,
+            modelid=cpu.model_id,
             pcis=_below(machine, f"cpu{domain}", host.gpus, nics, first_rank),
         )
         for domain in range(cpu.domains)
-    )  # fmt: skip
+    )
     return nccl_xml.XmlSystem(tuple(cpus))
 
 
@@ -111,10 +116,16 @@ def _pci(
     busid: str, code: str, link: PcieLink, below: tuple[nccl_xml.XmlPci, ...] = ()
 ) -> nccl_xml.XmlPci:
     return nccl_xml.XmlPci(
-        busid, class_code=code, vendor="0x0", device="0x0", subsystem_vendor="0x0",
-        subsystem_device="0x0", link_speed=SPEEDS[link.generation], link_width=link.width,
+        busid,
+        class_code=code,
+        vendor="0x0",
+        device="0x0",
+        subsystem_vendor="0x0",
+        subsystem_device="0x0",
+        link_speed=SPEEDS[link.generation],
+        link_width=link.width,
         pcis=below,
-    )  # fmt: skip
+    )
 
 
 def _bridged(pci: nccl_xml.XmlPci) -> nccl_xml.XmlPci:

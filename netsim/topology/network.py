@@ -85,9 +85,14 @@ class Cables:
 
 
 def fabric(
-    kind: str, tiers: tuple[tuple[str, tuple[str, ...]], ...], ports: Ports, terms: Terms,
-    leaf: Ints, cables: Cables, **more: Any,
-) -> Fabric:  # fmt: skip
+    kind: str,
+    tiers: tuple[tuple[str, tuple[str, ...]], ...],
+    ports: Ports,
+    terms: Terms,
+    leaf: Ints,
+    cables: Cables,
+    **more: Any,
+) -> Fabric:
     """Port p is on switch `leaf[p]` (given twice: NICs of two ports, each of half their rate)."""
     count, planes = len(ports), len(leaf) // max(1, len(ports))
     low = np.r_[np.tile(np.arange(count), planes), count + cables.low].astype(np.int32)

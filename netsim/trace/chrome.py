@@ -236,9 +236,13 @@ class _Shown:
         return self._bars(begin, end, self._args(), receiving=True)
 
     def _bars(
-        self, begin: NDArray[np.float64], end: NDArray[np.float64], args: Iterable[str], *,
+        self,
+        begin: NDArray[np.float64],
+        end: NDArray[np.float64],
+        args: Iterable[str],
+        *,
         receiving: bool = False,
-    ) -> Iterator[_Bar]:  # fmt: skip
+    ) -> Iterator[_Bar]:
         first, last = spans(begin, end)
         names = self.names.rows(self.rows, receiving=receiving)
         return zip(first.tolist(), last.tolist(), names, args, strict=True)
@@ -440,9 +444,14 @@ _Timed = tuple[float, str]  # when, and the event as JSON
 
 
 def write_trace(
-    path: Path, program: Program, timeline: Timeline, operations: Sequence[spoken.Operation] = (),
-    *, rows: int = MOST_ROWS, about: Mapping[str, str] | None = None,
-) -> spoken.Written:  # fmt: skip
+    path: Path,
+    program: Program,
+    timeline: Timeline,
+    operations: Sequence[spoken.Operation] = (),
+    *,
+    rows: int = MOST_ROWS,
+    about: Mapping[str, str] | None = None,
+) -> spoken.Written:
     """Write a trace; `path` ends in .json or .json.gz. Above `rows`, the first ones are shown. Its
     first line is its header, which says what it is of (`about`)."""
     selection = spoken.first_rows(timeline, rows)
@@ -462,9 +471,11 @@ def write_trace(
 
 
 def _events(
-    program: Program, timeline: Timeline, operations: tuple[spoken.Operation, ...],
+    program: Program,
+    timeline: Timeline,
+    operations: tuple[spoken.Operation, ...],
     selection: spoken.Selection,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     slices = row_slices(program, timeline, spoken.Names(program, operations), selection)
     placed = lanes(slices + kernel_slices(program, timeline, operations))
     tids = threads(placed)
@@ -480,9 +491,11 @@ def _events(
 
 def _about(program: Program, timeline: Timeline, selection: spoken.Selection) -> dict[str, object]:
     about: dict[str, object] = {
-        "simulator": "netsim", "ranks": program.schedule.ranks, "rows": selection.total,
+        "simulator": "netsim",
+        "ranks": program.schedule.ranks,
+        "rows": selection.total,
         "makespan_us": timeline.makespan * 1e6,
-    }  # fmt: skip
+    }
     if not selection.whole:
         about["left_out"] = f"this trace {selection.note()}"
     return about
@@ -500,10 +513,15 @@ def _slice_events(
     for (begin, rank, track, end, name, category, args, leaving, reaching, _), lane in placed:
         ts = begin / 1000
         where = f'"pid":{rank},"tid":{tids[rank, track, lane]},"ts":{ts}'
-        bars.append((ts, (
-            f'{{"ph":"X","cat":"{category}","name":{told(name)},{where},'
-            f'"dur":{(end - begin) / 1000},"args":{args}}}'
-        )))  # fmt: skip
+        bars.append(
+            (
+                ts,
+                (
+                    f'{{"ph":"X","cat":"{category}","name":{told(name)},{where},'
+                    f'"dur":{(end - begin) / 1000},"args":{args}}}'
+                ),
+            )
+        )
         arrow = f'"cat":"transfer","name":"transfer",{where}}}'
         starts += [(ts, f'{{"ph":"s","id":{number},{arrow}') for number in leaving]
         ends += [(ts, f'{{"ph":"f","bp":"e","id":{number},{arrow}') for number in reaching]

@@ -119,8 +119,10 @@ class Sheet:
         """A send and its receive."""
         tag = self.tags[src, dst]
         self.tags[src, dst] += 1
-        return {src: self._add(src, f"send {size}b to {dst} tag {tag}", after),
-                dst: self._add(dst, f"recv {size}b from {src} tag {tag}", there)}  # fmt: skip
+        return {
+            src: self._add(src, f"send {size}b to {dst} tag {tag}", after),
+            dst: self._add(dst, f"recv {size}b from {src} tag {tag}", there),
+        }
 
     def _met(self, row: int, lag: rows.Lag, rank: int, owner: int) -> int:
         """What a rank waits for where it waits for a row, of which the owner knows first."""

@@ -18,10 +18,14 @@ from netsim.schedule import schedule as schedules
 
 # The names that PyTorch's ProcessGroupNCCL records.
 KINETO_NAMES = {
-    "all_reduce": "allreduce", "all_gather": "_allgather_base",
-    "reduce_scatter": "_reduce_scatter_base", "alltoall": "all_to_all", "alltoallv": "all_to_allv",
-    "sendrecv": "send", "p2p": "send",
-}  # fmt: skip
+    "all_reduce": "allreduce",
+    "all_gather": "_allgather_base",
+    "reduce_scatter": "_reduce_scatter_base",
+    "alltoall": "all_to_all",
+    "alltoallv": "all_to_allv",
+    "sendrecv": "send",
+    "p2p": "send",
+}
 # The first part of a kernel's name by collective. NCCL has kernels for the first five
 # (src/device/generate.py, all_colls); the others exist only as textbook algorithms here.
 KERNEL_NAMES = {

@@ -28,9 +28,13 @@ LOAD_COLUMNS = ("link", "t_us", "GBps", "utilisation")
 
 
 def write_rows(
-    path: Path, program: Program, timeline: Timeline, operations: Sequence[spoken.Operation] = (),
-    *, rows: int = MOST_ROWS,
-) -> spoken.Written:  # fmt: skip
+    path: Path,
+    program: Program,
+    timeline: Timeline,
+    operations: Sequence[spoken.Operation] = (),
+    *,
+    rows: int = MOST_ROWS,
+) -> spoken.Written:
     """Write a line for every row; above `rows`, for those that start first. `startup_us` of a row
     pass before its bytes move; they arrive `latency_us` after they left. Ranks of a group are
     joined by semicolons, as are the links of a path."""

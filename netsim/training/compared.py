@@ -132,9 +132,16 @@ def simulated_calls(step: Step) -> Iterator[Simulated]:
         key, coarse = _alike(step.spans.tape.tasks[some[0]]), step.spans.lowered.coarse[some[0]][0]
         us = float(np.median(times)) * 1e6
         yield Simulated(
-            *key, calls, us, coarse.seconds * 1e6, float(times.mean()) * calls * 1e6,
-            exposed * 1e6, coarse.algorithm, coarse.protocol, coarse.channels,
-        )  # fmt: skip
+            *key,
+            calls,
+            us,
+            coarse.seconds * 1e6,
+            float(times.mean()) * calls * 1e6,
+            exposed * 1e6,
+            coarse.algorithm,
+            coarse.protocol,
+            coarse.channels,
+        )
 
 
 def _alike(task: Task) -> Key:
@@ -148,11 +155,12 @@ def _matched(
     left = list(simulated)
     for one in measured:
         near = [
-            other for other in left
+            other
+            for other in left
             if (other.collective, other.ranks) == (one.collective, one.ranks)
             and abs(other.size_bytes - one.size_bytes) <= NEAR * one.size_bytes
             and (not replayed or (other.group, other.dtype) == (one.group, one.dtype))
-        ]  # fmt: skip
+        ]
         best = min(near, key=lambda o: abs(o.size_bytes - one.size_bytes), default=None)
         if best is not None:
             left.remove(best)

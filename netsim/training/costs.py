@@ -88,17 +88,23 @@ def coarse_of(
         ]
         styles.append(
             schedules.Style(
-                kind=way.style.kind, channel=way.style.channel, route=way.style.route,
-                latency=launch, cap=amount / seconds, wire=max(way.wire / way.nbytes, 1e-9),
+                kind=way.style.kind,
+                channel=way.style.channel,
+                route=way.style.route,
+                latency=launch,
+                cap=amount / seconds,
+                wire=max(way.wire / way.nbytes, 1e-9),
                 uses=tuple(uses),
             )
-        )  # fmt: skip
+        )
     return Coarse(
-        seconds=launch + seconds, styles=tuple(styles),
+        seconds=launch + seconds,
+        styles=tuple(styles),
         src=np.array([way.src for way in ways], np.int32),
-        dst=np.array([way.dst for way in ways], np.int32), amount=np.array(amounts, np.int64),
+        dst=np.array([way.dst for way in ways], np.int32),
+        amount=np.array(amounts, np.int64),
         groups=program.schedule.groups,
-    )  # fmt: skip
+    )
 
 
 def _ways(program: Program) -> list[_Way]:
@@ -119,8 +125,10 @@ def _ways(program: Program) -> list[_Way]:
     for number in np.argsort(first).tolist():
         row = int(moving[first[number]])  # ranks of one path are the same: its wires are theirs
         style, src, dst = (
-            schedule.styles[key[number] % styles], int(schedule.src[row]), int(schedule.dst[row])
-        )  # fmt: skip
+            schedule.styles[key[number] % styles],
+            int(schedule.src[row]),
+            int(schedule.dst[row]),
+        )
         name = (style.kind, src, dst, wires[int(key[number] // styles)])
         way = found.setdefault(name, _Way(style, src, dst))
         way.add(style, float(total[number]))
@@ -248,9 +256,11 @@ class Costs:
         bandwidth = cluster.topology.links.bandwidth[routes.link]
         least = np.minimum.reduceat(bandwidth, routes.ptr[:-1])
         of_ranks = (
-            cluster.host_class[hosts], np.diff(routes.ptr),
-            np.round(routes.latency * 1e12), np.round(least),
-        )  # fmt: skip
+            cluster.host_class[hosts],
+            np.diff(routes.ptr),
+            np.round(routes.latency * 1e12),
+            np.round(least),
+        )
         columns: list[Any] = [column.reshape(gpus.shape).tolist() for column in of_ranks]
         for group, at, on, *ways in zip(
             groups, places.tolist(), hosts.tolist(), *columns, strict=True

@@ -291,12 +291,17 @@ def explained_step(
             for one in answers_of(step, kinds, engine=engine, most_rows=most_rows)
         ],
         "path": [
-            {"what": hop.name, "rank": hop.rank, "gpu": step.program.gpus[hop.rank],
-             "begin_us": hop.begin * MICRO, "end_us": hop.end * MICRO,
-             "communicating_us": hop.communicating * MICRO}
+            {
+                "what": hop.name,
+                "rank": hop.rank,
+                "gpu": step.program.gpus[hop.rank],
+                "begin_us": hop.begin * MICRO,
+                "end_us": hop.end * MICRO,
+                "communicating_us": hop.communicating * MICRO,
+            }
             for hop in hops_of(visits)
         ],
-    }  # fmt: skip
+    }
 
 
 def explained_messages(step: Step, *, engine: str) -> dict[str, Any]:

@@ -314,9 +314,11 @@ def extras_of(
             known = preset(given.preset, held, work.micro_batch)
         usual = known or settings.Extra(f"extra {number}", "all_reduce", AXES_OF["all"], 4, "step")
         own: dict[str, Any] = {
-            "collective": given.collective, "nbytes": given.bytes, "when": given.when,
+            "collective": given.collective,
+            "nbytes": given.bytes,
+            "when": given.when,
             "axes": AXES_OF.get(given.group or ""),
-        }  # fmt: skip
+        }
         found.append(replace(usual, **{name: one for name, one in own.items() if one}))
     return tuple(found)
 
@@ -415,36 +417,59 @@ def _setting(
         "float" if data == "distributed-optimizer" else settings.STORED.get(work.dtype, work.dtype)
     )
     return settings.Setting(
-        model=model, grid=grid, roofline=roofline, gpu_kinds=gpu_kinds,
-        batch=work.batch, micro=work.micro_batch, sequence=sequence, dtype=work.dtype,
+        model=model,
+        grid=grid,
+        roofline=roofline,
+        gpu_kinds=gpu_kinds,
+        batch=work.batch,
+        micro=work.micro_batch,
+        sequence=sequence,
+        dtype=work.dtype,
         gradient_dtype=replicas.gradient_dtype or usual,
         gather_dtype=settings.CAST.get(work.dtype, "") if replicas.gather == "fp8" else "",
-        scaling=work.scaling or USUAL_SCALING.get(work.dtype, "delayed"), data=data,
+        scaling=work.scaling or USUAL_SCALING.get(work.dtype, "delayed"),
+        data=data,
         sequence_parallel=sequential and grid.degrees["tp"] > 1,
-        tensor_overlap=parallel.tensor_overlap, context=parallel.context,
+        tensor_overlap=parallel.tensor_overlap,
+        context=parallel.context,
         recompute=again if isinstance(again, tuple) else (again,) * (again != "none"),
         loss=work.loss or ("eager" if work.elementwise == "eager" else "fused"),
-        attention=work.attention, elementwise=work.elementwise, schedule=schedule,
-        chunks=pipeline.chunks, stage_layers=tuple(pipeline.stages),
+        attention=work.attention,
+        elementwise=work.elementwise,
+        schedule=schedule,
+        chunks=pipeline.chunks,
+        stage_layers=tuple(pipeline.stages),
         blocking_sends=schedule != "interleaved" or None if blocking is None else blocking,
-        imbalance=work.imbalance, expert_tensor=parallel.expert_tensor,
+        imbalance=work.imbalance,
+        expert_tensor=parallel.expert_tensor,
         expert_overlap=parallel.expert_overlap,
-        deduplicated=parallel.dispatcher == "deduplicated", optimizer=work.optimizer,
-        fused_experts=work.experts == "fused", apart=work.projections == "apart",
+        deduplicated=parallel.dispatcher == "deduplicated",
+        optimizer=work.optimizer,
+        fused_experts=work.experts == "fused",
+        apart=work.projections == "apart",
         joined=_joined_gpus(cluster),
-        bucket=replicas.bucket, first_bucket=min(replicas.first_bucket, replicas.bucket),
+        bucket=replicas.bucket,
+        first_bucket=min(replicas.first_bucket, replicas.bucket),
         shard_bucket=replicas.bucket if "bucket" in replicas.model_fields_set else 0,
         overlap=data not in ("zero1", "zero2") if overlap is None else overlap,
         no_sync=data not in SHARDED if no_sync is None else no_sync,
-        compression=work.compression.kind, top_k=work.compression.keep, delayed=replicas.delayed,
+        compression=work.compression.kind,
+        top_k=work.compression.keep,
+        delayed=replicas.delayed,
         islands=replicas.islands or _sites(cell) if replicas.sync_every else 1,
-        sync_every=replicas.sync_every or 1, overlap_sync=replicas.overlap_sync,
-        shard=replicas.shard or 0, reshard=replicas.reshard,
-        backward_prefetch=replicas.backward_prefetch, forward_prefetch=replicas.overlap_gather,
-        limit_all_gathers=replicas.limit_all_gathers, extras=extras_of(work, model, grid),
-        layer_seconds=read_times(cell, work, model), connections=work.connections,
-        launch=0.0 if graph else late, wait=0.0 if graph else value("kernel.wait"),
-    )  # fmt: skip
+        sync_every=replicas.sync_every or 1,
+        overlap_sync=replicas.overlap_sync,
+        shard=replicas.shard or 0,
+        reshard=replicas.reshard,
+        backward_prefetch=replicas.backward_prefetch,
+        forward_prefetch=replicas.overlap_gather,
+        limit_all_gathers=replicas.limit_all_gathers,
+        extras=extras_of(work, model, grid),
+        layer_seconds=read_times(cell, work, model),
+        connections=work.connections,
+        launch=0.0 if graph else late,
+        wait=0.0 if graph else value("kernel.wait"),
+    )
 
 
 def _sites(cell: Cell) -> int:
@@ -511,19 +536,24 @@ def _roofline(work: Training, gpu: Gpu, gpus: int, graph: bool) -> settings.Roof
     back = BACKWARD * attention if attention else 0.0
     ahead, behind, exponents = _attention(gpu.arch, work.attention)
     return settings.Roofline(
-        flops=flops, bandwidth=gpu.memory_bandwidth, sms=gpu.sms, narrow=narrow,
+        flops=flops,
+        bandwidth=gpu.memory_bandwidth,
+        sms=gpu.sms,
+        narrow=narrow,
         gemm=gemm or clock * _part(f"{gpu.arch}.gemm", "gemm.other"),
         attention=(
             attention or looking * ahead,
             back or looking * behind,
         ),
-        memory=own.memory_efficiency or value("memory.usable"), routed=value("memory.routed"),
+        memory=own.memory_efficiency or value("memory.usable"),
+        routed=value("memory.routed"),
         kernel=value("kernel.graph_gap" if graph else "kernel.gap")
-        if own.kernel is None else own.kernel,
+        if own.kernel is None
+        else own.kernel,
         element=settings.ELEMENT[settings.STORED.get(work.dtype, work.dtype)],
         exponents=exponents,
         unhidden=1.0 if gpu.arch in settings.ONE_TILE_A_BLOCK else value("gemm.unhidden"),
-    )  # fmt: skip
+    )
 
 
 def _part(name: str, other: str) -> float:
@@ -569,9 +599,11 @@ def model_of(work: Training) -> models.Model:
         return models.model_named(given)
     if isinstance(given, TransformerConfig):
         figures = given.model_dump() | {
-            "kv_heads": given.kv_heads or given.heads, "head_size": given.head_size or 0,
-            "norm_biases": given.biases, "expert_ffn": given.expert_ffn or given.ffn,
-        }  # fmt: skip
+            "kv_heads": given.kv_heads or given.heads,
+            "head_size": given.head_size or 0,
+            "norm_biases": given.biases,
+            "expert_ffn": given.expert_ffn or given.ffn,
+        }
         return models.Transformer(name="custom", **figures)
     layers = [one for number, layer in enumerate(given) for one in _repeated(number, layer)]
     return models.LayerList(name="custom", layers=tuple(layers))
@@ -580,9 +612,13 @@ def model_of(work: Training) -> models.Model:
 def _repeated(number: int, given: LayerConfig) -> list[models.Layer]:
     name, flops, back = given.name or f"layer {number}", given.flops or 0.0, given.backward_flops
     plain = models.Plain(
-        flops, 2 * flops if back is None else back, given.forward, given.backward,
-        given.activation, given.output,
-    )  # fmt: skip
+        flops,
+        2 * flops if back is None else back,
+        given.forward,
+        given.backward,
+        given.activation,
+        given.output,
+    )
     tensors = (models.Tensor("weights", given.parameters),) if given.parameters else ()
     names = [name] if given.repeat == 1 else [f"{name} {k}" for k in range(given.repeat)]
     return [models.Layer(one, "plain", tensors, plain=plain) for one in names]
@@ -668,11 +704,13 @@ class PreparedStep:
         scenario, nccl = self.cell.scenario, self.cell.scenario.nccl
         wishes = Wishes(parse_version(nccl.version), nccl.env)
         return Costs(
-            self.cluster, wishes, scenario.launch_costs().style,
+            self.cluster,
+            wishes,
+            scenario.launch_costs().style,
             registered=nccl.registration != "none",
             holds_sms=self.recorded is None or self.recorded.alone,
             limits=limits_of(exact=scenario.exact, step=True),
-        )  # fmt: skip
+        )
 
 
 STEP_WARNINGS: dict[str, tuple[str, ...]] = {}  # of prepared steps, by the id of a cell

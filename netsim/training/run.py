@@ -315,9 +315,15 @@ def _with_sync(prepared: PreparedStep, step: float, engine: str = "auto") -> tup
 KINDS = ("tp", "cp", "ep", "dp", "pp", "extra")
 OF_MODEL = ("mfu_pct", "tokens_per_s", "memory_GB", "states_GB", "activations_GB")
 NAMES = (
-    "step_time_us", "computing_us", *(f"exposed_{kind}_us" for kind in KINDS), "idle_us",
-    "hidden_us", "overlap_pct", "bubble_pct", *OF_MODEL,
-)  # fmt: skip
+    "step_time_us",
+    "computing_us",
+    *(f"exposed_{kind}_us" for kind in KINDS),
+    "idle_us",
+    "hidden_us",
+    "overlap_pct",
+    "bubble_pct",
+    *OF_MODEL,
+)
 WORD = re.compile(r"[a-z]+")
 # In the order in which they count: an expert-data-parallel group exchanges gradients, one of tensor
 # and context parallelism does what the first of both does.
@@ -384,17 +390,27 @@ def step_row(step: Step) -> Row:
         samples = 1e6 * (step.seconds + longer)
     scenario, work = prepared.cell.scenario, prepared.work
     return Row(
-        scenario=scenario.name or "", cell=prepared.cell.id,
-        topology=cluster_label(scenario.cluster), nodes=node_count(scenario.cluster),
-        gpus_per_node=prepared.gpus_per_node, ranks=prepared.setting.grid.size,
-        workload=f"training {work.label}", dtype=work.dtype if isinstance(work, Training) else "",
+        scenario=scenario.name or "",
+        cell=prepared.cell.id,
+        topology=cluster_label(scenario.cluster),
+        nodes=node_count(scenario.cluster),
+        gpus_per_node=prepared.gpus_per_node,
+        ranks=prepared.setting.grid.size,
+        workload=f"training {work.label}",
+        dtype=work.dtype if isinstance(work, Training) else "",
         launch=scenario.launch_costs().style,
         nccl_version=parse_version(scenario.nccl.version).in_tables,
-        step_time_us=step.seconds * 1e6, validated="not validated", seed=scenario.seed,
-        model_version=MODEL_VERSION, axes=prepared.cell.axes, bound_by=bound_of(step.breakdown),
-        approximation=step.approximation, rows=len(step.program), engine=step.engine,
+        step_time_us=step.seconds * 1e6,
+        validated="not validated",
+        seed=scenario.seed,
+        model_version=MODEL_VERSION,
+        axes=prepared.cell.axes,
+        bound_by=bound_of(step.breakdown),
+        approximation=step.approximation,
+        rows=len(step.program),
+        engine=step.engine,
         **of_samples(samples),
-    )  # fmt: skip
+    )
 
 
 # Memory over the step: what a GPU of each pipeline stage holds at every moment.
@@ -561,12 +577,26 @@ def write_collectives(path: Path, step: Step) -> Path:
         groups, ranks = task.groups.shape
         mean, told = float(np.mean(times)), [one.measured for one in tasks]
         line = (
-            task.kind, family(task.name), task.phase, task.collective, ranks, groups,
-            len(np.unique(hosts[task.groups[0]])), f"{calls:g}", task.nbytes, task.dtype,
-            coarse.algorithm, coarse.protocol, coarse.channels, mean * 1e6, coarse.seconds * 1e6,
-            mean * calls * 1e6, exposed * 1e6, sent_bytes(task.collective, task.nbytes, ranks),
+            task.kind,
+            family(task.name),
+            task.phase,
+            task.collective,
+            ranks,
+            groups,
+            len(np.unique(hosts[task.groups[0]])),
+            f"{calls:g}",
+            task.nbytes,
+            task.dtype,
+            coarse.algorithm,
+            coarse.protocol,
+            coarse.channels,
+            mean * 1e6,
+            coarse.seconds * 1e6,
+            mean * calls * 1e6,
+            exposed * 1e6,
+            sent_bytes(task.collective, task.nbytes, ranks),
             float(np.mean(told)) * 1e6 if any(told) else "",
-        )  # fmt: skip
+        )
         lines.append(line)
     return _write(path / COLLECTIVES, COLLECTIVE_COLUMNS, lines)
 
@@ -587,9 +617,14 @@ def alike_calls(
 
 def _key(task: Task) -> tuple[object, ...]:
     return (
-        task.kind, family(task.name), task.phase, task.collective, task.groups.shape[1],
-        task.nbytes, task.dtype,
-    )  # fmt: skip
+        task.kind,
+        family(task.name),
+        task.phase,
+        task.collective,
+        task.groups.shape[1],
+        task.nbytes,
+        task.dtype,
+    )
 
 
 def write_memory(path: Path, step: Step) -> Path:

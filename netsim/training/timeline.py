@@ -80,11 +80,13 @@ def write_step_trace(path: Path, step: Step) -> Written:
         "displayTimeUnit": "ms",
         "distributedInfo": {**info, "rank": ranks[0]},
         "otherData": {
-            "simulator": "netsim", "approximation": step.approximation, "cell": cell.id,
+            "simulator": "netsim",
+            "approximation": step.approximation,
+            "cell": cell.id,
             "title": cell.title(f"{step.prepared.work.what} {step.prepared.work.label}"),
         },
         "traceEvents": [*seen.names(), *counter_names, *shown, *counters],
-    }  # fmt: skip
+    }
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     write_bytes(path, gzip.compress(text, compresslevel=6, mtime=0))
     note = "" if len(ranks) == step.spans.ranks else f"ranks {', '.join(map(str, ranks))}"
@@ -144,8 +146,9 @@ class _Seen:
         spans = self.step.spans
         streams = {
             (rank, spans.tape.tasks[number].stream)
-            for rank in self.ranks for number in spans.of_rank(rank)[0].tolist()
-        }  # fmt: skip
+            for rank in self.ranks
+            for number in spans.of_rank(rank)[0].tolist()
+        }
         keys = sorted(
             streams | {(rank, PASS) for rank in self.ranks},
             key=lambda key: (key[0], key[1] != PASS, key[1] != COMPUTE, key[1]),
@@ -208,9 +211,15 @@ class _Seen:
         self, name: str, kind: str, rank: int, stream: str, begin: float, end: float
     ) -> Event:
         return {
-            "ph": "X", "cat": kind, "name": name, "pid": rank, "tid": self.threads[rank, stream],
-            "ts": begin * 1e6, "dur": (end - begin) * 1e6, "args": {},
-        }  # fmt: skip
+            "ph": "X",
+            "cat": kind,
+            "name": name,
+            "pid": rank,
+            "tid": self.threads[rank, stream],
+            "ts": begin * 1e6,
+            "dur": (end - begin) * 1e6,
+            "args": {},
+        }
 
     def _collective_args(
         self, number: int, task: Task, row: int, rank: int, seq: int, members: tuple[int, ...]
@@ -221,17 +230,26 @@ class _Seen:
         part = max(1, whole // len(members))
         group = f"{task.kind} {' '.join(map(str, members[:2]))}".strip()
         operation = Operation(
-            task.collective, coarse.algorithm, coarse.protocol, task.dtype,
+            task.collective,
+            coarse.algorithm,
+            coarse.protocol,
+            task.dtype,
             in_elements=part if task.collective in ("all_gather", "gather") else whole,
             out_elements=part if task.collective in ("reduce_scatter", "scatter") else whole,
-            ranks=members, group=group, group_description=task.kind,
-        )  # fmt: skip
+            ranks=members,
+            group=group,
+            group_description=task.kind,
+        )
         self.groups.setdefault(group, operation)
         return {
-            "algorithm": coarse.algorithm, "protocol": coarse.protocol,
-            "channels": coarse.channels, "bytes": task.nbytes, "alone (us)": coarse.seconds * 1e6,
-            "kernel": operation.kernel, **kineto_args(operation, rank, members, seq),
-        }  # fmt: skip
+            "algorithm": coarse.algorithm,
+            "protocol": coarse.protocol,
+            "channels": coarse.channels,
+            "bytes": task.nbytes,
+            "alone (us)": coarse.seconds * 1e6,
+            "kernel": operation.kernel,
+            **kineto_args(operation, rank, members, seq),
+        }
 
     def names(self) -> Iterator[Event]:
         """What processes and threads are called, and in which order they stand."""

@@ -51,15 +51,29 @@ class Replica:
         return self.held(self.layers)
 
     def exchange(
-        self, name: str, collective: str, nbytes: int, after: Deps, *,
-        expert: bool = False, groups: Ranks | None = None, dtype: str = "", stream: str = KIND,
-    ) -> Deps:  # fmt: skip
+        self,
+        name: str,
+        collective: str,
+        nbytes: int,
+        after: Deps,
+        *,
+        expert: bool = False,
+        groups: Ranks | None = None,
+        dtype: str = "",
+        stream: str = KIND,
+    ) -> Deps:
         """A collective of replicas, on the stream of data parallelism unless another is named."""
         where = self.groups[expert] if groups is None else groups
         return self.tape.collective(
-            name, KIND, collective, where, nbytes, after, stream=stream,
+            name,
+            KIND,
+            collective,
+            where,
+            nbytes,
+            after,
+            stream=stream,
             dtype=dtype or self.setting.gradient_dtype,
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True)
@@ -221,9 +235,13 @@ class Zero(Alone):
         s = self.replica.setting
         with self.replica.tape.naming(""):  # whichever layer is about to run
             self.gathered[bucket.number] = self.replica.exchange(
-                f"weights {bucket.number}", "all_gather", bucket.count * SIZES[s.gathered], after,
-                expert=bucket.expert, dtype=s.gathered,
-            )  # fmt: skip
+                f"weights {bucket.number}",
+                "all_gather",
+                bucket.count * SIZES[s.gathered],
+                after,
+                expert=bucket.expert,
+                dtype=s.gathered,
+            )
 
 
 # Fully sharded data parallelism (FSDP, FSDP2, ZeRO-3): weights are gathered layer by layer.
@@ -340,9 +358,14 @@ class Fsdp(Alone):
         with self.replica.tape.naming(self._name(unit)):
             for expert, count in self._padded(unit).items():
                 made += self.replica.exchange(
-                    "weights", "all_gather", count * SIZES[s.gathered], after,
-                    expert=expert, groups=self._inner(expert), dtype=s.gathered,
-                )  # fmt: skip
+                    "weights",
+                    "all_gather",
+                    count * SIZES[s.gathered],
+                    after,
+                    expert=expert,
+                    groups=self._inner(expert),
+                    dtype=s.gathered,
+                )
         self.gathered[unit] = tuple(made)
 
     def _scatter(self, unit: int, after: Deps) -> None:
@@ -355,14 +378,23 @@ class Fsdp(Alone):
             for expert, count in self._padded(unit).items():
                 inner = self._inner(expert)
                 found = self.replica.exchange(
-                    "gradients", "reduce_scatter", count * s.gradient_element, after,
-                    expert=expert, groups=inner,
-                )  # fmt: skip
+                    "gradients",
+                    "reduce_scatter",
+                    count * s.gradient_element,
+                    after,
+                    expert=expert,
+                    groups=inner,
+                )
                 part = count // inner.shape[1] * s.gradient_element
                 outer = self.replica.exchange(
-                    "gradients across", "all_reduce", part, found or after,
-                    expert=expert, groups=self._outer(expert), stream=ACROSS,
-                )  # fmt: skip
+                    "gradients across",
+                    "all_reduce",
+                    part,
+                    found or after,
+                    expert=expert,
+                    groups=self._outer(expert),
+                    stream=ACROSS,
+                )
                 self.reduced += (*found, *outer)
 
     def _name(self, unit: int) -> str:
@@ -465,9 +497,13 @@ def _largest(replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
     values = ("values", s.gradient_element, s.gradient_dtype)
     for what, element, dtype in (values, ("indices", INDEX, "int32")):
         made += replica.exchange(
-            f"{name} {what}", "all_gather", members * kept * element, (chosen,),
-            expert=bucket.expert, dtype=dtype,
-        )  # fmt: skip
+            f"{name} {what}",
+            "all_gather",
+            members * kept * element,
+            (chosen,),
+            expert=bucket.expert,
+            dtype=dtype,
+        )
     if made:
         replica.tape.later(f"add {name}", ranks, add, tuple(made))
     return tuple(made)

@@ -32,7 +32,7 @@ def forward(roofline: Roofline, dtype: str, layers: Iterable[Linear], pieces: in
         )
         + (pieces - 1) * roofline.kernel
         for one in layers
-    )  # fmt: skip
+    )
 
 
 def input_gradients(

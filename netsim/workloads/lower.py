@@ -165,9 +165,12 @@ class _Lowering:
         return self.builder.marks(groups[:, 0], joins=(ptr, every[keep], IN_ORDER))
 
     def transfer(
-        self, task: Task, distinct: tuple[Coarse, ...], class_of: NDArray[np.int32],
+        self,
+        task: Task,
+        distinct: tuple[Coarse, ...],
+        class_of: NDArray[np.int32],
         begin: NDArray[np.int32],
-    ) -> NDArray[np.int32]:  # fmt: skip
+    ) -> NDArray[np.int32]:
         """The rows of a collective in all its groups, and the marks that end it."""
         asked = (Same(task.groups), distinct, label(task), task.stream)
         block = self.known.of(asked, lambda: self.rows_written(task, distinct, class_of))
@@ -188,9 +191,11 @@ class _Lowering:
         number = np.concatenate(group)
         count = np.bincount(number, minlength=len(task.groups))
         return _Block(
-            columns=(styles, src, dst, piece), group=number,
-            order=np.argsort(number, kind="stable"), ptr=np.concatenate([[0], np.cumsum(count)]),
-        )  # fmt: skip
+            columns=(styles, src, dst, piece),
+            group=number,
+            order=np.argsort(number, kind="stable"),
+            ptr=np.concatenate([[0], np.cumsum(count)]),
+        )
 
     def row_columns(
         self, task: Task, coarse: Coarse, groups: Ranks

@@ -272,8 +272,10 @@ def _convolution(name: str, inputs: int, outputs: int, kernel: int, side: int) -
     weights = inputs * outputs * kernel * kernel
     flops, pixels = 2.0 * weights * side * side, outputs * side * side
     tensors = (
-        Tensor("weight", weights), Tensor("norm weight", outputs), Tensor("norm bias", outputs),
-    )  # fmt: skip
+        Tensor("weight", weights),
+        Tensor("norm weight", outputs),
+        Tensor("norm bias", outputs),
+    )
     # Kept for backward: what goes into the convolution's norm and what comes out of it.
     plain = Plain(flops, 2 * flops, activation=2 * pixels * ELEMENT, output=pixels * ELEMENT)
     return Layer(name, "plain", tensors, plain=plain)

@@ -154,9 +154,7 @@ def backward_half(
     if not s.sequence_parallel:
         reduce = exchange(back, "all_reduce", TENSOR, shapes.message, blocks=aside)
         return [*inside, reduce, weight, norm]
-    gather = exchange(
-        again, "all_gather", TENSOR, shapes.cast_message, blocks=aside, dtype=s.cast
-    )  # fmt: skip
+    gather = exchange(again, "all_gather", TENSOR, shapes.cast_message, blocks=aside, dtype=s.cast)
     reduce = exchange(back, "reduce_scatter", TENSOR, shapes.message, blocks=aside)
     fed = _fed(shapes, f"{what} output gradient", inside[:-1])
     copy = _rearranged(shapes, back, shapes.message)
@@ -635,11 +633,12 @@ class PassTable:
             counts, rests = getattr(ones, name, parts), getattr(quick, name, parts)
             return tuple(
                 replace(
-                    part, moving=part.seconds - rest.seconds,
+                    part,
+                    moving=part.seconds - rest.seconds,
                     launches=ceil(count.seconds) if ones else 1,
                 )
                 for part, count, rest in zip(parts, counts, rests, strict=True)
-            )  # fmt: skip
+            )
 
         return Passes(*map(told, PASSES))
 

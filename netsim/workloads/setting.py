@@ -119,9 +119,14 @@ class Roofline:
         return self.peak(dtype) * part
 
     def gemm_seconds(
-        self, m: int, n: int, k: int, dtype: str = "bfloat16", batch: int = 1,
+        self,
+        m: int,
+        n: int,
+        k: int,
+        dtype: str = "bfloat16",
+        batch: int = 1,
         result: float | None = None,
-    ) -> float:  # fmt: skip
+    ) -> float:
         """A product of m x k by k x n, or `batch` of them at once; `result`: bytes that an element
         of it moves where it is added to what is there."""
         if min(m, n, k, batch) <= 0:
@@ -141,9 +146,7 @@ class Roofline:
         work += self.unhidden * written / reached
         return max(work, (read + written) / reached) + self.kernel
 
-    def _blocks_seconds(
-        self, m: int, n: int, k: int, batch: int, split: int, rate: float
-    ) -> float:  # fmt: skip
+    def _blocks_seconds(self, m: int, n: int, k: int, batch: int, split: int, rate: float) -> float:
         """Full waves of tiles of the shape that suits best, where `split` blocks share the K of
         each and then add up what they have."""
         ways = ((way, part) for *tile, part in TILES for way in (tile, tile[::-1]))
@@ -167,9 +170,14 @@ class Roofline:
         return nbytes / (self.bandwidth * part) + kernels * self.kernel
 
     def attention_seconds(
-        self, flops: float, dtype: str = "bfloat16", *, width: float = HEAD_WIDTH,
-        keys: float = inf, backward: bool = False,
-    ) -> float:  # fmt: skip
+        self,
+        flops: float,
+        dtype: str = "bfloat16",
+        *,
+        width: float = HEAD_WIDTH,
+        keys: float = inf,
+        backward: bool = False,
+    ) -> float:
         """A fused attention kernel of so many FLOPs, with features of a key and a value together
         (`width`) and keys that a query meets. What blocks do before and after their loop over keys
         takes as long as so many keys more."""

@@ -45,9 +45,14 @@ def write_extras(tape: Tape, setting: Setting, when: str, stages: Sequence[Stage
         groups = setting.grid.groups(extra.axes)
         after = [end for stage in stages for end in tape.last_of(stage.ranks)]
         made += tape.collective(
-            extra.name, "extra", extra.collective, groups, extra.nbytes, tuple(after),
+            extra.name,
+            "extra",
+            extra.collective,
+            groups,
+            extra.nbytes,
+            tuple(after),
             dtype=extra.dtype,
-        )  # fmt: skip
+        )
     return tuple(made)
 
 
@@ -121,9 +126,12 @@ def in_a_row(stage: int, stages: int, micro_batches: int, chunks: int) -> list[A
 
 Order = Callable[[int, int, int, int], list[Action]]
 SCHEDULES: dict[str, Order] = {
-    "gpipe": gpipe, "1f1b": one_f_one_b, "interleaved": interleaved, "zb-h1": zero_bubble,
+    "gpipe": gpipe,
+    "1f1b": one_f_one_b,
+    "interleaved": interleaved,
+    "zb-h1": zero_bubble,
     "naive": in_a_row,
-}  # fmt: skip
+}
 
 
 def in_flight(actions: list[Action]) -> int:
@@ -189,9 +197,12 @@ def synchronised(setting: Setting) -> Tape:
             width, element = inside.shape[1], setting.gradient_element
             across = inside.reshape(-1, setting.islands, width).transpose(0, 2, 1)
             met = replica.exchange(
-                "weights across", "all_reduce", -(-count // width) * element, (),
+                "weights across",
+                "all_reduce",
+                -(-count // width) * element,
+                (),
                 groups=across.reshape(-1, setting.islands),
-            )  # fmt: skip
+            )
             if not sharded:
                 replica.exchange("weights", "all_gather", count * element, met, groups=inside)
     return tape
@@ -363,9 +374,16 @@ class _Step:
         self.tape.layer = ""
         what = "activations" if step > 0 else "gradients"
         made = self.tape.collective(
-            what, "pp", "p2p", self.pairs(*link), nbytes, after,
-            stream=f"pp {link[0]}>{link[1]}", dtype=self.setting.stored, posted=True,
-        )  # fmt: skip
+            what,
+            "pp",
+            "p2p",
+            self.pairs(*link),
+            nbytes,
+            after,
+            stream=f"pp {link[0]}>{link[1]}",
+            dtype=self.setting.stored,
+            posted=True,
+        )
         sent = self.sent[action.kind, action.micro_batch, place] = made or after
         if self.setting.blocking_sends is not False:
             stage.sends[action.kind] = sent
@@ -409,13 +427,20 @@ class _Step:
         count = -(-model.vocabulary // self.setting.degree("tp")) * model.hidden
         pairs = self.setting.grid.pairs(0, stages - 1)
         after = tuple(
-            end for stage in (self.stages[0], self.stages[-1])
+            end
+            for stage in (self.stages[0], self.stages[-1])
             for end in self.tape.last_of(stage.at.ranks)
-        )  # fmt: skip
+        )
         return self.tape.collective(
-            "embedding gradients", "pp", "all_reduce", pairs, count * self.setting.gradient_element,
-            after, stream="pp embedding", dtype=self.setting.gradient_dtype,
-        )  # fmt: skip
+            "embedding gradients",
+            "pp",
+            "all_reduce",
+            pairs,
+            count * self.setting.gradient_element,
+            after,
+            stream="pp embedding",
+            dtype=self.setting.gradient_dtype,
+        )
 
     def _largest(self, stage: _Stage) -> Deps:
         """Delayed scaling: the largest elements of a step, three tensors of every product."""
@@ -425,9 +450,14 @@ class _Step:
         layers = sum(layer.kind == "block" for layer in stage.data.replica.layers)
         groups = setting.grid.groups(("tp", "cp", "ep", "dp"), stage.at.number)
         return self.tape.collective(
-            "largest elements", "extra", "all_reduce", groups, layers * PRODUCTS * 3 * FP32,
-            self.tape.last_of(stage.at.ranks), dtype="float",
-        )  # fmt: skip
+            "largest elements",
+            "extra",
+            "all_reduce",
+            groups,
+            layers * PRODUCTS * 3 * FP32,
+            self.tape.last_of(stage.at.ranks),
+            dtype="float",
+        )
 
     def _norms(self, stage: _Stage) -> Deps:
         """Sequence parallelism: norms and biases have seen only a part of the tokens."""
@@ -441,7 +471,11 @@ class _Step:
             if tensor.split != "tp"
         )
         return self.tape.collective(
-            "gradients of norms", "tp", "all_reduce", stage.at.groups["tp"],
-            small * setting.gradient_element, self.tape.last_of(stage.at.ranks),
+            "gradients of norms",
+            "tp",
+            "all_reduce",
+            stage.at.groups["tp"],
+            small * setting.gradient_element,
+            self.tape.last_of(stage.at.ranks),
             dtype=setting.gradient_dtype,
-        )  # fmt: skip
+        )

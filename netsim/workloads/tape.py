@@ -103,29 +103,53 @@ class Tape:
     _columns: Memo = field(default_factory=Memo)
 
     def compute(
-        self, name: str, ranks: Ranks, seconds: float, after: Deps = (), launches: int = 1,
+        self,
+        name: str,
+        ranks: Ranks,
+        seconds: float,
+        after: Deps = (),
+        launches: int = 1,
         moving: float = 0.0,
-    ) -> int:  # fmt: skip
+    ) -> int:
         """A kernel on each of these ranks, or several that follow each other."""
         column = self._columns.of(Same(ranks), lambda: ranks.reshape(-1, 1))
-        made = self._add(name, COMPUTE, "compute", column, after, launches, seconds=seconds,
-                         moving=moving)  # fmt: skip
+        made = self._add(
+            name, COMPUTE, "compute", column, after, launches, seconds=seconds, moving=moving
+        )
         self._last[Same(ranks)] = made
         return made
 
     def collective(
-        self, name: str, kind: str, collective: str, groups: Ranks, nbytes: int, after: Deps = (),
-        *, stream: str = "", dtype: str = "bfloat16", posted: bool = False, measured: float = 0.0,
-    ) -> Deps:  # fmt: skip
+        self,
+        name: str,
+        kind: str,
+        collective: str,
+        groups: Ranks,
+        nbytes: int,
+        after: Deps = (),
+        *,
+        stream: str = "",
+        dtype: str = "bfloat16",
+        posted: bool = False,
+        measured: float = 0.0,
+    ) -> Deps:
         """A collective in each group, for which others may wait; nothing where there is nothing to
         do. `kind` is the parallelism it belongs to. `posted`: the last rank of each group (a
         receiver) has posted it ahead and does not hold it up."""
         if groups.shape[1] < 2 or nbytes <= 0:
             return ()
         made = self._add(
-            name, kind, stream or kind, groups, after,
-            collective=collective, nbytes=nbytes, dtype=dtype, posted=posted, measured=measured,
-        )  # fmt: skip
+            name,
+            kind,
+            stream or kind,
+            groups,
+            after,
+            collective=collective,
+            nbytes=nbytes,
+            dtype=dtype,
+            posted=posted,
+            measured=measured,
+        )
         return (made,)
 
     def kernel_time(self, task: Task, rank: int) -> KernelTime:
@@ -157,9 +181,17 @@ class Tape:
         return () if found is None else (found,)
 
     def _add(
-        self, name: str, kind: str, stream: str, groups: Ranks, after: Deps, launches: int = 1,
-        *, seconds: float = 0.0, **more: object,
-    ) -> int:  # fmt: skip
+        self,
+        name: str,
+        kind: str,
+        stream: str,
+        groups: Ranks,
+        after: Deps,
+        launches: int = 1,
+        *,
+        seconds: float = 0.0,
+        **more: object,
+    ) -> int:
         number, host = len(self.tasks), self._hosts[self.at]
         if self.in_order:  # of what is launched earlier, all has begun
             after = (*after, *host.line)
@@ -170,11 +202,20 @@ class Tape:
         host.last[stream] = number
         self.tasks.append(
             Task(
-                name, kind, self.phase, stream, groups, earlier, seconds=seconds,
-                layer=self.layer, micro_batch=self.micro_batch, chunk=self.chunk, launched=launched,
+                name,
+                kind,
+                self.phase,
+                stream,
+                groups,
+                earlier,
+                seconds=seconds,
+                layer=self.layer,
+                micro_batch=self.micro_batch,
+                chunk=self.chunk,
+                launched=launched,
                 **more,  # type: ignore[arg-type]
             )
-        )  # fmt: skip
+        )
         return number
 
     def _launched(
@@ -260,9 +301,13 @@ class Emitted:
 
 
 def emit(
-    tape: Tape, stage: StageRanks, parts: Sequence[Part], after: Deps, dtype: str,
+    tape: Tape,
+    stage: StageRanks,
+    parts: Sequence[Part],
+    after: Deps,
+    dtype: str,
     tell: Callable[[str, int], None] | None = None,
-) -> Emitted:  # fmt: skip
+) -> Emitted:
     """Write a pass down. Its first kernel, or collective, waits for `after`; of kernels
     that make gradients of weights one may `tell` at once."""
     named: dict[str, Deps] = {}
@@ -272,9 +317,14 @@ def emit(
         if part.collective:
             earlier = tuple(pending) if last < 0 else (last, *pending)
             made = tape.collective(
-                part.name, part.axis, part.collective, stage.groups[part.axis], part.nbytes,
-                earlier, dtype=part.dtype or dtype,
-            )  # fmt: skip
+                part.name,
+                part.axis,
+                part.collective,
+                stage.groups[part.axis],
+                part.nbytes,
+                earlier,
+                dtype=part.dtype or dtype,
+            )
             named[part.name] = made
             pending += made if part.blocks else ()
             continue
@@ -282,7 +332,7 @@ def emit(
         earlier = (*pending, *needs)
         last = tape.compute(
             part.name, stage.ranks, part.seconds, earlier, part.launches, part.moving
-        )  # fmt: skip
+        )
         pending = []
         if tell and part.weight:
             tell(part.name, last)

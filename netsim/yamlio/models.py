@@ -49,9 +49,12 @@ class Quantity(GroupedMetadata):
     """
 
     def __init__(
-        self, parse: Callable[[Any], Any], *examples: Any, kind: str | list[str] = "string",
+        self,
+        parse: Callable[[Any], Any],
+        *examples: Any,
+        kind: str | list[str] = "string",
         several: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.parse, self.several = parse, several
         self.schema = {"type": kind, "examples": list(examples)}
 

@@ -311,16 +311,25 @@ class Source:
         return self._place(key_node if key else node)
 
     def error(
-        self, path: KeyPath, message: str, *, key: bool = False, hint: str = "",
+        self,
+        path: KeyPath,
+        message: str,
+        *,
+        key: bool = False,
+        hint: str = "",
         kind: type[ScenarioError] = ScenarioError,
-    ) -> ScenarioError:  # fmt: skip
+    ) -> ScenarioError:
         """An error about the value at `path`, or about its key."""
         path = self._written(path)
         place = self.locate(path, key=key)
         return kind(
-            message, source=place.name, line=place.line, column=place.column,
-            field=".".join(map(str, path)), hint=hint,
-        )  # fmt: skip
+            message,
+            source=place.name,
+            line=place.line,
+            column=place.column,
+            field=".".join(map(str, path)),
+            hint=hint,
+        )
 
     def _written(self, path: KeyPath) -> KeyPath:
         return (*self.aliases.get(path[0], path[:1]), *path[1:]) if path else path

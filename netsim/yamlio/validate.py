@@ -21,13 +21,16 @@ TYPES = {
     "none": "nothing", "string": "text", "tuple": "a list",
 }  # fmt: skip
 EXPECTED = {
-    "finite_number": "a finite number", "greater_than": "more than {gt}",
-    "greater_than_equal": "at least {ge}", "less_than": "less than {lt}",
-    "less_than_equal": "at most {le}", "multiple_of": "a multiple of {multiple_of}",
+    "finite_number": "a finite number",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "multiple_of": "a multiple of {multiple_of}",
     "string_pattern_mismatch": "text of the form {pattern}",
     "string_too_long": "at most {max_length} characters",
     "string_too_short": "at least {min_length} characters",
-}  # fmt: skip
+}
 BOOLEANS = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 
 
@@ -183,9 +186,12 @@ def all_findings(error: pydantic.ValidationError, model: Any, path: KeyPath) -> 
 
 
 def _findings(
-    issues: Sequence[Issue], kind: Any, path: KeyPath, siblings: Sequence[str],
+    issues: Sequence[Issue],
+    kind: Any,
+    path: KeyPath,
+    siblings: Sequence[str],
     values: Mapping[str, str] | None = None,
-) -> list[Finding]:  # fmt: skip
+) -> list[Finding]:
     deeper = [issue for issue in issues if issue[0]]
     found = [
         finding

@@ -84,9 +84,13 @@ def limited(most: int, folder: Path, *arguments: str) -> subprocess.CompletedPro
         "from netsim.cli import main; main()"
     )
     return subprocess.run(
-        [sys.executable, "-B", "-c", code, *arguments], capture_output=True, text=True, check=False,
-        cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"},
-    )  # fmt: skip
+        [sys.executable, "-B", "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"},
+    )
 
 
 SCENARIO = """\
@@ -128,9 +132,28 @@ def test_a_trace_that_has_no_room_leaves_nothing_half_written(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     "text",
-    ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "'=1", "''@x", "\t=1", "'x", "plain", "-",
-     "=", "a=b", "-5", "+1e-3", "1", "-inf", "nan", "it's", ""],
-)  # fmt: skip
+    [
+        "=1+1",
+        "+cmd|' /C calc'!A0",
+        "-2+3",
+        "@SUM(A1)",
+        "'=1",
+        "''@x",
+        "\t=1",
+        "'x",
+        "plain",
+        "-",
+        "=",
+        "a=b",
+        "-5",
+        "+1e-3",
+        "1",
+        "-inf",
+        "nan",
+        "it's",
+        "",
+    ],
+)
 def test_no_spreadsheet_runs_a_cell_and_it_is_read_back(text: str) -> None:
     cell = csv_cell(text)
     assert csv_value(cell) == text

@@ -138,9 +138,12 @@ except KeyboardInterrupt:
 def test_an_interrupt_that_vanishes_in_a_callback_is_raised_again_and_only_once() -> None:
     root = str(Path(__file__).parents[2])
     done = subprocess.run(
-        [sys.executable, "-c", VANISHING], capture_output=True, text=True, check=False,
+        [sys.executable, "-c", VANISHING],
+        capture_output=True,
+        text=True,
+        check=False,
         env=os.environ | {"PYTHONPATH": root},
-    )  # fmt: skip
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "vanished\ntold once\n"
 

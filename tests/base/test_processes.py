@@ -59,9 +59,13 @@ def test_a_worker_killed_once_costs_nothing_and_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("job", "cause"),
-    [("SIGKILL", "was killed (SIGKILL"), ("SIGSEGV", "crashed (SIGSEGV"),
-     ("SIGTERM", "was ended (SIGTERM"), ("memory", "is out of memory")],
-)  # fmt: skip
+    [
+        ("SIGKILL", "was killed (SIGKILL"),
+        ("SIGSEGV", "crashed (SIGSEGV"),
+        ("SIGTERM", "was ended (SIGTERM"),
+        ("memory", "is out of memory"),
+    ],
+)
 def test_a_job_that_ends_its_worker_twice_is_lost_and_no_other(tmp_path, job, cause) -> None:
     found, told = results(tmp_path, "one", job, "two", "three")
     (lost,) = found.pop(job)
@@ -99,8 +103,11 @@ def test_jobs_run_together_as_long_as_there_is_memory(tmp_path, gigabytes, toget
     bytes_of = 10**12
     found, _ = results(tmp_path, "slow1", "slow2", memory=int(gigabytes * bytes_of), limit=bytes_of)
     assert set(found) == {"slow1", "slow2"}
-    times = [float((tmp_path / f"{edge}-slow{n}").read_text())
-             for n in (1, 2) for edge in ("begin", "end")]  # fmt: skip
+    times = [
+        float((tmp_path / f"{edge}-slow{n}").read_text())
+        for n in (1, 2)
+        for edge in ("begin", "end")
+    ]
     apart = times[1] <= times[2] or times[3] <= times[0]
     assert apart is not together
 

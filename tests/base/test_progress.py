@@ -96,17 +96,25 @@ workload: {collective: all_reduce, algorithm: ring, sizes: [1MiB]}
 sweep: {workload.algorithm: [ring, tree]}
 """
 SEEN = {
-    "explain run.yaml": {"run.yaml": " 0/0",
-                         "all_reduce of 1 MiB on 4 GPUs, ring": "fabric rate changed 0/2"},
-    "diff run.yaml#ring run.yaml#tree":
-        {"run.yaml#ring": "1 MiB 0/1", "run.yaml#tree": "1 MiB 0/1"},
-    "diff rtx2080ti-x2 dgx-1-v100 --collective all_reduce --sizes 8,1K":
-        {"rtx2080ti-x2": "1 KiB 1/2", "dgx-1-v100": "8 B 0/2"},
+    "explain run.yaml": {
+        "run.yaml": " 0/0",
+        "all_reduce of 1 MiB on 4 GPUs, ring": "fabric rate changed 0/2",
+    },
+    "diff run.yaml#ring run.yaml#tree": {
+        "run.yaml#ring": "1 MiB 0/1",
+        "run.yaml#tree": "1 MiB 0/1",
+    },
+    "diff rtx2080ti-x2 dgx-1-v100 --collective all_reduce --sizes 8,1K": {
+        "rtx2080ti-x2": "1 KiB 1/2",
+        "dgx-1-v100": "8 B 0/2",
+    },
     "topo show rtx2080ti-x2": {"rtx2080ti-x2": " 0/0"},
     "topo lint rtx2080ti-x2": {"rtx2080ti-x2": "rules are asked 0/0"},
-    "report out": {"all_reduce of 1 MiB on 4 GPUs, tree": "fabric rate changed 0/2",
-                   "out": "the page is written 0/0"},
-}  # fmt: skip
+    "report out": {
+        "all_reduce of 1 MiB on 4 GPUs, tree": "fabric rate changed 0/2",
+        "out": "the page is written 0/0",
+    },
+}
 
 
 def netsim(command: str) -> None:
@@ -133,9 +141,12 @@ def test_what_is_left_is_told_only_while_it_is_known() -> None:
     with watched("run", quiet=True):
         progress.on("nodes 2")
         assert line("run", STAGE.began + 3.4).startswith("run: nodes 2, 3 s, ")
-        for done, said in ((0, "(0 of 3 done), 8 s, 0"), (1, "(1 of 3 done), 8 s, about 16 s left"),
-                           (2, "(2 of 3 done), 8 s, about 4 s left"),
-                           (3, "(3 of 3 done), 8 s, ")):  # fmt: skip
+        for done, said in (
+            (0, "(0 of 3 done), 8 s, 0"),
+            (1, "(1 of 3 done), 8 s, about 16 s left"),
+            (2, "(2 of 3 done), 8 s, about 4 s left"),
+            (3, "(3 of 3 done), 8 s, "),
+        ):
             at("1 MiB", done, 3)
             assert line("run", STAGE.began + 8).startswith(f"run: nodes 2: 1 MiB {said}")
         assert "left" not in line("run", STAGE.began + 8)

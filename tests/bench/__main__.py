@@ -17,14 +17,27 @@ from tests.bench.measure import Figures, as_json, measure, measure_here  # noqa:
 from tests.bench.table import comparison, exponents, header, line  # noqa: E402
 
 USUAL = (
-    "ring-switch-8", "ring-switch-64", "ring-switch-256", "ring-switch-1024",
-    "ring-switch-256-random", "ring-switch-1024-random", "ring-switch-4096",
-    "ring-rail-64", "ring-rail-1024", "tree-rail-64", "tree-rail-1024",
-    "alltoall-switch-64", "alltoall-switch-256", "alltoall-switch-1024",
-    "alltoall-fattree-64", "alltoall-fattree-256",
-    "permutation-leafspine-64", "permutation-leafspine-1024",
-    "sharing-switch-1024", "sharing-switch-128",
-)  # fmt: skip
+    "ring-switch-8",
+    "ring-switch-64",
+    "ring-switch-256",
+    "ring-switch-1024",
+    "ring-switch-256-random",
+    "ring-switch-1024-random",
+    "ring-switch-4096",
+    "ring-rail-64",
+    "ring-rail-1024",
+    "tree-rail-64",
+    "tree-rail-1024",
+    "alltoall-switch-64",
+    "alltoall-switch-256",
+    "alltoall-switch-1024",
+    "alltoall-fattree-64",
+    "alltoall-fattree-256",
+    "permutation-leafspine-64",
+    "permutation-leafspine-1024",
+    "sharing-switch-1024",
+    "sharing-switch-128",
+)
 
 
 def main() -> None:

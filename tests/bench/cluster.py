@@ -21,9 +21,15 @@ class Cluster:
     def _begin(self) -> None:
         file = self.folder / f"scheduler-{time.monotonic_ns()}.json"
         self.scheduler = self._start(
-            "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard",
-            "--scheduler-file", file,
-        )  # fmt: skip
+            "scheduler",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+            "--no-dashboard",
+            "--scheduler-file",
+            file,
+        )
         deadline = time.monotonic() + WAIT
         while not (file.exists() and file.read_text().strip().endswith("}")):
             if time.monotonic() > deadline or self.scheduler.poll() is not None:

@@ -27,8 +27,16 @@ from netsim.results.row import BANDS
 
 INDEX, TOLD = Path("scenarios/measured/index.yaml"), Path("docs/evidence.csv")
 WAYS = ("with", "without", "left_out_with", "left_out_without")
-HEAD = ("id", "value", "unit", "origin", "fitted_to", "changed_runs", "ranks_up_to",
-        *(f"{band} {way}" for band in BANDS for way in WAYS))  # fmt: skip
+HEAD = (
+    "id",
+    "value",
+    "unit",
+    "origin",
+    "fitted_to",
+    "changed_runs",
+    "ranks_up_to",
+    *(f"{band} {way}" for band in BANDS for way in WAYS),
+)
 
 
 def errors(found: Accuracy) -> Iterator[dict[str, str]]:

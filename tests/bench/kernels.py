@@ -64,8 +64,13 @@ class Table:
         """One row; `nbytes` and `flop` of one kernel become its rates."""
         nbytes, flop = about.pop("nbytes", 0), about.pop("flop", 0)
         mhz, watts = self.meter.last()
-        row = about | {"section": section, "kernel": kernel, "us": f"{seconds * 1e6:.3f}",
-                       "mhz": mhz, "watts": f"{watts:.0f}"}  # fmt: skip
+        row = about | {
+            "section": section,
+            "kernel": kernel,
+            "us": f"{seconds * 1e6:.3f}",
+            "mhz": mhz,
+            "watts": f"{watts:.0f}",
+        }
         if nbytes:
             row |= {
                 "mbytes": f"{nbytes / 1e6:.4f}",
@@ -133,10 +138,24 @@ def shapes() -> Iterator[tuple[int, int, int]]:
     """Tokens, outputs and inputs of layers that people train; squares; waves and short K."""
     for tokens, (outputs, inputs) in itertools.product(
         (2048, 4096, 8192, 16384),
-        ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336), (1280, 8192), (8192, 1024),
-         (7168, 8192), (8192, 3584), (4608, 12288), (12288, 6144), (2048, 2048), (8192, 2048),
-         (1024, 1024), (3072, 768), (128256, 4096)),
-    ):  # fmt: skip
+        (
+            (6144, 4096),
+            (4096, 4096),
+            (28672, 4096),
+            (4096, 14336),
+            (1280, 8192),
+            (8192, 1024),
+            (7168, 8192),
+            (8192, 3584),
+            (4608, 12288),
+            (12288, 6144),
+            (2048, 2048),
+            (8192, 2048),
+            (1024, 1024),
+            (3072, 768),
+            (128256, 4096),
+        ),
+    ):
         if tokens * outputs <= 2**30:
             yield tokens, outputs, inputs
     for side in (256, 512, 1024, 2048, 4096, 8192, 16384):
@@ -173,17 +192,28 @@ def narrow_product(table: Table, tokens: int, outputs: int, inputs: int) -> None
     )
     one = torch.ones((), device="cuda")
     rows = (torch.ones(tokens, 1, device="cuda"), torch.ones(1, outputs, device="cuda"))
-    for name, scales, fast in (("forward tensor", (one, one), False),
-                               ("forward tensor fast", (one, one), True),
-                               ("forward row fast", rows, True)):  # fmt: skip
+    for name, scales, fast in (
+        ("forward tensor", (one, one), False),
+        ("forward tensor fast", (one, one), True),
+        ("forward row fast", rows, True),
+    ):
 
         def kernel(i: int, scales: Any = scales, fast: bool = fast) -> torch.Tensor:
             a, b = sets[i % len(sets)]
             return torch._scaled_mm(a, b.t(), *scales, out_dtype=BF16, use_fast_accum=fast)
 
-        table.add("gemm", name, timed(kernel, settled=0.15), dtype="fp8", m=tokens, n=outputs,
-                  k=inputs, batch=1, nbytes=numbers + 2 * tokens * outputs,
-                  flop=2 * tokens * outputs * inputs)  # fmt: skip
+        table.add(
+            "gemm",
+            name,
+            timed(kernel, settled=0.15),
+            dtype="fp8",
+            m=tokens,
+            n=outputs,
+            k=inputs,
+            batch=1,
+            nbytes=numbers + 2 * tokens * outputs,
+            flop=2 * tokens * outputs * inputs,
+        )
 
 
 def products(table: Table) -> None:
@@ -202,9 +232,17 @@ def products(table: Table) -> None:
             (8192, 4096, 14336),
         ):
             a, b = normal(tokens, inputs, dtype=dtype), normal(outputs, inputs, dtype=dtype)
-            table.add("gemm", "forward", timed(lambda i, a=a, b=b: torch.mm(a, b.t())), dtype=name,
-                      m=tokens, n=outputs, k=inputs, batch=1,
-                      flop=2 * tokens * outputs * inputs)  # fmt: skip
+            table.add(
+                "gemm",
+                "forward",
+                timed(lambda i, a=a, b=b: torch.mm(a, b.t())),
+                dtype=name,
+                m=tokens,
+                n=outputs,
+                k=inputs,
+                batch=1,
+                flop=2 * tokens * outputs * inputs,
+            )
 
 
 def batched(table: Table) -> None:
@@ -220,8 +258,12 @@ def batched(table: Table) -> None:
         about = {"dtype": "bfloat16", "m": rows, "n": outputs, "k": inputs, "batch": experts,
                  "nbytes": 2 * experts * (rows * inputs + inputs * outputs + rows * outputs),
                  "flop": 2 * experts * rows * inputs * outputs}  # fmt: skip
-        table.add("gemm", "grouped", timed(lambda i, a=a, b=b, e=ends: torch._grouped_mm(a, b, e),
-                                           settled=0.1), **about)  # fmt: skip
+        table.add(
+            "gemm",
+            "grouped",
+            timed(lambda i, a=a, b=b, e=ends: torch._grouped_mm(a, b, e), settled=0.1),
+            **about,
+        )
         c = a.view(experts, rows, inputs)
         table.add(
             "gemm", "batched", timed(lambda i, c=c, b=b: torch.bmm(c, b), settled=0.1), **about
@@ -250,11 +292,15 @@ def attention(table: Table) -> None:
                 forward = timed(
                     lambda i, q=q, k=k, v=v, c=causal: functional.scaled_dot_product_attention(
                         q, k, v, is_causal=c
-                    ), 5)  # fmt: skip
+                    ),
+                    5,
+                )
                 both = timed(
                     lambda i, g=made[3], of=(q, k, v), c=causal: torch.autograd.grad(
                         functional.scaled_dot_product_attention(*of, is_causal=c), of, g
-                    ), 5)  # fmt: skip
+                    ),
+                    5,
+                )
         except RuntimeError as error:
             print(kind, head, sequence, str(error).splitlines()[0])
             continue
@@ -277,8 +323,9 @@ def streams(table: Table) -> None:
             "sum": (2, lambda i, s=sets: s[i % len(s)][0].sum()),
         }
         for name, (each, kernel) in kinds.items():
-            table.add("memory", name, timed(kernel, settled=0.1), dtype="bfloat16",
-                      nbytes=each * count)  # fmt: skip
+            table.add(
+                "memory", name, timed(kernel, settled=0.1), dtype="bfloat16", nbytes=each * count
+            )
 
 
 def layers(table: Table) -> None:
@@ -308,14 +355,30 @@ def layers(table: Table) -> None:
         "cast fp8": (3 * size, lambda i: x.to(FP8)),
     }
     for name, (nbytes, kernel) in kinds.items():
-        table.add("layer", name, timed(kernel, 5), dtype="bfloat16", m=tokens, n=hidden,
-                  nbytes=int(nbytes))  # fmt: skip
-    for name, made, inputs, each in (("rmsnorm", rms, (x, weight), 4 * size),
-                                     ("swiglu", swiglu, (gate, up), 6 * gate.numel())):  # fmt: skip
+        table.add(
+            "layer",
+            name,
+            timed(kernel, 5),
+            dtype="bfloat16",
+            m=tokens,
+            n=hidden,
+            nbytes=int(nbytes),
+        )
+    for name, made, inputs, each in (
+        ("rmsnorm", rms, (x, weight), 4 * size),
+        ("swiglu", swiglu, (gate, up), 6 * gate.numel()),
+    ):
         compiled = torch.compile(made)
         compiled(*inputs)
-        table.add("layer", f"{name} compiled", timed(lambda i, f=compiled, a=inputs: f(*a), 5),
-                  dtype="bfloat16", m=tokens, n=hidden, nbytes=each)  # fmt: skip
+        table.add(
+            "layer",
+            f"{name} compiled",
+            timed(lambda i, f=compiled, a=inputs: f(*a), 5),
+            dtype="bfloat16",
+            m=tokens,
+            n=hidden,
+            nbytes=each,
+        )
     backward_layers(table, rms, swiglu)
     moved_rows(table)
 
@@ -331,23 +394,35 @@ def backward_layers(table: Table, rms: Kernel, swiglu: Kernel) -> None:
     made: dict[str, tuple[float, Kernel, Sequence[torch.Tensor]]] = {
         "rmsnorm eager": (76 * x.numel(), lambda i: rms(x, weight), (x, weight)),
         "swiglu eager": (18 * wide[0].numel(), lambda i: swiglu(*wide), wide),
-        "layernorm": (6 * x.numel(), lambda i: functional.layer_norm(x, (hidden,), weight, bias),
-                      (x, weight, bias)),
+        "layernorm": (
+            6 * x.numel(),
+            lambda i: functional.layer_norm(x, (hidden,), weight, bias),
+            (x, weight, bias),
+        ),
         "gelu": (6 * wide[0].numel(), lambda i: functional.gelu(wide[0]), wide[:1]),
-        "loss eager": (22 * logits.numel(),
-                       lambda i: functional.cross_entropy(logits.float(), target), (logits,)),
-    }  # fmt: skip
+        "loss eager": (
+            22 * logits.numel(),
+            lambda i: functional.cross_entropy(logits.float(), target),
+            (logits,),
+        ),
+    }
     for name, (nbytes, forward, inputs) in made.items():
         given = torch.ones_like(forward(0))
 
         def run(i: int, forward: Any = forward, inputs: Any = inputs, given: Any = given) -> None:
             torch.autograd.grad(forward(i), inputs, given)
 
-        table.add("layer", f"{name} backward", timed(run, 5) - timed(forward, 5),
-                  dtype="bfloat16", nbytes=int(nbytes))  # fmt: skip
+        table.add(
+            "layer",
+            f"{name} backward",
+            timed(run, 5) - timed(forward, 5),
+            dtype="bfloat16",
+            nbytes=int(nbytes),
+        )
     run_loss = lambda i: functional.cross_entropy(logits.float(), target)  # noqa: E731
-    table.add("layer", "loss eager", timed(run_loss, 5), dtype="bfloat16",
-              nbytes=18 * logits.numel())  # fmt: skip
+    table.add(
+        "layer", "loss eager", timed(run_loss, 5), dtype="bfloat16", nbytes=18 * logits.numel()
+    )
 
 
 def moved_rows(table: Table) -> None:
@@ -367,8 +442,14 @@ def moved_rows(table: Table) -> None:
             one.grad = torch.randn_like(one)
         optimizer = torch.optim.AdamW(weights, lr=1e-4, **options)
         count = sum(one.numel() for one in weights)
-        table.add("optimizer", name, seconds_of(optimizer.step, 1), dtype="float", m=count,
-                  nbytes=28 * count)  # fmt: skip
+        table.add(
+            "optimizer",
+            name,
+            seconds_of(optimizer.step, 1),
+            dtype="float",
+            m=count,
+            nbytes=28 * count,
+        )
 
 
 # Launches: the host's time for a kernel, the time from one kernel to the next; SMs held by others.
@@ -405,11 +486,16 @@ def launches(table: Table) -> None:
     nothing = module.get_function("nothing")
     for blocks, threads in ((1, 32), (8, 640), (24, 640), (132, 1024)):
         graph = cupy_graph(cupy, lambda b=blocks, t=threads: nothing((b,), (t,), (0,)), 200)
-        table.add("launch", "graph, empty kernel to the next", seconds_of(graph, 200),
-                  m=blocks, n=threads)  # fmt: skip
-        table.add("launch", "stream, empty kernel to the next",
-                  behind_a_wait(lambda b=blocks, t=threads: nothing((b,), (t,), (0,)), 900),
-                  m=blocks, n=threads)  # fmt: skip
+        table.add(
+            "launch", "graph, empty kernel to the next", seconds_of(graph, 200), m=blocks, n=threads
+        )
+        table.add(
+            "launch",
+            "stream, empty kernel to the next",
+            behind_a_wait(lambda b=blocks, t=threads: nothing((b,), (t,), (0,)), 900),
+            m=blocks,
+            n=threads,
+        )
 
 
 def seconds_by_host(call: Callable[[], Any], calls: int) -> float:
@@ -476,12 +562,20 @@ def contention(table: Table) -> None:
     q = normal(4, 16, 4096, 128)
     beside: dict[str, tuple[Callable[[], Any], int, float, float]] = {
         "gemm": (lambda: torch.mm(a, b.t()), 20, 2 * 8192**3, 0),
-        "small gemm": (lambda: torch.mm(a[:2048, :4096], b[:4096, :4096].t()), 100,
-                       2 * 2048 * 4096 * 4096, 0),
-        "attention": (lambda: functional.scaled_dot_product_attention(q, q, q, is_causal=True), 20,
-                      2 * 64 * 4096**2 * 128, 0),
+        "small gemm": (
+            lambda: torch.mm(a[:2048, :4096], b[:4096, :4096].t()),
+            100,
+            2 * 2048 * 4096 * 4096,
+            0,
+        ),
+        "attention": (
+            lambda: functional.scaled_dot_product_attention(q, q, q, is_causal=True),
+            20,
+            2 * 64 * 4096**2 * 128,
+            0,
+        ),
         "add": (lambda: torch.add(big, 1.0, out=big), 10, 0, 4 * 2**29),
-    }  # fmt: skip
+    }
     for blocks, shared, count in itertools.product(
         (0, 1, 2, 4, 8, 16, 24, 32), (100 * 1024,), (0, 2**26)
     ):
@@ -491,8 +585,14 @@ def contention(table: Table) -> None:
             with side:
                 hold((blocks,), (640,), (stop, target, source, count), shared_mem=shared)
         for name, (call, calls, flop, nbytes) in beside.items():
-            table.add("beside", f"{name} beside {'copies' if count else 'idle blocks'}",
-                      unsynchronised(call, calls), m=blocks, flop=flop, nbytes=nbytes)  # fmt: skip
+            table.add(
+                "beside",
+                f"{name} beside {'copies' if count else 'idle blocks'}",
+                unsynchronised(call, calls),
+                m=blocks,
+                flop=flop,
+                nbytes=nbytes,
+            )
         if blocks:
             with free:
                 stop.fill(1)
@@ -524,20 +624,35 @@ def parts(table: Table) -> None:
     """Products whose rows come in parts, one after the other on one stream and on two in turn."""
     side = torch.cuda.Stream()
     for tokens, inputs, outputs, count in (
-        (98304, 4096, 3584, 8), (98304, 4096, 1792, 8), (98304, 4096, 768, 8),
-        (98304, 1792, 4096, 8), (98304, 512, 4096, 8), (16384, 4096, 3584, 8),
-        (2048, 12288, 9216, 4), (2048, 12288, 12288, 4), (2048, 12288, 3072, 4),
-        (2048, 3072, 12288, 4), (4096, 12288, 9216, 4), (4096, 12288, 12288, 4),
-    ):  # fmt: skip
+        (98304, 4096, 3584, 8),
+        (98304, 4096, 1792, 8),
+        (98304, 4096, 768, 8),
+        (98304, 1792, 4096, 8),
+        (98304, 512, 4096, 8),
+        (16384, 4096, 3584, 8),
+        (2048, 12288, 9216, 4),
+        (2048, 12288, 12288, 4),
+        (2048, 12288, 3072, 4),
+        (2048, 3072, 12288, 4),
+        (4096, 12288, 9216, 4),
+        (4096, 12288, 12288, 4),
+    ):
         for dtype in (BF16, FP8):
             sets = sets_of(
                 lambda t=tokens, i=inputs, o=outputs, d=dtype: (
-                    normal(t, i, dtype=d), normal(o, i, dtype=d), normal(t, o)
+                    normal(t, i, dtype=d),
+                    normal(o, i, dtype=d),
+                    normal(t, o),
                 ),
                 2 * tokens * (inputs + outputs),
-            )  # fmt: skip
-            about = {"dtype": "fp8" if dtype == FP8 else "bfloat16", "m": tokens, "n": outputs,
-                     "k": inputs, "flop": 2 * tokens * outputs * inputs}  # fmt: skip
+            )
+            about = {
+                "dtype": "fp8" if dtype == FP8 else "bfloat16",
+                "m": tokens,
+                "n": outputs,
+                "k": inputs,
+                "flop": 2 * tokens * outputs * inputs,
+            }
 
             def whole(i: int, sets: Any = sets) -> None:
                 product_into(*sets[i % len(sets)])
@@ -601,23 +716,51 @@ def casts(table: Table) -> None:
     for tokens, hidden in ((16384, 4096), (98304, 4096), (98304, 1792), (16384, 14336)):
         sets = sets_of(lambda t=tokens, h=hidden: normal(t, h), 2 * tokens * hidden)
         narrow = [one.to(FP8) for one in sets[:2]]
-        for name, made, each in (("tensor", by_tensor, 5), ("tensor turned", turned, 5),
-                                 ("tensor both", both, 6), ("row", by_row, 3),
-                                 ("row both", rows_and_columns, 8)):  # fmt: skip
+        for name, made, each in (
+            ("tensor", by_tensor, 5),
+            ("tensor turned", turned, 5),
+            ("tensor both", both, 6),
+            ("row", by_row, 3),
+            ("row both", rows_and_columns, 8),
+        ):
             torch._dynamo.reset()
             run = torch.compile(made, dynamic=False)
             run(sets[0])
-            table.add("cast", name, timed(lambda i, r=run, s=sets: r(s[i % len(s)]), 5),
-                      dtype="fp8", m=tokens, n=hidden, nbytes=each * tokens * hidden)  # fmt: skip
+            table.add(
+                "cast",
+                name,
+                timed(lambda i, r=run, s=sets: r(s[i % len(s)]), 5),
+                dtype="fp8",
+                m=tokens,
+                n=hidden,
+                nbytes=each * tokens * hidden,
+            )
         torch._dynamo.reset()
         run = torch.compile(turn, dynamic=False)
         run(narrow[0])
-        table.add("cast", "turn", timed(lambda i, r=run, s=narrow: r(s[i % len(s)]), 5),
-                  dtype="fp8", m=tokens, n=hidden, nbytes=2 * tokens * hidden)  # fmt: skip
-        table.add("cast", "turn eager", timed(lambda i, s=narrow: s[i % 2].t().contiguous(), 5),
-                  dtype="fp8", m=tokens, n=hidden, nbytes=2 * tokens * hidden)  # fmt: skip
-    for tokens, hidden, widths in ((98304, 4096, (512, 128, 128)), (98304, 4096, (1792, 1792)),
-                                   (16384, 4096, (4096, 1024, 1024))):  # fmt: skip
+        table.add(
+            "cast",
+            "turn",
+            timed(lambda i, r=run, s=narrow: r(s[i % len(s)]), 5),
+            dtype="fp8",
+            m=tokens,
+            n=hidden,
+            nbytes=2 * tokens * hidden,
+        )
+        table.add(
+            "cast",
+            "turn eager",
+            timed(lambda i, s=narrow: s[i % 2].t().contiguous(), 5),
+            dtype="fp8",
+            m=tokens,
+            n=hidden,
+            nbytes=2 * tokens * hidden,
+        )
+    for tokens, hidden, widths in (
+        (98304, 4096, (512, 128, 128)),
+        (98304, 4096, (1792, 1792)),
+        (16384, 4096, (4096, 1024, 1024)),
+    ):
         apart(table, tokens, hidden, widths)
 
 
@@ -656,13 +799,16 @@ def waits(table: Table) -> None:
         pinned.copy_(counts, non_blocking=True)
         torch.cuda.current_stream().synchronize()
 
-    table.add("wait", "host, numbers to pinned memory, stream synchronised",
-              seconds_by_host(synced, 2000))  # fmt: skip
+    table.add(
+        "wait", "host, numbers to pinned memory, stream synchronised", seconds_by_host(synced, 2000)
+    )
     table.add("wait", "host, tolist", seconds_by_host(counts.tolist, 2000))
-    table.add("wait", "products alone",
-              seconds_by_host(lambda: torch.mm(busy, busy), 500))  # fmt: skip
-    table.add("wait", "products with numbers to the host between",
-              seconds_by_host(lambda: (torch.mm(busy, busy), synced()), 500))  # fmt: skip
+    table.add("wait", "products alone", seconds_by_host(lambda: torch.mm(busy, busy), 500))
+    table.add(
+        "wait",
+        "products with numbers to the host between",
+        seconds_by_host(lambda: (torch.mm(busy, busy), synced()), 500),
+    )
     turns(table)
 
 

@@ -45,16 +45,21 @@ SIZES = [1 << n for n in range(10, 27, 4)]
 
 def given() -> dict[str, str]:
     """The files that verbs are asked with."""
-    rows = [f"{size},{size // 4},float,sum,-1,{30 + size / 2e5},,,{30 + size / 2e5},,"
-            for size in SIZES]  # fmt: skip
+    rows = [
+        f"{size},{size // 4},float,sum,-1,{30 + size / 2e5},,,{30 + size / 2e5},," for size in SIZES
+    ]
     entries = [ENTRY.format(number=nodes, nodes=nodes) for nodes in range(1, 6)]
     log = "\n".join(
         f"{size:12d} {size // 4:12d}     float     sum      -1 {time:8.2f}   1.00   1.00      0"
         f" {time:8.2f}   1.00   1.00      0"
         for size, time in ((size, 30 + size / 2e5) for size in SIZES)
     )
-    return {"killed.yaml": SCENARIO, "run.csv": HEADER + "\n".join(rows) + "\n",
-            "index.yaml": "".join(entries), "run.log": LOG + log + "\n"}  # fmt: skip
+    return {
+        "killed.yaml": SCENARIO,
+        "run.csv": HEADER + "\n".join(rows) + "\n",
+        "index.yaml": "".join(entries),
+        "run.log": LOG + log + "\n",
+    }
 
 
 LOG = (

@@ -47,9 +47,18 @@ def measure_here(name: str, began: float, engine: str) -> Figures:
     build, placing, run = (later - earlier for earlier, later in pairwise(ticks))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     return Figures(
-        name, case.ranks, len(program), ticks[0] - began, build, placing, run,
-        len(program) / run, 0.0, peak, timeline.makespan,
-    )  # fmt: skip
+        name,
+        case.ranks,
+        len(program),
+        ticks[0] - began,
+        build,
+        placing,
+        run,
+        len(program) / run,
+        0.0,
+        peak,
+        timeline.makespan,
+    )
 
 
 def measure(name: str, runs: int, engine: str) -> Figures:

@@ -15,20 +15,33 @@ from netsim.yamlio.read import parse_source
 AT_MOST = 12  # times as much as is needed is expected at most
 # A scenario, or machine, collective, hosts, size, algorithm; and further settings.
 CASES = (
-    "dgx-h100 all_reduce 1 8MiB auto", "dgx-h100 all_reduce 16 1GiB auto",
-    "dgx-h100 all_reduce 64 1GiB Ring", "dgx-h100 all_reduce 64 1GiB Tree",
-    "dgx-a100 all_reduce 128 256MiB Tree", "dgx-h100 broadcast 32 1GiB auto",
-    "gb200-nvl72 all_gather 36 256MiB auto", "gb200-nvl72 alltoall 54 256MiB auto",
-    "dgx-h100 alltoall 128 64MiB auto", "a100-x4 alltoall 64 64MiB auto",
-    "dgx-h100 alltoall 64 64MiB auto fold=off", "dgx-h100 all_gather 32 256MiB auto fold=off",
-    "dgx-a100 sendrecv 32 512MiB auto", "mi300x all_reduce 16 1GiB auto",
-    "dgx-h100 reduce 16 512MiB auto", "dgx-h100 all_reduce 256 8GiB auto",
+    "dgx-h100 all_reduce 1 8MiB auto",
+    "dgx-h100 all_reduce 16 1GiB auto",
+    "dgx-h100 all_reduce 64 1GiB Ring",
+    "dgx-h100 all_reduce 64 1GiB Tree",
+    "dgx-a100 all_reduce 128 256MiB Tree",
+    "dgx-h100 broadcast 32 1GiB auto",
+    "gb200-nvl72 all_gather 36 256MiB auto",
+    "gb200-nvl72 alltoall 54 256MiB auto",
+    "dgx-h100 alltoall 128 64MiB auto",
+    "a100-x4 alltoall 64 64MiB auto",
+    "dgx-h100 alltoall 64 64MiB auto fold=off",
+    "dgx-h100 all_gather 32 256MiB auto fold=off",
+    "dgx-a100 sendrecv 32 512MiB auto",
+    "mi300x all_reduce 16 1GiB auto",
+    "dgx-h100 reduce 16 512MiB auto",
+    "dgx-h100 all_reduce 256 8GiB auto",
     'dgx-h100 all_gather 512 1GiB auto cluster.fabric={"kind":"leaf-spine","oversubscription":2}',
     'a100-x4 alltoall 540 64KiB auto cluster.fabric={"kind":"dragonfly"}',
     'a100-x4 alltoall 540 4GiB auto cluster.fabric={"kind":"dragonfly"}',
-    "dgx-h100 alltoall 32 1MiB pairwise", "dgx-h100 all_reduce 32 1MiB ring fold=off",
-    "layouts-70b", "pp-schedules", "moe-fabrics", "claim-fsdp-growth", "fabrics-1024",
-)  # fmt: skip
+    "dgx-h100 alltoall 32 1MiB pairwise",
+    "dgx-h100 all_reduce 32 1MiB ring fold=off",
+    "layouts-70b",
+    "pp-schedules",
+    "moe-fabrics",
+    "claim-fsdp-growth",
+    "fabrics-1024",
+)
 TEXT = """\
 cluster: {{machine: {0}, nodes: {2}}}
 workload: {{collective: {1}, sizes: [{3}], algorithm: {4}}}
@@ -38,9 +51,12 @@ workload: {{collective: {1}, sizes: [{3}], algorithm: {4}}}
 def needed_and_taken(case: str) -> tuple[int, int]:
     """The bytes that a case is expected to need, and those that a process of its own has taken."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.bench.memory", "--one", case], capture_output=True, text=True,
-        check=True, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
+        [sys.executable, "-m", "tests.bench.memory", "--one", case],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
     needed, taken = map(int, done.stdout.split())
     return needed, taken
 

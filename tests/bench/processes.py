@@ -39,9 +39,7 @@ def run(command: Sequence[str], folder: Path) -> Cost:
     paths = os.pathsep.join(filter(None, (str(Path.cwd()), os.environ.get("PYTHONPATH"))))
     env = os.environ | {"PYTHONPATH": paths}
     env.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is compiled once
-    done = subprocess.run(
-        command, cwd=folder, env=env, capture_output=True, text=True, check=False
-    )  # fmt: skip
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     wall = time.perf_counter() - began
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")

@@ -67,7 +67,7 @@ def main() -> None:
             f"{seed:>3}  {cluster.nodes} x {cluster.members[0].loaded.name}, {size_of(one)} B:"
             f" {full.seconds * 1e6:.1f} us, {off:+.1%}, stated {told.uncertainty:.1%}",
             flush=True,
-        )  # fmt: skip
+        )
     print(f"{wrong} of {held} are off by more than they state, of {seeds} drawn")
 
 

@@ -99,9 +99,7 @@ def _measured(gpus: int, fabric: str, collective: str, limit: int, memory: float
         resource.setrlimit(resource.RLIMIT_AS, (int(memory * 1e9),) * 2)
 
     command = [sys.executable, "-m", "tests.bench.scale", "--one", str(gpus), fabric, collective]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, preexec_fn=bounded
-    )  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=bounded)
     found: Cell = {}
     for line in done.stdout.splitlines():
         found |= json.loads(line)

@@ -55,8 +55,9 @@ def main() -> None:
     for fabric, collective in cases:
         found = [_process(fabric, collective, nodes) for nodes in given.nodes]
         if len(found) > 1:
-            grows = [f"{_exponent(given.nodes, [one[part] for one in found]):9.2f}"
-                     for part in PARTS]  # fmt: skip
+            grows = [
+                f"{_exponent(given.nodes, [one[part] for one in found]):9.2f}" for part in PARTS
+            ]
             print(f"{'':<30}{'GPUs^':>7}{''.join(grows)}", flush=True)
 
 

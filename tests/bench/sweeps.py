@@ -100,11 +100,23 @@ def _made_up(folder: Path, text: str) -> int:
             seconds = 1e-5 * (1 + place % 50) + size / (1 + place // 50) / 1e9
             rate = size / seconds / 1e9
             rows.append(
-                Row(scenario="textbook", cell=cell.id, topology="switch", ranks=8, nodes=1,
-                    workload="collective", collective="all_reduce", algorithm="ring",
-                    dtype="float", size_bytes=size, time_us=seconds * 1e6, algbw_GBps=rate,
-                    busbw_GBps=rate * 1.75, axes=cell.axes)
-            )  # fmt: skip
+                Row(
+                    scenario="textbook",
+                    cell=cell.id,
+                    topology="switch",
+                    ranks=8,
+                    nodes=1,
+                    workload="collective",
+                    collective="all_reduce",
+                    algorithm="ring",
+                    dtype="float",
+                    size_bytes=size,
+                    time_us=seconds * 1e6,
+                    algbw_GBps=rate,
+                    busbw_GBps=rate * 1.75,
+                    axes=cell.axes,
+                )
+            )
     out = folder / "out"
     out.mkdir()
     (out / "results.csv").write_text(csv_text(rows, expansion.sweep.names))
@@ -145,8 +157,10 @@ def _measured(names: list[str]) -> Iterator[str]:
             cost = case(Path(folder))
         cells = name in ("nccl", "fresh", "textbook", "overhead")
         per = f"{cost.cpu_s / CELLS * 1e3:8.1f} ms" if cells else " " * 11
-        yield f"{name:<10}{cost.wall_s:9.1f} s {cost.cpu_s:9.1f} s {per} {cost.peak_mb:9.0f} MB" \
-              f"   {title}"  # fmt: skip
+        yield (
+            f"{name:<10}{cost.wall_s:9.1f} s {cost.cpu_s:9.1f} s {per} {cost.peak_mb:9.0f} MB"
+            f"   {title}"
+        )
 
 
 def main() -> None:

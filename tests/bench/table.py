@@ -6,8 +6,18 @@ from collections.abc import Sequence
 
 from tests.bench.measure import Figures
 
-COLUMNS = ("case", "ranks", "rows", "import_s", "build_s", "place_s", "run_s", "rows_per_s",
-           "total_s", "peak_mb")  # fmt: skip
+COLUMNS = (
+    "case",
+    "ranks",
+    "rows",
+    "import_s",
+    "build_s",
+    "place_s",
+    "run_s",
+    "rows_per_s",
+    "total_s",
+    "peak_mb",
+)
 COMPARED = ("build_s", "place_s", "run_s", "peak_mb")
 
 

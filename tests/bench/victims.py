@@ -34,9 +34,14 @@ class Victim:
         self.said = ""
         root = str(Path(__file__).parents[2])
         self.process = subprocess.Popen(
-            command, cwd=folder, env=os.environ | {"PYTHONPATH": root, "MPLBACKEND": "Agg"},
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
+            command,
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": root, "MPLBACKEND": "Agg"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
 
     def hurt(self, name: str, whom: str, after: float) -> str:
         """Send a signal after so many seconds; what the process then ended with."""
@@ -165,8 +170,9 @@ def _children(pid: int) -> list[int]:
     if not Path("/proc/self/task").joinpath(str(os.getpid()), "children").exists():
         return [number for number, fields in _all() if int(fields[1]) == pid]
     try:
-        return [int(one) for task in tasks.iterdir()
-                for one in (task / "children").read_text().split()]  # fmt: skip
+        return [
+            int(one) for task in tasks.iterdir() for one in (task / "children").read_text().split()
+        ]
     except OSError:  # it has ended
         return []
 

@@ -84,10 +84,14 @@ def test_rails_are_tried_where_hosts_have_several_nics(nics: int, rails: bool) -
     assert {"static routing", "adaptive routing", "spray routing"} <= set(found)
 
 
-@pytest.mark.parametrize(("collective", "fold", "told"), [
-    ("alltoall", True, ""), ("alltoall", False, "large; not folded: fold is off"),
-    ("alltoallv", True, "large; not folded: a slow link"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("collective", "fold", "told"),
+    [
+        ("alltoall", True, ""),
+        ("alltoall", False, "large; not folded: fold is off"),
+        ("alltoallv", True, "large; not folded: a slow link"),
+    ],
+)
 def test_equal_sends_that_may_fold_are_not_refused_before_their_communicator_is_known(
     collective: str, fold: bool, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

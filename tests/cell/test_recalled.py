@@ -75,11 +75,19 @@ CHANGES: list[tuple[dict[str, Any], str, Any]] = [
     *((HOSTS, "workload.split", split) for split in ("MOD2", "AND0x3", "DIV4")),
     (HOSTS, "workload.timing", "single"),
     *((HOSTS, "nccl.version", version) for version in ("2.18", "2.21", "2.23", "2.26")),
-    *((HOSTS, "nccl.env", {name: value}) for name, value in (
-        ("NCCL_MAX_NCHANNELS", "4"), ("NCCL_BUFFSIZE", "1048576"), ("NCCL_P2P_DISABLE", "1"),
-        ("NCCL_IB_QPS_PER_CONNECTION", "4"), ("NCCL_NTHREADS", "256"), ("NCCL_IB_DISABLE", "1"),
-        ("NCCL_NET_GDR_LEVEL", "LOC"), ("NCCL_DEBUG", "INFO"),
-    )),
+    *(
+        (HOSTS, "nccl.env", {name: value})
+        for name, value in (
+            ("NCCL_MAX_NCHANNELS", "4"),
+            ("NCCL_BUFFSIZE", "1048576"),
+            ("NCCL_P2P_DISABLE", "1"),
+            ("NCCL_IB_QPS_PER_CONNECTION", "4"),
+            ("NCCL_NTHREADS", "256"),
+            ("NCCL_IB_DISABLE", "1"),
+            ("NCCL_NET_GDR_LEVEL", "LOC"),
+            ("NCCL_DEBUG", "INFO"),
+        )
+    ),
     (HOSTS, "nccl.registration", "local"),
     *((HOSTS, "launch", style) for style in ("single_process", "cuda_graph")),
     (HOSTS, "launch", {"style": "process_per_gpu", "host": "50us"}),
@@ -97,14 +105,30 @@ CHANGES: list[tuple[dict[str, Any], str, Any]] = [
     (SWITCH, "cluster.graph.bandwidth", "60GB/s"),
     (SWITCH, "cluster.graph.latency", "2us"),
     (SWITCH, "workload.algorithm", "halving-doubling"),
-    (SWITCH, "workload", {"collective": "broadcast", "sizes": [SIZE], "algorithm": "ring",
-                          "parameters": {"chunks": 3}}),
-    (SWITCH, "workload", {"collective": "alltoallv", "sizes": [SIZE], "algorithm": "pairwise",
-                          "matrix": [[0, 9, 9, 9], [9, 0, 1, 1], [1, 1, 0, 1], [1, 1, 1, 0]]}),
+    (
+        SWITCH,
+        "workload",
+        {
+            "collective": "broadcast",
+            "sizes": [SIZE],
+            "algorithm": "ring",
+            "parameters": {"chunks": 3},
+        },
+    ),
+    (
+        SWITCH,
+        "workload",
+        {
+            "collective": "alltoallv",
+            "sizes": [SIZE],
+            "algorithm": "pairwise",
+            "matrix": [[0, 9, 9, 9], [9, 0, 1, 1], [1, 1, 0, 1], [1, 1, 1, 0]],
+        },
+    ),
     (SWITCH, "workload.timing", "single"),
     (SWITCH, "launch", {"style": "process_per_gpu", "host": "500us"}),
     (SWITCH, "fold", "off"),
-]  # fmt: skip
+]
 CHANGED = [(base, (path, value)) for base, path, value in CHANGES]
 # What makes no difference to a cell's numbers, or is only read before (sizes are asked one by one).
 NOT_ASKED = {
@@ -284,6 +308,9 @@ def test_in_place_is_asked_of_all_but_what_nccl_moves_alike(monkeypatch) -> None
 @pytest.mark.parametrize(("turns", "folds"), [(1, True), (2, False)])
 def test_what_has_two_ways_from_message_to_message_is_not_folded(turns: int, folds: bool) -> None:
     work = SimpleNamespace(noise=None, timed=False, fold="auto")
-    one = SimpleNamespace(topology=SimpleNamespace(router=SimpleNamespace(turns=turns)),
-                          cell=SimpleNamespace(scenario=work), groups=[(0, 1)])  # fmt: skip
+    one = SimpleNamespace(
+        topology=SimpleNamespace(router=SimpleNamespace(turns=turns)),
+        cell=SimpleNamespace(scenario=work),
+        groups=[(0, 1)],
+    )
     assert Prepared.may_fold.fget(one) is folds  # type: ignore[attr-defined]

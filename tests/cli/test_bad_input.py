@@ -153,8 +153,11 @@ TYPOS = {
         "graph:\n    nodes: [{name: a}, {name: b}]\n    links: [{from: a, to: b}]",
         "5:13: cluster.graph.links.0: missing key 'bandwidth'",
     ),
-    "YAML that is not YAML": ("  collective", "\tcollective", "5:1: a tab indents this line; "
-                              "YAML takes spaces only"),
+    "YAML that is not YAML": (
+        "  collective",
+        "\tcollective",
+        "5:1: a tab indents this line; YAML takes spaces only",
+    ),
     "a tag": (
         "name: x",
         "name: !!python/object/apply:os.system [ls]",
@@ -163,8 +166,7 @@ TYPOS = {
     "a sweep over a key that does not exist": (
         "name: x",
         "sweep:\n  cluster.graph.gpu: [2, 4]",
-        "2:3: sweep.cluster.graph.gpu: cluster.graph.gpu: unknown key 'gpu' "
-        "(did you mean gpus?)",
+        "2:3: sweep.cluster.graph.gpu: cluster.graph.gpu: unknown key 'gpu' (did you mean gpus?)",
     ),
     "a sweep over nothing": (
         "name: x",
@@ -180,8 +182,7 @@ TYPOS = {
     "a split that is none": (
         "[1MiB]",
         "[1MiB]\n  split: MOO 2",
-        "8:10: workload.split: expected a split such as 'MOD 8', 'DIV 4' or 'AND 0x7', "
-        "got 'MOO 2'",
+        "8:10: workload.split: expected a split such as 'MOD 8', 'DIV 4' or 'AND 0x7', got 'MOO 2'",
     ),
     "a graph in a file": (
         "{kind: switch, gpus: 4, bandwidth: 50GB/s, latency: 1us}",
@@ -195,7 +196,7 @@ TYPOS = {
         "1:16: outputs.1: expected one of csv, plots, trace, trace_per_rank, parquet, chakra, "
         "connections, goal, msccl, mscclpp, report, got 'plot' (did you mean plots?)",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(autouse=True)
@@ -253,8 +254,9 @@ def test_missing_files_and_directories(capsys) -> None:
     for verb in ("run", "check", "explain"):
         outcome = netsim(capsys, verb, "folder")
         assert (outcome.code, outcome.err) == (
-            2, "folder: expected a file or a name, got a directory\n"
-        )  # fmt: skip
+            2,
+            "folder: expected a file or a name, got a directory\n",
+        )
     outcome = netsim(capsys, "run", "quickstrat")
     assert outcome.err.startswith("unknown scenario 'quickstrat' (did you mean quickstart?)")
 
@@ -304,9 +306,15 @@ def test_hosts_that_nothing_joins_are_refused_before_anything_runs(capsys, verb:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["rnu", "x.yaml"], ["run"], ["run", "x.yaml", "--enginee", "simpy"],
-                  ["run", "x.yaml", "--engine", "fast"], ["topo", "shwo"]],
-)  # fmt: skip
+    "arguments",
+    [
+        ["rnu", "x.yaml"],
+        ["run"],
+        ["run", "x.yaml", "--enginee", "simpy"],
+        ["run", "x.yaml", "--engine", "fast"],
+        ["topo", "shwo"],
+    ],
+)
 def test_commands_with_a_typo(capsys, arguments: list[str]) -> None:
     outcome = netsim(capsys, *arguments)
     assert outcome.code == 2
@@ -359,12 +367,15 @@ nccl: {version: "2.99", env: {NCCL_ALGOO: Ring, NCCL_PROTO: LLL}}
 sweep: {SWEEP}
 """
 TOLD = (
-    "x.yaml:2:44: workload.sizes.0:", "x.yaml:2:52: workload.dtpye:", "x.yaml:3:17: nccl.version:",
+    "x.yaml:2:44: workload.sizes.0:",
+    "x.yaml:2:52: workload.dtpye:",
+    "x.yaml:3:17: nccl.version:",
     "x.yaml:3:43: nccl.env.NCCL_ALGOO: NCCL_ALGOO is no NCCL variable",
     "x.yaml:3:61: nccl.env.NCCL_PROTO: expected one of LL, LL128, Simple",
-    "x.yaml:1:20: cluster.machine: unknown machine", "x.yaml:1:38: cluster.nodes: expected",
+    "x.yaml:1:20: cluster.machine: unknown machine",
+    "x.yaml:1:38: cluster.nodes: expected",
     "x.yaml:1:58: cluster.fabric.kind: expected one of",
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(

@@ -38,10 +38,14 @@ def shell(command: str, **env: str) -> subprocess.CompletedProcess[bytes]:
 
 @pytest.mark.parametrize(
     "command",
-    ["netsim run s.yaml -o out | head -1", "netsim run s.yaml -o out 2>&-",
-     "netsim run s.yaml -o out 2>/dev/full", "netsim run s.yaml -o out >&- 2>&-",
-     "MPLBACKEND=of_a_notebook netsim run s.yaml -o out"],
-)  # fmt: skip
+    [
+        "netsim run s.yaml -o out | head -1",
+        "netsim run s.yaml -o out 2>&-",
+        "netsim run s.yaml -o out 2>/dev/full",
+        "netsim run s.yaml -o out >&- 2>&-",
+        "MPLBACKEND=of_a_notebook netsim run s.yaml -o out",
+    ],
+)
 def test_files_are_written_whoever_reads(command: str) -> None:
     assert shell(command).returncode == 0
     assert len(list(Path("out").iterdir())) == FILES
@@ -51,8 +55,9 @@ def test_files_are_written_whoever_reads(command: str) -> None:
 def test_help_that_nobody_can_read_is_told_in_a_line() -> None:
     done = shell("netsim run --help >/dev/full")
     assert (done.returncode, done.stderr) == (
-        2, b"netsim: standard output: No space left on device\n",
-    )  # fmt: skip
+        2,
+        b"netsim: standard output: No space left on device\n",
+    )
 
 
 def test_scenarios_come_through_pipes() -> None:
@@ -113,18 +118,22 @@ def test_a_report_goes_when_a_run_that_goes_on_has_other_rows(capsys) -> None:
     [
         (["expect", "dgx-h100", "all_reduce", "-J", "."], "-J .: this is a folder"),
         (["expect", "dgx-h100", "all_reduce", "--tuner-out", "/"], "-out /: this is a folder"),
-        (["expect", "dgx-h100", "all_reduce", "--nodes", "3", "--set", "cluster.nodes=2"],
-         "--set cluster.nodes=2: --nodes 3 says something else"),
+        (
+            ["expect", "dgx-h100", "all_reduce", "--nodes", "3", "--set", "cluster.nodes=2"],
+            "--set cluster.nodes=2: --nodes 3 says something else",
+        ),
         (["expect", "dgx-h100", "all_reduce", "--sizes", "8,1PiB"], "expected at most 16 TiB"),
         (["explain", "dgx-h100"], "expected a scenario, got the machine 'dgx-h100' (expect and"),
         (["expect", "quickstart", "all_reduce"], "expected a machine, got the scenario"),
         (["diff", "nosuch#tree", "s.yaml#ring"], "nosuch: no such file or folder"),
         (["explain", "s.yaml", "-o", "s.yaml"], "s.yaml: this is a file, expected a folder"),
         (["check", "dangling.yaml"], "dangling.yaml: no such file\n"),
-        (["run", "s.yaml", "--set", "cluster.graph.bandwidth=1e-320GB/s"],
-         "(that is too small to be meant)"),
+        (
+            ["run", "s.yaml", "--set", "cluster.graph.bandwidth=1e-320GB/s"],
+            "(that is too small to be meant)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_meant_is_told(asked: list[str], message: str, capsys) -> None:
     done = netsim(capsys, *asked)
     assert done.code == 2
@@ -139,9 +148,11 @@ def test_files_that_a_scenario_names_are_beside_it_or_here(sweep: Path, capsys) 
     work = "workload: {collective: all_reduce, sizes: [1MiB]}\noutputs: [csv]\n"
     cells = []
     for folder, scenario, named in (
-        (".", "sub/s.yaml", "mine.yaml"), ("sub", "s.yaml", "mine.yaml"),
-        (".", "sub/s.yaml", "here.yaml"), (".", str(sweep / "sub/s.yaml"), "mine.yaml"),
-    ):  # fmt: skip
+        (".", "sub/s.yaml", "mine.yaml"),
+        ("sub", "s.yaml", "mine.yaml"),
+        (".", "sub/s.yaml", "here.yaml"),
+        (".", str(sweep / "sub/s.yaml"), "mine.yaml"),
+    ):
         (sweep / "sub" / "s.yaml").write_text(f"cluster: {{machine: {named}}}\n{work}")
         os.chdir(sweep / folder)
         assert netsim(capsys, "run", scenario, "-o", sweep / "out").code == 0

@@ -34,8 +34,14 @@ def test_a_model_agrees_with_its_own_trace_and_names_what_is_missing(tmp_path, c
     path = written(tmp_path / "t.json.gz")
     scenario = tmp_path / "s.yaml"
     scenario.write_text(
-        TEXT.format(nodes=1, gpus=8, model="bert-base", batch=64, rest=MODEL
-                    + "\n  extras: [{preset: gradient-norm}]"))  # fmt: skip
+        TEXT.format(
+            nodes=1,
+            gpus=8,
+            model="bert-base",
+            batch=64,
+            rest=MODEL + "\n  extras: [{preset: gradient-norm}]",
+        )
+    )
     outcome = netsim(capsys, "compare", path, "--scenario", scenario, "--json", tmp_path / "c.json")
     assert outcome.code == 0, outcome.out + outcome.err
     assert outcome.out.count("(not in the trace)") == 1

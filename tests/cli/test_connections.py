@@ -53,12 +53,16 @@ def test_the_links_carry_what_the_matrix_says(tmp_path, capsys) -> None:
 
 def test_what_has_no_connections_is_told(tmp_path, capsys) -> None:
     path = tmp_path / "s.yaml"
-    path.write_text("cluster: {machine: dgx-h100}\noutputs: [connections]\n"
-                    "workload: {collective: all_reduce, algorithm: NVLS}\n")  # fmt: skip
+    path.write_text(
+        "cluster: {machine: dgx-h100}\noutputs: [connections]\n"
+        "workload: {collective: all_reduce, algorithm: NVLS}\n"
+    )
     outcome = netsim(capsys, "run", path, "-o", tmp_path / "out", "-q")
     assert (outcome.code, "connections" in outcome.err) == (2, True)
-    path.write_text("cluster: {machine: dgx-h100}\noutputs: [connections]\n"
-                    "workload: {model: bert-base, batch: 8}\n")  # fmt: skip
+    path.write_text(
+        "cluster: {machine: dgx-h100}\noutputs: [connections]\n"
+        "workload: {model: bert-base, batch: 8}\n"
+    )
     outcome = netsim(capsys, "run", path, "-o", tmp_path / "out", "-q")
     assert outcome.code == 2
     assert "s.yaml:2:10: outputs: connections: only a collective has it, no step" in outcome.err

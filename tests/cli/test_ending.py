@@ -29,10 +29,13 @@ def ended(
     program = ENDS.format(does=does, code=code)
     known = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     return subprocess.run(
-        [sys.executable, *flags, "-c", program], text=True, check=False,
-        env={**known, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE,
+        [sys.executable, *flags, "-c", program],
+        text=True,
+        check=False,
+        env={**known, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
         **{"stdout": subprocess.PIPE, **streams},
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(("code", "seen"), [("0", 0), ("None", 0), ("2", 2), ("130", 130)])

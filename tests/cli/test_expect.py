@@ -29,8 +29,17 @@ def choices(
 
 
 def test_noise_has_percentiles_in_columns_of_their_own(capsys) -> None:
-    question = ("expect", "dgx-h100", "all_reduce", "--sizes", "1K,64K", "--noise", "production",
-                "--samples", "30")  # fmt: skip
+    question = (
+        "expect",
+        "dgx-h100",
+        "all_reduce",
+        "--sizes",
+        "1K,64K",
+        "--noise",
+        "production",
+        "--samples",
+        "30",
+    )
     table = netsim(capsys, *question).out.splitlines()
     rows = list(csv.DictReader(netsim(capsys, *question, "--format", "csv").out.splitlines()))
     assert [row["samples"] for row in rows] == ["30", "30"]
@@ -66,8 +75,11 @@ def test_the_winners_of_the_fact_sheet() -> None:
     for size, algorithm, protocol, _ in several:
         firsts.setdefault(f"{algorithm}/{protocol}", size)
     assert firsts == {
-        "Tree/LL": 256, "Tree/LL128": 2**18, "NVLSTree/Simple": 2**23, "Ring/Simple": 2**30,
-    }  # fmt: skip
+        "Tree/LL": 256,
+        "Tree/LL128": 2**18,
+        "NVLSTree/Simple": 2**23,
+        "Ring/Simple": 2**30,
+    }
     alone = choices("dgx-h100", "all_reduce", "1M,2M")
     assert [choice[1:3] for choice in alone] == [("Ring", "LL"), ("NVLS", "Simple")]
 
@@ -92,8 +104,18 @@ def test_what_was_assumed_is_said(capsys) -> None:
         "assumed: one process for each GPU (--launch single_process is nccl-tests -g 8)",
         "assumed: NCCL 2.30.7 (--nccl names another)",
     ]
-    said = ["--fabric", "leaf-spine", "--nic", "200Gbps", "--transport", "roce",
-            "--launch", "cuda_graph", "--nccl", "2.27"]  # fmt: skip
+    said = [
+        "--fabric",
+        "leaf-spine",
+        "--nic",
+        "200Gbps",
+        "--transport",
+        "roce",
+        "--launch",
+        "cuda_graph",
+        "--nccl",
+        "2.27",
+    ]
     assert netsim(capsys, "expect", "dgx-h100", "all_reduce", *options, *said).err == ""
     amd = netsim(capsys, "expect", "mi300x", "all_reduce", "--why", "1M").err
     assert "assumed, not validated: NCCL's rules hold for" in amd
@@ -134,8 +156,10 @@ def test_why_counts_channels_and_says_what_each_carries(capsys) -> None:
     assert "a ring channel is counted for 15.00 GB/s inside a node" in out
     moved = next(line for line in out if line.startswith("the block of a channel moves LL "))
     assert [word.rpartition(" ")[0].split()[-2] for word in moved.split(",")] == [
-        "LL", "LL128", "Simple",
-    ]  # fmt: skip
+        "LL",
+        "LL128",
+        "Simple",
+    ]
 
 
 def test_why_as_a_table_for_programs(capsys) -> None:
@@ -153,8 +177,9 @@ def test_why_as_a_table_for_programs(capsys) -> None:
 
 
 def test_sizes_are_rounded_as_nccl_tests_does(capsys) -> None:
-    outcome = netsim(capsys, "expect", "dgx-h100", "all_gather", "--sizes", "8,1000,1024",
-                     "--format", "json")  # fmt: skip
+    outcome = netsim(
+        capsys, "expect", "dgx-h100", "all_gather", "--sizes", "8,1000,1024", "--format", "json"
+    )
     assert "rounded as nccl-tests rounds: 8 B -> 0 B, 1000 B -> 896 B" in outcome.err
     assert [row["size_bytes"] for row in json.loads(outcome.out)] == [0, 896, 1024]
 
@@ -202,21 +227,43 @@ def test_communicators_of_a_split_are_nodes_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("2.20", "2.9", "x.yaml:3:17: nccl.version: NCCL 2.9 is outside the modelled versions "
-         "2.10–2.30 (nearest: 2.10)"),
-        ("NCCL_MAX_NCHANNELS: 4", "NCCL_MAX_NCHANELS: 4", "x.yaml:3:48: "
-         "nccl.env.NCCL_MAX_NCHANELS: NCCL_MAX_NCHANELS is no NCCL variable "
-         "(did you mean NCCL_MAX_NCHANNELS?)"),
-        ("NELS: 4", "NELS: 400", "x.yaml:3:49: nccl.env.NCCL_MAX_NCHANNELS: expected a whole "
-         "number from 1 to 64, got '400'"),
-        ("NELS: 4", "NELS: true", "x.yaml:3:49: nccl.env.NCCL_MAX_NCHANNELS: expected a whole "
-         "number from 1 to 64, got 'true'"),
-        ("env: {", "registration: all, env: {", "x.yaml:3:37: nccl.registration: expected one of "
-         "none, local, got 'all'"),
-        ("NCCL_MAX_NCHANNELS: 4", "NCCL_MAX_NCHANNELS: 4, NCCL_MIN_NCHANNELS: 8", "x.yaml:3:28: "
-         "nccl.env: NCCL_MIN_NCHANNELS 8 is larger than NCCL_MAX_NCHANNELS 4"),
+        (
+            "2.20",
+            "2.9",
+            "x.yaml:3:17: nccl.version: NCCL 2.9 is outside the modelled versions "
+            "2.10–2.30 (nearest: 2.10)",
+        ),
+        (
+            "NCCL_MAX_NCHANNELS: 4",
+            "NCCL_MAX_NCHANELS: 4",
+            "x.yaml:3:48: "
+            "nccl.env.NCCL_MAX_NCHANELS: NCCL_MAX_NCHANELS is no NCCL variable "
+            "(did you mean NCCL_MAX_NCHANNELS?)",
+        ),
+        (
+            "NELS: 4",
+            "NELS: 400",
+            "x.yaml:3:49: nccl.env.NCCL_MAX_NCHANNELS: expected a whole "
+            "number from 1 to 64, got '400'",
+        ),
+        (
+            "NELS: 4",
+            "NELS: true",
+            "x.yaml:3:49: nccl.env.NCCL_MAX_NCHANNELS: expected a whole "
+            "number from 1 to 64, got 'true'",
+        ),
+        (
+            "env: {",
+            "registration: all, env: {",
+            "x.yaml:3:37: nccl.registration: expected one of none, local, got 'all'",
+        ),
+        (
+            "NCCL_MAX_NCHANNELS: 4",
+            "NCCL_MAX_NCHANNELS: 4, NCCL_MIN_NCHANNELS: 8",
+            "x.yaml:3:28: nccl.env: NCCL_MIN_NCHANNELS 8 is larger than NCCL_MAX_NCHANNELS 4",
+        ),
     ],
-)  # fmt: skip
+)
 def test_mistakes_in_the_nccl_section(old: str, new: str, message: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         prepared(SCENARIO.replace(old, new))
@@ -286,12 +333,16 @@ TWO_HOSTS = ("dgx-h100", "all_reduce", "--nodes", "2", "--sizes", "1K", "--forma
         (("--algo", "Ring"), r"not validated \(the choice is forced\)"),
         (("--env", "NCCL_PROTO=Simple"), r"not validated \(the choice is forced\)"),
         (("--env", "NCCL_BUFFSIZE=1048576"), r"not validated \(NCCL variables .*"),
-        (("--set", "cluster.overrides=[{machine: {pcie: {width: 8}}}]"),
-         r"not validated \(figures of the machine are overridden\)"),
-        (("--set", "cluster.faults=[{gpu: node0.gpu1, slowdown: 1.3}]"),
-         r"not validated \(with faults\)"),
+        (
+            ("--set", "cluster.overrides=[{machine: {pcie: {width: 8}}}]"),
+            r"not validated \(figures of the machine are overridden\)",
+        ),
+        (
+            ("--set", "cluster.faults=[{gpu: node0.gpu1, slowdown: 1.3}]"),
+            r"not validated \(with faults\)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_validation_is_claimed_only_for_what_was_measured(
     capsys, options: tuple[str, ...], claimed: str
 ) -> None:
@@ -303,8 +354,16 @@ def test_validation_is_claimed_only_for_what_was_measured(
 def test_one_process_for_all_gpus_is_bound_by_its_launches(capsys) -> None:
     # The measured runs of 8 A100 (NCCL 2.8-2.10): 34.7 µs for all_reduce, 87 µs for alltoall, on a
     # host that launches faster than others do.
-    options = ["--launch", "single_process", "--nccl", "2.10.3", "--sizes", "1K",
-               "--format", "json"]  # fmt: skip
+    options = [
+        "--launch",
+        "single_process",
+        "--nccl",
+        "2.10.3",
+        "--sizes",
+        "1K",
+        "--format",
+        "json",
+    ]
     found = {}
     for collective in ("all_reduce", "alltoall"):
         out = netsim(capsys, "expect", "dgx-a100", collective, *options).out
@@ -314,8 +373,18 @@ def test_one_process_for_all_gpus_is_bound_by_its_launches(capsys) -> None:
 
 
 def test_exactly_or_not_at_all(capsys, monkeypatch) -> None:
-    call = ("expect", "dgx-h100", "all_reduce", "--algo", "Ring", "--sizes", "64M", "--nodes", "4",
-            "--exact")  # fmt: skip
+    call = (
+        "expect",
+        "dgx-h100",
+        "all_reduce",
+        "--algo",
+        "Ring",
+        "--sizes",
+        "64M",
+        "--nodes",
+        "4",
+        "--exact",
+    )
     found = netsim(capsys, *call)
     assert found.code == 0
     assert "approximated" not in found.err

@@ -30,11 +30,13 @@ def test_the_least_bandwidth_is_the_part_asked_for(capsys) -> None:
     ("text", "message"),
     [
         ("90x", "--acceptance 90x: expected a ratio such as 2, 2:1 or 50%, got '90x'"),
-        ("0%", "--acceptance 0%: expected a ratio such as 2, 2:1 or 50%, got '0%' "
-         "(it cannot be zero)"),
+        (
+            "0%",
+            "--acceptance 0%: expected a ratio such as 2, 2:1 or 50%, got '0%' (it cannot be zero)",
+        ),
         ("90", "--acceptance 90: expected at most 100% (did you mean 90%?)"),
     ],
-)  # fmt: skip
+)
 def test_parts_that_mean_nothing(capsys, text: str, message: str) -> None:
     outcome = netsim(capsys, *QUESTION, "--acceptance", text)
     assert (outcome.code, outcome.out, outcome.err) == (2, "", message + "\n")

@@ -69,7 +69,7 @@ TYPOS = {
     ("--set", "cluster.nodes"): "--set cluster.nodes: expected KEY=VALUE such as cluster.nodes=4",
     ("--set", "sweep={cluster.nodes: [1, 2]}"): "expect answers one question; a sweep is for "
     "netsim run",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("options", TYPOS)
@@ -126,25 +126,48 @@ def test_what_has_no_choice_cannot_be_forced(capsys) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--sizes", "7EiB"], "--sizes 7EiB: expected a size such as 64MiB, 64MB or 8B, "
-         "got '7EiB' (that is too large to be meant)"),
-        (["--sizes", "1M", "--algo", "double-binary-tree",
-          "--set", "workload.parameters.chunk_bytes=1Mib"],
-         "--set workload.parameters.chunk_bytes=1Mib: workload.parameters.chunk_bytes: expected a "
-         "size such as 64MiB, 64MB or 8B, got '1Mib' (did you mean 1MiB?)"),
-        (["--set", "workload.collective=p2p", "--set", "workload.pairs=[[0,1],[2,99]]"],
-         "--set workload.pairs=[[0,1],[2,99]]: workload.pairs: expected ranks in 0..7, "
-         "got 99 in [2, 99]"),
+        (
+            ["--sizes", "7EiB"],
+            "--sizes 7EiB: expected a size such as 64MiB, 64MB or 8B, "
+            "got '7EiB' (that is too large to be meant)",
+        ),
+        (
+            [
+                "--sizes",
+                "1M",
+                "--algo",
+                "double-binary-tree",
+                "--set",
+                "workload.parameters.chunk_bytes=1Mib",
+            ],
+            "--set workload.parameters.chunk_bytes=1Mib: workload.parameters.chunk_bytes: expected "
+            "a size such as 64MiB, 64MB or 8B, got '1Mib' (did you mean 1MiB?)",
+        ),
+        (
+            ["--set", "workload.collective=p2p", "--set", "workload.pairs=[[0,1],[2,99]]"],
+            "--set workload.pairs=[[0,1],[2,99]]: workload.pairs: expected ranks in 0..7, "
+            "got 99 in [2, 99]",
+        ),
     ],
-)  # fmt: skip
+)
 def test_sizes_and_pairs_that_cannot_be(capsys, options: list[str], message: str) -> None:
     outcome = netsim(capsys, "expect", "dgx-h100", "all_reduce", *options)
     assert (outcome.code, outcome.out, outcome.err) == (2, "", message + "\n")
 
 
 def test_a_chunk_may_be_written_as_a_size(capsys) -> None:
-    question = ["expect", "dgx-a100", "all_reduce", "--sizes", "64M", "--algo",
-                "double-binary-tree", "--format", "csv", "--set"]  # fmt: skip
+    question = [
+        "expect",
+        "dgx-a100",
+        "all_reduce",
+        "--sizes",
+        "64M",
+        "--algo",
+        "double-binary-tree",
+        "--format",
+        "csv",
+        "--set",
+    ]
     texts = [
         netsim(capsys, *question, f"workload.parameters.chunk_bytes={size}").out
         for size in ("1MiB", str(2**20), "4MiB")
@@ -213,14 +236,18 @@ def test_sizes_that_cannot_finish_are_told_and_end_as_such(capsys, form) -> None
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--why", "1M", "--acceptance", "90%"), "--why and --acceptance are different answers: "
-         "give one of them"),
-        (("--tuner-out", "a.csv", "-J", "b.json"), "--tuner-out and -J are different answers: "
-         "give one of them"),
+        (
+            ("--why", "1M", "--acceptance", "90%"),
+            "--why and --acceptance are different answers: give one of them",
+        ),
+        (
+            ("--tuner-out", "a.csv", "-J", "b.json"),
+            "--tuner-out and -J are different answers: give one of them",
+        ),
         (("-J", "nowhere/b.json"), "-J nowhere/b.json: there is no folder nowhere"),
         (("--graph-out", "nowhere/g.xml"), "--graph-out nowhere/g.xml: there is no folder nowhere"),
     ],
-)  # fmt: skip
+)
 def test_one_answer_and_a_place_for_it(capsys, options, message) -> None:
     outcome = netsim(capsys, "expect", "dgx-h100", "all_reduce", *options)
     assert (outcome.code, outcome.out, outcome.err) == (2, "", message + "\n")

@@ -53,9 +53,10 @@ def test_programs_get_the_rows_of_all_collectives_in_one_table(capsys) -> None:
     assert list(rows[0]) == list(COLUMNS)
     told = [(row["collective"], row["size_bytes"]) for row in rows]
     assert told == [
-        (collective, size) for collective in ("all_reduce", "alltoall")
+        (collective, size)
+        for collective in ("all_reduce", "alltoall")
         for size in ("1048576", "16777216")
-    ]  # fmt: skip
+    ]
     values = json.loads(netsim(capsys, *SEVERAL, "--format", "json").out)
     assert [str(value["time_us"]) for value in values] == [row["time_us"] for row in rows]
 
@@ -63,20 +64,25 @@ def test_programs_get_the_rows_of_all_collectives_in_one_table(capsys) -> None:
 def test_nccl_tests_has_one_log_for_each_collective(capsys) -> None:
     text = netsim(capsys, *SEVERAL, "--format", "nccl-tests").out
     parts = [
-        netsim(capsys, "expect", "dgx-h100", collective, "--sizes", "1M,16M",
-               "--format", "nccl-tests").out
+        netsim(
+            capsys, "expect", "dgx-h100", collective, "--sizes", "1M,16M", "--format", "nccl-tests"
+        ).out
         for collective in ("all_reduce", "alltoall")
-    ]  # fmt: skip
+    ]
     assert text == "".join(parts)
 
 
 @pytest.mark.parametrize(
     "option",
     [
-        ("--why", "1M"), ("--acceptance", "90%"), ("-J", "out.json"), ("--graph-out", "g.xml"),
-        ("--tuner-out", "t.csv"), ("--nccl", "2.20,2.27"),
+        ("--why", "1M"),
+        ("--acceptance", "90%"),
+        ("-J", "out.json"),
+        ("--graph-out", "g.xml"),
+        ("--tuner-out", "t.csv"),
+        ("--nccl", "2.20,2.27"),
     ],
-)  # fmt: skip
+)
 def test_what_goes_with_one_collective_says_so(capsys, tmp_path, monkeypatch, option) -> None:
     monkeypatch.chdir(tmp_path)
     found = netsim(capsys, *SEVERAL, *option)

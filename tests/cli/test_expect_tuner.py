@@ -30,8 +30,9 @@ def test_a_table_replaces_the_choice(capsys, options: tuple[str, str]) -> None:
     question = ("expect", "dgx-a100", "all_reduce", "--sizes", "1M,2M", "--format", "csv")
     found = rows(netsim(capsys, *question, *options).out)
     assert [(row["algorithm"], row["protocol"], row["channels"]) for row in found] == [
-        ("Tree", "LL", "2"), ("Ring", "LL", "24"),
-    ]  # fmt: skip
+        ("Tree", "LL", "2"),
+        ("Ring", "LL", "24"),
+    ]
     plain = rows(netsim(capsys, *question).out)
     assert float(found[0]["time_us"]) > float(plain[0]["time_us"])
     assert found[1]["time_us"] == plain[1]["time_us"]
@@ -45,13 +46,18 @@ def test_a_table_replaces_the_choice(capsys, options: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("allreduce,0,1,trea,ll,-1,-1,-1\n", "t.csv:1: algorithm: expected one of Tree, Ring, "
-         "CollNetDirect, CollNetChain, NVLS, NVLSTree, PAT, got 'trea' (did you mean Tree?)"),
+        (
+            "allreduce,0,1,trea,ll,-1,-1,-1\n",
+            "t.csv:1: algorithm: expected one of Tree, Ring, "
+            "CollNetDirect, CollNetChain, NVLS, NVLSTree, PAT, got 'trea' (did you mean Tree?)",
+        ),
         ("# nothing\nallreduce,0,1\n", "t.csv:2: expected 8 to 10 columns, got 3"),
-        ("allreduce,0,1M,tree,ll,-1,-1,-1\n",
-         "t.csv:1: max_bytes: expected a whole number, got '1M'"),
+        (
+            "allreduce,0,1M,tree,ll,-1,-1,-1\n",
+            "t.csv:1: max_bytes: expected a whole number, got '1M'",
+        ),
     ],
-)  # fmt: skip
+)
 def test_mistakes_in_a_table_are_named_with_their_line(capsys, text: str, message: str) -> None:
     Path("t.csv").write_text(text)
     outcome = netsim(capsys, "expect", "dgx-a100", "all_reduce", "--tuner", "t.csv")
@@ -87,8 +93,10 @@ def test_lines_about_other_calls_are_kept(capsys) -> None:
     netsim(capsys, "expect", "dgx-a100", "all_reduce", "--sizes", "8", "--tuner-out", "t.csv")
     rules = read_tuner(Path("t.csv"))
     assert [(rule.function, rule.n_ranks) for rule in rules] == [
-        ("AllReduce", None), ("Broadcast", 8), ("AllReduce", 8),
-    ]  # fmt: skip
+        ("AllReduce", None),
+        ("Broadcast", 8),
+        ("AllReduce", 8),
+    ]
     old = TunerRule("AllReduce", 0, 9, "Ring", "LL", None, 1, 8)
     new = TunerRule("AllReduce", 0, 9, "Tree", "LL", None, 1, 8)
     assert merged([old], [new]) == [new]
@@ -98,11 +106,10 @@ def test_lines_about_other_calls_are_kept(capsys) -> None:
     ("collective", "options", "message"),
     [
         ("alltoall", (), "--tuner-out: NCCL runs alltoall as sends and receives, without a choice"),
-        ("all_reduce", ("--algo", "ring"),
-         "--tuner-out: ring is a textbook algorithm, not NCCL's"),
+        ("all_reduce", ("--algo", "ring"), "--tuner-out: ring is a textbook algorithm, not NCCL's"),
         ("all_gather", ("--sizes", "8"), "--tuner-out: none of the sizes has any data"),
     ],
-)  # fmt: skip
+)
 def test_where_there_is_nothing_to_tune(capsys, collective, options, message) -> None:
     outcome = netsim(capsys, "expect", "dgx-a100", collective, "--tuner-out", "x.csv", *options)
     assert (outcome.code, outcome.out) == (2, "")

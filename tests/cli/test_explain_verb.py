@@ -62,8 +62,18 @@ def test_files_and_pictures(capsys) -> None:
 
 
 def test_a_topology_and_a_collective_as_expect_takes_them(capsys) -> None:
-    done = netsim(capsys, "explain", "dgx-a100", "all_reduce", "--algo", "ring", "--size", "8M",
-                  "--gpus-per-node", 4)  # fmt: skip
+    done = netsim(
+        capsys,
+        "explain",
+        "dgx-a100",
+        "all_reduce",
+        "--algo",
+        "ring",
+        "--size",
+        "8M",
+        "--gpus-per-node",
+        4,
+    )
     assert done.code == 0
     assert "on 4 GPUs, ring" in done.out
 

@@ -85,9 +85,11 @@ def test_a_killed_rerun_keeps_the_results_and_its_own_rows(capsys) -> None:
     before = {path: path.read_bytes() for path in Path("out").iterdir()}
     command = [sys.executable, "-m", "netsim", "run", "s.yaml", "-o", "out", "-q", "--jobs", "1"]
     process = subprocess.Popen(
-        [*command, "--engine", "simpy"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        [*command, "--engine", "simpy"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": ROOT},
-    )  # fmt: skip
+    )
     journal = Path("out/.partial/journal.jsonl")
     while process.poll() is None and not (journal.is_file() and journal.stat().st_size):
         time.sleep(0.005)

@@ -31,9 +31,12 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> Prepared:
 
 
 def rows_of(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, here: Callable[[int], None],
-    there: Callable[[int], None], begun: float = -1.0,
-) -> tuple[list[Row], list[int]]:  # fmt: skip
+    prepared: Prepared,
+    monkeypatch: pytest.MonkeyPatch,
+    here: Callable[[int], None],
+    there: Callable[[int], None],
+    begun: float = -1.0,
+) -> tuple[list[Row], list[int]]:
     """The rows of a table, and the sizes that this process answered."""
     mine, parent, found = list[int](), os.getpid(), answer.answer
 

@@ -24,8 +24,9 @@ def test_every_scenario_that_comes_with_netsim_asks_a_question() -> None:
 
 
 def test_one_kind_is_listed_as_csv_and_json(capsys) -> None:
-    machines = list(csv.DictReader(netsim(capsys, "list", "machines", "--format", "csv").out
-                                   .splitlines()))  # fmt: skip
+    machines = list(
+        csv.DictReader(netsim(capsys, "list", "machines", "--format", "csv").out.splitlines())
+    )
     by_name = {machine["name"]: machine for machine in machines}
     assert sorted(by_name) == preset_names("topologies")
     assert by_name["dgx-h100"]["gpu_count"] == "8"

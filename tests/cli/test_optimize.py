@@ -57,13 +57,33 @@ def test_the_best_is_what_a_run_of_everything_finds(capsys) -> None:
 def test_constraints_and_resumption(capsys) -> None:
     netsim(capsys, "optimize", "opt.yaml", "-o", "best", "-q")
     before = Path("best/journal.jsonl").read_bytes()
-    done = netsim(capsys, "optimize", "opt.yaml", "-o", "best", "-q", "--resume",
-                  "--objective", "cost_usd", "--subject-to", "time_us < 1e9")  # fmt: skip
+    done = netsim(
+        capsys,
+        "optimize",
+        "opt.yaml",
+        "-o",
+        "best",
+        "-q",
+        "--resume",
+        "--objective",
+        "cost_usd",
+        "--subject-to",
+        "time_us < 1e9",
+    )
     assert done.code == 0
     assert Path("best/journal.jsonl").read_bytes() == before  # nothing was simulated again
     assert "best: oversubscription 2, nic 100Gbps" in done.out
-    none = netsim(capsys, "optimize", "opt.yaml", "-o", "best", "-q", "--resume",
-                  "--subject-to", "cost_usd < 1")  # fmt: skip
+    none = netsim(
+        capsys,
+        "optimize",
+        "opt.yaml",
+        "-o",
+        "best",
+        "-q",
+        "--resume",
+        "--subject-to",
+        "cost_usd < 1",
+    )
     assert none.code == 2
     assert "no cell meets the constraints: none has cost_usd < 1 (cost_usd is " in none.err
 
@@ -293,8 +313,17 @@ def test_a_layout_that_fits_in_memory_is_found_and_reproduced(capsys) -> None:
     free = netsim(capsys, "optimize", "layouts.yaml", "-o", "free", "-q")
     assert "best: tp 1" in free.out
     memory = float(free.out.partition("memory_GB")[2].split()[0])
-    tight = netsim(capsys, "optimize", "layouts.yaml", "-o", "free", "-q", "--resume",
-                   "--subject-to", f"memory_GB < {memory * 0.99} and tp < 4")  # fmt: skip
+    tight = netsim(
+        capsys,
+        "optimize",
+        "layouts.yaml",
+        "-o",
+        "free",
+        "-q",
+        "--resume",
+        "--subject-to",
+        f"memory_GB < {memory * 0.99} and tp < 4",
+    )
     assert tight.code == 0, tight.err
     assert "best: tp 2" in tight.out
     assert "version: 2.20" in Path("free/best.yaml").read_text()
@@ -329,12 +358,18 @@ def test_many_layouts_are_told_first_and_the_best_are_simulated(capsys) -> None:
     assert f"{12 - len(able)} refused (layouts.csv)" in done.out
     assert all("divided into micro-batches of 64" in row["refused"] for row in told[len(able) :])
     assert netsim(capsys, "run", "layouts.yaml", "-o", "all", "-q", "--skip-invalid").code in (0, 1)
-    whole = {row["axis:workload.parallelism.tp"] + row["axis:workload.parallelism.pp"]
-             + row["axis:workload.micro_batch"]: row["step_time_us"]
-             for row in rows("all/results.csv")}  # fmt: skip
+    whole = {
+        row["axis:workload.parallelism.tp"]
+        + row["axis:workload.parallelism.pp"]
+        + row["axis:workload.micro_batch"]: row["step_time_us"]
+        for row in rows("all/results.csv")
+    }
     for row in told[: len(able)]:
-        name = (row["axis:workload.parallelism.tp"] + row["axis:workload.parallelism.pp"]
-                + row["axis:workload.micro_batch"])  # fmt: skip
+        name = (
+            row["axis:workload.parallelism.tp"]
+            + row["axis:workload.parallelism.pp"]
+            + row["axis:workload.micro_batch"]
+        )
         assert float(row["told_step_time_us"]) == pytest.approx(float(whole[name]), rel=0.02)
     fastest = min(float(time) for time in whole.values() if time)
     assert f"{fastest / 1e3:,.1f} ms" in done.out
@@ -409,8 +444,9 @@ def test_the_best_cell_is_tuned_for_nccl(capsys) -> None:
     done = netsim(capsys, "optimize", "opt.yaml", "-o", "best", "-q", "--tuner-out", "table.csv")
     assert done.code == 0
     assert "fastest simulated" in done.out
-    tuned = netsim(capsys, "run", "best/best.yaml", "-o", "tuned", "-q",
-                   "--set", "nccl.tuner=table.csv")  # fmt: skip
+    tuned = netsim(
+        capsys, "run", "best/best.yaml", "-o", "tuned", "-q", "--set", "nccl.tuner=table.csv"
+    )
     assert tuned.code == 0
     assert netsim(capsys, "run", "best/best.yaml", "-o", "usual", "-q").code == 0
     for one, other in zip(rows("tuned/results.csv"), rows("usual/results.csv"), strict=True):

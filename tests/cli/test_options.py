@@ -26,9 +26,12 @@ def test_every_parameter_has_a_row_and_every_row_a_parameter() -> None:
     table = Path(cli.__file__).with_name("options.csv")
     with table.open(encoding="utf-8", newline="") as file:
         rows = {(row["verb"], row["parameter"]): row for row in csv.DictReader(file)}
-    meant = {(verb, name): {(group, own) for group, own in rows
-                            if own == name and verb.startswith(group)}
-             for verb, name in taken}  # fmt: skip
+    meant = {
+        (verb, name): {
+            (group, own) for group, own in rows if own == name and verb.startswith(group)
+        }
+        for verb, name in taken
+    }
     assert [one for one, told in meant.items() if not told] == []
     nearest = {max(told, key=lambda row: len(row[0])) for told in meant.values()}
     assert set(rows) - nearest == set()
@@ -42,9 +45,13 @@ def test_help_shows_no_value_where_a_flag_takes_none(capsys: pytest.CaptureFixtu
     assert not [line for line in lines if "bool" in line]
 
 
-@pytest.mark.parametrize(("verb", "said"), [
-    ("run", "interrupted; what was finished is kept"), ("check", "interrupted"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("verb", "said"),
+    [
+        ("run", "interrupted; what was finished is kept"),
+        ("check", "interrupted"),
+    ],
+)
 def test_only_verbs_that_keep_what_was_finished_say_so(
     verb: str, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

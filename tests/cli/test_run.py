@@ -270,8 +270,10 @@ def test_a_report_of_a_run_that_finished_nothing_says_so(capsys) -> None:
     netsim(capsys, "run", "sweep.yaml", "-q", "-o", "out")
     header = Path("out/results.csv").read_text().splitlines()[0]
     Path("out/journal.jsonl").write_bytes(b"")
-    for prepare in (lambda: Path("out/results.csv").write_text(header + "\n"),
-                    Path("out/results.csv").unlink):  # fmt: skip
+    for prepare in (
+        lambda: Path("out/results.csv").write_text(header + "\n"),
+        Path("out/results.csv").unlink,
+    ):
         prepare()
         for more in ((), ("--no-explain",)):
             done = netsim(capsys, "report", "out", *more)
@@ -412,10 +414,20 @@ def test_outputs(capsys) -> None:
         assert Path(name).stat().st_size > 0
     folder = Path("reports/sweep")
     assert {p.name for p in folder.iterdir()} >= {
-        "results.csv", "journal.jsonl", "timings.csv", "trace.json.gz", "trace.csv", "links.csv",
-        "links_over_time.csv", "breakdown.csv", "busbw.svg", "busbw.png", "timeline.svg",
-        "timeline.png", "links-heatmap.svg",
-    }  # fmt: skip
+        "results.csv",
+        "journal.jsonl",
+        "timings.csv",
+        "trace.json.gz",
+        "trace.csv",
+        "links.csv",
+        "links_over_time.csv",
+        "breakdown.csv",
+        "busbw.svg",
+        "busbw.png",
+        "timeline.svg",
+        "timeline.png",
+        "links-heatmap.svg",
+    }
     trace = json.loads(gzip.decompress((folder / "trace.json.gz").read_bytes()))
     assert {event["ph"] for event in trace["traceEvents"]} >= {"X", "s", "f", "C", "M"}
     before = (folder / "busbw.svg").read_bytes()

@@ -34,8 +34,10 @@ def test_rows_of_a_run_that_was_killed_are_not_dropped_without_a_word(capsys) ->
 
 def test_what_is_approximated_is_told(capsys) -> None:
     assert "approximated" not in netsim(capsys, "run", "s.yaml", "-o", "out").err
-    text = "cluster: {machine: dgx-h100, nodes: 4}\nworkload: {collective: all_reduce, " \
-           "algorithm: Tree, sizes: [64KiB, 16MiB]}\noutputs: [csv]\n"  # fmt: skip
+    text = (
+        "cluster: {machine: dgx-h100, nodes: 4}\nworkload: {collective: all_reduce, "
+        "algorithm: Tree, sizes: [64KiB, 16MiB]}\noutputs: [csv]\n"
+    )
     Path("t.yaml").write_text(text)
     done = netsim(capsys, "run", "t.yaml", "-o", "tree")
     table = Path("tree/results.csv").read_text()

@@ -194,8 +194,10 @@ def test_import_says_what_it_leaves_out(capsys) -> None:
     assert left in done.err
     chosen = ("--gpu", "A100", "--nics", "all", "-o", "b.yaml")
     assert "left out" not in netsim(capsys, "topo", "import", str(file), *chosen).err
-    counts = [f"{n} x 200 Gb/s" in netsim(capsys, "topo", "show", f"{name}.yaml").out
-              for name, n in (("a", 8), ("b", 10))]  # fmt: skip
+    counts = [
+        f"{n} x 200 Gb/s" in netsim(capsys, "topo", "show", f"{name}.yaml").out
+        for name, n in (("a", 8), ("b", 10))
+    ]
     assert all(counts)
     refused = netsim(capsys, "topo", "import", "net.yml", "--nics", "all")
     assert refused.code == 2

@@ -40,9 +40,7 @@ MISTAKES = {
         "other.yaml: neither a machine (with gpu) nor a scenario (with cluster) nor a topology "
         "file of NCCL, nvidia-smi, networkx, ASTRA-sim or InfraGraph"
     ),
-    ("show", "bad.yaml"): (
-        "bad.yaml:3:3: cluster.nods: unknown key 'nods' (did you mean nodes?)"
-    ),
+    ("show", "bad.yaml"): ("bad.yaml:3:3: cluster.nods: unknown key 'nods' (did you mean nodes?)"),
     ("show", "no.yaml"): (
         "no.yaml:1:10: cluster: expected a section with machine, groups or graph"
     ),
@@ -92,9 +90,7 @@ MISTAKES = {
     ("import", "cut.xml"): "cut.xml:3:1: not XML: no element found",
     ("import", "bomb.xml"): "bomb.xml…",
     ("import", "none.xml"): "none.xml:1:1: system: no cpu element",
-    ("import", "g.json"): (
-        "g.json:1:36: edges.0: missing key 'bandwidth'"
-    ),
+    ("import", "g.json"): ("g.json:1:36: edges.0: missing key 'bandwidth'"),
     ("import", "astra.yml"): "astra.yml:2:13: npus_count: expected 1 entries as topology, got 2",
     ("export", "dgx-h100", "--nodes", "2", "--format", "nccl"): (
         "dgx-h100: 2 hosts; NCCL XML describes one, so leave --nodes out"
@@ -102,7 +98,7 @@ MISTAKES = {
     ("export", "ring-of-five", "--format", "nccl"): (
         "ring-of-five: a graph without hosts; NCCL XML describes a host"
     ),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(autouse=True)
@@ -137,9 +133,15 @@ def test_import_keeps_what_is_there(capsys) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["show"], ["show", "dgx-h100", "--nodes", "two"], ["shwo", "dgx-h100"],
-                  ["export", "dgx-h100"], ["export", "dgx-h100", "--format", "xml"]],
-)  # fmt: skip
+    "arguments",
+    [
+        ["show"],
+        ["show", "dgx-h100", "--nodes", "two"],
+        ["shwo", "dgx-h100"],
+        ["export", "dgx-h100"],
+        ["export", "dgx-h100", "--format", "xml"],
+    ],
+)
 def test_usage(capsys, arguments: list[str]) -> None:
     outcome = netsim(capsys, "topo", *arguments)
     assert outcome.code == 2

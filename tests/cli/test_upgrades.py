@@ -43,9 +43,17 @@ def test_choices_of_the_newer_version_are_those_of_the_vectors(
     around = [size for first, _ in steps[1:] for size in (first // 2, first)]
     asked = [256, *around]
     done = netsim(
-        capsys, "expect", DATA / "topo" / f"{config}.xml", collective, "--nodes", nodes,
-        "--sizes", ",".join(map(str, asked)), "--nccl", f"2.18,{NEW}",
-    )  # fmt: skip
+        capsys,
+        "expect",
+        DATA / "topo" / f"{config}.xml",
+        collective,
+        "--nodes",
+        nodes,
+        "--sizes",
+        ",".join(map(str, asked)),
+        "--nccl",
+        f"2.18,{NEW}",
+    )
     assert done.code == 0, done.err
     expected = {size: [it for first, it in steps if first <= size][-1] for size in asked}
     assert {size: pair[1] for size, pair in sides(done.out).items()} == expected
@@ -80,7 +88,7 @@ def test_an_upgrade_tells_choice_time_and_rules(capsys: pytest.CaptureFixture[st
         (("expect", "dgx-h100", "all_reduce", "--nccl", "2.18,2.27", "--why", "1M"), "goes alone"),
         (("diff", "dgx-h100", "quickstart#ring", "--nccl", "2.18,2.27"), "are of two topologies"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_compared_is_refused(
     arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,8 +10,10 @@ TWO = ("--nodes", 2)
 RING = ("--algo", "Ring", "--proto", "LL")
 CROSSED = ("--env", "NCCL_CROSS_NIC=0")
 SHARP = ("--set", "cluster.fabric={kind: leaf-spine, sharp: true}")
-SHARED = ("--set", "cluster.fabric={kind: leaf-spine, nodes_per_leaf: 1, oversubscription: 2, "
-          "transport: roce}")  # fmt: skip
+SHARED = (
+    "--set",
+    "cluster.fabric={kind: leaf-spine, nodes_per_leaf: 1, oversubscription: 2, transport: roce}",
+)
 
 FLAP = ("--set", 'cluster.faults=[{link: "node0.nic0-*", bandwidth: 0%, at: 5us, for: 2ms}]')
 
@@ -127,15 +129,22 @@ def answer(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("rtx2080ti-x2", "all_reduce", "--env", "NCCL_SHM_DISABLE=1"), "1 x rtx2080ti-x2: "
-         "node0.gpu0 to node0.gpu1: no fabric joins them"),
-        ((A100, "all_reduce", *TWO, "--env", "NCCL_IB_HCA=bnxt"), "--env NCCL_IB_HCA=bnxt: "
-         "nccl.env.NCCL_IB_HCA: it names none of the NICs mlx5_0, mlx5_1, mlx5_2, "
-         "mlx5_3, mlx5_4, mlx5_5, mlx5_6, mlx5_7"),
-        ((A100, "all_reduce", "--env", "NCCL_NTHREADS=100"), "--env NCCL_NTHREADS=100: "
-         "nccl.env.NCCL_NTHREADS: expected a multiple of 32, got '100'"),
+        (
+            ("rtx2080ti-x2", "all_reduce", "--env", "NCCL_SHM_DISABLE=1"),
+            "1 x rtx2080ti-x2: node0.gpu0 to node0.gpu1: no fabric joins them",
+        ),
+        (
+            (A100, "all_reduce", *TWO, "--env", "NCCL_IB_HCA=bnxt"),
+            "--env NCCL_IB_HCA=bnxt: "
+            "nccl.env.NCCL_IB_HCA: it names none of the NICs mlx5_0, mlx5_1, mlx5_2, "
+            "mlx5_3, mlx5_4, mlx5_5, mlx5_6, mlx5_7",
+        ),
+        (
+            (A100, "all_reduce", "--env", "NCCL_NTHREADS=100"),
+            "--env NCCL_NTHREADS=100: nccl.env.NCCL_NTHREADS: expected a multiple of 32, got '100'",
+        ),
     ],
-)  # fmt: skip
+)
 def test_values_that_leave_nothing(capsys, options, message) -> None:
     outcome = netsim(capsys, "expect", *options, "--sizes", "1M")
     assert (outcome.code, outcome.out) == (2, "")
@@ -143,8 +152,18 @@ def test_values_that_leave_nothing(capsys, options, message) -> None:
 
 
 def test_why_a_known_variable_changes_nothing(capsys) -> None:
-    err = netsim(capsys, "expect", A100, "all_reduce", "--why", "1M",
-                 "--env", "NCCL_P2P_READ_ENABLE=1", "--env", "NCCL_DEBUG=INFO").err  # fmt: skip
+    err = netsim(
+        capsys,
+        "expect",
+        A100,
+        "all_reduce",
+        "--why",
+        "1M",
+        "--env",
+        "NCCL_P2P_READ_ENABLE=1",
+        "--env",
+        "NCCL_DEBUG=INFO",
+    ).err
     assert (
         "warning: NCCL_P2P_READ_ENABLE is known to NCCL but has no effect here: ranks always write "
         "over NVLink and PCIe here, at the same cost"

@@ -40,10 +40,12 @@ def hurt(*arguments: object, kill: int) -> tuple[int, str, str]:
     as they are there.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", "netsim", *map(str, arguments)], text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        [sys.executable, "-m", "netsim", *map(str, arguments)],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-    )  # fmt: skip
+    )
     killed: set[int] = set()
     deadline = time.monotonic() + WAIT
     while process.poll() is None and len(killed) < kill and time.monotonic() < deadline:
@@ -120,8 +122,18 @@ def test_report_is_written_without_what_was_lost(capsys) -> None:
 
 
 def test_calibrate_leaves_out_what_was_lost(capsys) -> None:
-    done = netsim(capsys, "expect", "a100-x4", "all_reduce", "--nodes", 4, "--sizes", "1K:64M:8",
-                  "--format", "nccl-tests")  # fmt: skip
+    done = netsim(
+        capsys,
+        "expect",
+        "a100-x4",
+        "all_reduce",
+        "--nodes",
+        4,
+        "--sizes",
+        "1K:64M:8",
+        "--format",
+        "nccl-tests",
+    )
     Path("x.log").write_text(done.out)
     options = ("--topology", "a100-x4", "--nodes", 4, "--jobs", 2)
     code, out, err = hurt("calibrate", "x.log", *options, kill=1)

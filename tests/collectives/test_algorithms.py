@@ -160,9 +160,14 @@ OPTIMAL = [
 ]
 
 
-@pytest.mark.parametrize(("algorithm", "ranks", "steps"), [
-    ("halving-doubling", 8, 6), ("halving-doubling", 6, 6), ("halving-doubling", 2, 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("algorithm", "ranks", "steps"),
+    [
+        ("halving-doubling", 8, 6),
+        ("halving-doubling", 6, 6),
+        ("halving-doubling", 2, 2),
+    ],
+)
 def test_steps_are_numbered_from_the_first_one(algorithm: str, ranks: int, steps: int) -> None:
     """2·log2 of the core; with ranks beyond it one before and one after."""
     schedule = build(make("all_reduce", ranks, 24), algorithm)

@@ -83,17 +83,26 @@ def test_an_algorithm_of_a_file_runs(file: Path) -> None:
     ("name", "told"),
     [
         ("racy", "mine.py:22: all_reduce of 256 elements on 2 ranks: row 1 (transfer, rank 1 -> 0"),
-        ("short", "mine.py:26: all_reduce of 256 elements on 2 ranks: rank 0, out elements 0..255:"
-                  " never written"),
+        (
+            "short",
+            "mine.py:26: all_reduce of 256 elements on 2 ranks: rank 0, out elements 0..255:"
+            " never written",
+        ),
         ("outside", "mine.py:31: ValueError: dst: expected numbers in 0..1"),
         ("nothing", "mine.py:34: expected a schedule of 2 ranks, as b.finish() makes"),
         ("other", "mine.py:38: expected a schedule of 2 ranks, as b.finish() makes"),
-        ("chian", "expected FILE.py:FUNCTION with a function of mine.py, got 'mine.py:chian' "
-                  "(did you mean chain?)"),
-        ("", "expected FILE.py:FUNCTION with a function of mine.py, got 'mine.py:' "
-             "(it has chain, racy"),
+        (
+            "chian",
+            "expected FILE.py:FUNCTION with a function of mine.py, got 'mine.py:chian' "
+            "(did you mean chain?)",
+        ),
+        (
+            "",
+            "expected FILE.py:FUNCTION with a function of mine.py, got 'mine.py:' "
+            "(it has chain, racy",
+        ),
     ],
-)  # fmt: skip
+)
 def test_check_tells_the_line_that_is_wrong(file: Path, capsys, name: str, told: str) -> None:
     file.write_text(SCENARIO % f"mine.py:{name}")
     outcome = command(capsys, "check", str(file))

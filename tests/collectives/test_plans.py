@@ -292,8 +292,14 @@ def test_mistakes_are_told(old: str, new: str, message: str) -> None:
 
 
 COLLECTIVES = (
-    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv",
-)  # fmt: skip
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "broadcast",
+    "reduce",
+    "alltoall",
+    "sendrecv",
+)
 
 
 @pytest.mark.parametrize(

@@ -103,10 +103,12 @@ def test_rings_are_followed_where_no_link_is_crowded(fabric: str) -> None:
 def test_one_slow_link_of_many_changes_the_time() -> None:
     cluster = "machine: dgx-h100, nodes: 61, fabric: {kind: fat-tree}"
     whole, slow = (
-        simulate_size(ready(c, "all_reduce", "ring", even(ready(c, "all_reduce", "ring", MIB), 9)),
-                      even(ready(c, "all_reduce", "ring", MIB), 9))[0]
+        simulate_size(
+            ready(c, "all_reduce", "ring", even(ready(c, "all_reduce", "ring", MIB), 9)),
+            even(ready(c, "all_reduce", "ring", MIB), 9),
+        )[0]
         for c in (cluster, f"{cluster}, faults: [{{link: node40.nic0-leaf40, bandwidth: 20%}}]")
-    )  # fmt: skip
+    )
     assert slow.time_us is not None
     assert whole.time_us is not None
     assert slow.time_us > whole.time_us * 1.5
@@ -114,10 +116,14 @@ def test_one_slow_link_of_many_changes_the_time() -> None:
 
 CROWDED = [
     ("machine: dgx-h100, nodes: 6, nics_per_node: 4", "hierarchical", ""),
-    ("machine: dgx-h100, nodes: 6, fabric: {kind: leaf-spine, nodes_per_leaf: 1, "
-     "oversubscription: 4}", "hierarchical", ""),
+    (
+        "machine: dgx-h100, nodes: 6, fabric: {kind: leaf-spine, nodes_per_leaf: 1, "
+        "oversubscription: 4}",
+        "hierarchical",
+        "",
+    ),
     ("graph: {kind: switch, gpus: 6, bandwidth: 50GB/s}", "ring", ", parameters: {channels: 2}"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("cluster", "algorithm", "more"), CROWDED)
@@ -133,16 +139,27 @@ def test_what_is_in_each_others_way_is_run_in_full(cluster: str, algorithm: str,
     assert here == there
 
 
-@pytest.mark.parametrize(("capacity", "lanes", "crowded"), [
-    (1.0, [0, 0], False), (1.0, [0, 1], True), (2.0, [0, 1], False), (0.5, [0, 0], True),
-    (np.inf, [0, 1], False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("capacity", "lanes", "crowded"),
+    [
+        (1.0, [0, 0], False),
+        (1.0, [0, 1], True),
+        (2.0, [0, 1], False),
+        (0.5, [0, 0], True),
+        (np.inf, [0, 1], False),
+    ],
+)
 def test_a_lane_asks_of_a_link_what_the_most_of_its_rows_asks(
     capacity: float, lanes: list[int], crowded: bool
 ) -> None:
     """Two ways over one link at 1 byte/s, of one lane one after the other, of two at once."""
-    paths = Paths(np.array([0, 2, 4]), np.array([0, 1, 0, 2], np.int32), np.ones(4),
-                  np.ones(4, bool), np.zeros(2))  # fmt: skip
+    paths = Paths(
+        np.array([0, 2, 4]),
+        np.array([0, 1, 0, 2], np.int32),
+        np.ones(4),
+        np.ones(4, bool),
+        np.zeros(2),
+    )
     capacities = np.array([capacity, 9.0 * capacity, np.inf])
     links = LinkTable("abc".__getitem__, str, capacities, np.zeros(3))
     program = SimpleNamespace(paths=paths, links=links, path=np.array([0, 1], np.int32))

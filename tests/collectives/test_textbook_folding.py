@@ -102,11 +102,13 @@ def test_a_large_ring_fits_where_it_folds() -> None:
 
 
 ODD = [
-    ("faults: [{link: node1.nic3-leaf3, bandwidth: 50%}]", "link node1.nic3->leaf3 has 24.55 GB/s "
-     "where others have 49.1 GB/s"),
+    (
+        "faults: [{link: node1.nic3-leaf3, bandwidth: 50%}]",
+        "link node1.nic3->leaf3 has 24.55 GB/s where others have 49.1 GB/s",
+    ),
     ("faults: [{gpu: node1.gpu2, slowdown: 1.5}]", "node1.gpu2 gives"),
     ("fabric: {kind: leaf-spine, nodes_per_leaf: 2, routing: ecmp}", "paths are chosen by hash"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("broken", "reason"), ODD)
@@ -122,20 +124,33 @@ def test_why_it_does_not_fit_is_said(
 def test_ways_that_differ_from_host_to_host_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 1000)
     with pytest.raises(ScenarioError, match="not folded: ways through the network differ"):
-        ready("machine: dgx-h100, nodes: 9, fabric: {kind: fat-tree, k: 12}", "alltoall",
-              "hierarchical", MIB)  # fmt: skip
+        ready(
+            "machine: dgx-h100, nodes: 9, fabric: {kind: fat-tree, k: 12}",
+            "alltoall",
+            "hierarchical",
+            MIB,
+        )
 
 
 SAMPLED = [
     ("machine: dgx-h100, nodes: 12, fabric: {kind: single-switch}", True),
-    ("machine: dgx-h100, nodes: 12, fabric: {kind: leaf-spine, nodes_per_leaf: 3, routing: spray, "
-     "oversubscription: 2}", True),
+    (
+        "machine: dgx-h100, nodes: 12, fabric: {kind: leaf-spine, nodes_per_leaf: 3, "
+        "routing: spray, oversubscription: 2}",
+        True,
+    ),
     ("machine: dgx-h100, nodes: 12, faults: [{link: node7.nic3-leaf3, bandwidth: 50%}]", None),
-    ("machine: dgx-h100, nodes: 12, fabric: {kind: leaf-spine, nodes_per_leaf: 3, routing: spray, "
-     "oversubscription: 2}, faults: [{link: leaf1-spine0, bandwidth: 50%}]", None),
-    ("machine: dgx-h100, nodes: 12, fabric: {kind: leaf-spine, nodes_per_leaf: 1, routing: ecmp, "
-     "oversubscription: 2}", None),
-]  # fmt: skip
+    (
+        "machine: dgx-h100, nodes: 12, fabric: {kind: leaf-spine, nodes_per_leaf: 3, "
+        "routing: spray, oversubscription: 2}, faults: [{link: leaf1-spine0, bandwidth: 50%}]",
+        None,
+    ),
+    (
+        "machine: dgx-h100, nodes: 12, fabric: {kind: leaf-spine, nodes_per_leaf: 1, "
+        "routing: ecmp, oversubscription: 2}",
+        None,
+    ),
+]
 
 
 @pytest.mark.parametrize(("cluster", "folds"), SAMPLED)

@@ -91,12 +91,16 @@ def test_swings_take_few_steps_over_short_ways() -> None:
 
 def test_swings_are_for_small_and_buckets_for_large_messages() -> None:
     """The trends that were published for tori (De Sensi et al., 2024)."""
-    small = {name: seconds(name, 4096, [8, 8]) for name in ("swing", "bucket", "ring",
-                                                            "halving-doubling")}  # fmt: skip
+    small = {
+        name: seconds(name, 4096, [8, 8])
+        for name in ("swing", "bucket", "ring", "halving-doubling")
+    }
     assert min(small, key=lambda name: small[name]) == "swing"
     assert small["bucket"] > 1.3 * small["swing"]
-    large = {name: seconds(name, 64 * MIB, [8, 8]) for name in ("swing", "bucket", "ring",
-                                                                "halving-doubling")}  # fmt: skip
+    large = {
+        name: seconds(name, 64 * MIB, [8, 8])
+        for name in ("swing", "bucket", "ring", "halving-doubling")
+    }
     assert min(large, key=lambda name: large[name]) == "bucket"
     assert 1.05 < large["swing"] / large["bucket"] < 1.3  # some links carry two messages
     assert large["ring"] > 3.5 * large["bucket"]  # one way round of four

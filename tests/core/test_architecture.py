@@ -266,9 +266,13 @@ class Changed:
 
     def __call__(self, *arguments: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "netsim", *arguments], capture_output=True, text=True,
-            check=False, cwd=self.folder, env={**os.environ, "PYTHONPATH": str(self.code)},
-        )  # fmt: skip
+            [sys.executable, "-m", "netsim", *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": str(self.code)},
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -298,8 +302,19 @@ def test_a_variable_of_nccl_is_a_reader(run: Changed) -> None:
 def test_a_fabric_and_a_transport_are_entries_of_tables(
     run: Changed, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ring = ("dgx-a100", "all_reduce", "--sizes", "4M", "--nodes", "2", "--gpus-per-node", "2",
-            "--algo", "Ring", "--fabric")  # fmt: skip
+    ring = (
+        "dgx-a100",
+        "all_reduce",
+        "--sizes",
+        "4M",
+        "--nodes",
+        "2",
+        "--gpus-per-node",
+        "2",
+        "--algo",
+        "Ring",
+        "--fabric",
+    )
     known = usual(capsys, *ring, "leaf-spine")
     assert run.expected(*ring, "mine")["time_us"] == known["time_us"]
     slower = run.expected(*ring, "mine", "--transport", "mine")

@@ -102,9 +102,13 @@ def test_imports_run_down_the_table_of_floors() -> None:
 def told(*arguments: str) -> str:
     """What `python -m tests.house` tells of a command."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.house", *arguments], capture_output=True, text=True,
-        check=True, cwd=ROOT.parent, env={**os.environ, "PYTHONPATH": str(ROOT.parent)},
-    )  # fmt: skip
+        [sys.executable, "-m", "tests.house", *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT.parent,
+        env={**os.environ, "PYTHONPATH": str(ROOT.parent)},
+    )
     return done.stderr
 
 
@@ -205,7 +209,9 @@ def test_imports_have_lines_and_files(made: Made) -> None:
     files = files_of(made(a__one="\nfrom netsim.b import two, g\n", b__two="", b____init__="g = 1"))
     found = imports_of(files["a/one.py"], modules_of(files))
     assert [(one.path, one.line, one.late) for one in found] == [
-        ("b/two.py", 2, ""), ("b/__init__.py", 2, "")]  # fmt: skip
+        ("b/two.py", 2, ""),
+        ("b/__init__.py", 2, ""),
+    ]
 
 
 FLOORS = """
@@ -300,9 +306,12 @@ ONE, TWO, MIDDLE, DONE = "a/one.py", "a/two.py", "b/one.py", "c/one.py"
     ],
 )
 def test_a_walk_counts_what_it_enters_and_what_comes_back(
-    made: Made, monkeypatch: pytest.MonkeyPatch, name: str,
-    entered: dict[str, int], back: dict[tuple[str, str], int],
-) -> None:  # fmt: skip
+    made: Made,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    entered: dict[str, int],
+    back: dict[tuple[str, str], int],
+) -> None:
     root = made("walked", **WALKED)
     monkeypatch.syspath_prepend(str(root.parent))
     try:

@@ -79,13 +79,16 @@ LIMITS: dict[tuple[str, str], tuple[int, Callable[[], object]]] = {
     ("topology.foreign.nccl_xml", "DEEPEST"): (3, lambda: parse_elements(XML, "x")),
     ("topology.foreign.nccl_xml", "LARGEST_ATTRIBUTE"): (5, lambda: parse_elements(XML, "x")),
     ("topology.foreign.smi", "LONGEST"): (len(MATRIX), lambda: parse_matrix(MATRIX, "m.txt")),
-    ("topology.foreign.formats", "LARGEST"): (
-        len(ASTRA), of_file("a.yml", ASTRA, read_foreign)),
+    ("topology.foreign.formats", "LARGEST"): (len(ASTRA), of_file("a.yml", ASTRA, read_foreign)),
     ("topology.foreign.formats", "MOST_GPUS"): (8, lambda: read_astra(ASTRA, "a.yml")),
     ("topology.foreign.infragraph", "MOST_NODES"): (
-        16, lambda: infragraph._check_size(SEVERAL, "x.yaml")),
+        16,
+        lambda: infragraph._check_size(SEVERAL, "x.yaml"),
+    ),
     ("topology.foreign.infragraph", "MOST_PAIRS"): (
-        15, lambda: infragraph._check_size(SEVERAL, "x.yaml")),
+        15,
+        lambda: infragraph._check_size(SEVERAL, "x.yaml"),
+    ),
     ("yamlio.read", "MOST_DIGITS"): (7, lambda: parse_source("a: 1234567\n", "x.yaml")),
     ("yamlio.read", "MOST_VALUES"): (7, lambda: parse_source("a: {b: [1, 2]}\n", "x.yaml")),
     ("yamlio.read", "LARGEST_FILE"): (5, of_file("x.yaml", "a: 1\n", read_source)),
@@ -94,22 +97,34 @@ LIMITS: dict[tuple[str, str], tuple[int, Callable[[], object]]] = {
     ("measured.logs", "LARGEST_FILE"): (len(LOG.read_bytes()), lambda: read_log(LOG)),
     ("training.recorded.kineto", "MOST_RANKS"): (8, recorded(8)),
     ("collectives.msccl", "MOST_CHUNKS"): (
-        2, lambda: AlgoSheet("x", build_small(SHAPES, "ring"), SHAPES)),
+        2,
+        lambda: AlgoSheet("x", build_small(SHAPES, "ring"), SHAPES),
+    ),
     ("collectives.msccl", "MOST_PARTS"): (2, lambda: algorithm("x.xml", SHEET)),
     ("collectives.writing", "MOST_PARTS"): (5, lambda: build(BROADCAST, "ring", chunks=5)),
     ("collectives.writing", "MOST_CHANNELS"): (3, lambda: build(ALL_GATHER, "ring", channels=3)),
     ("collectives.forest", "MOST_RANKS"): (4, lambda: links_between(ring(4, 1e9))),
     ("scenario.models", "LARGEST_SIZES"): (
-        5, scenario(RING, "sizes: {from: 64, to: 320, step: 64}")),
+        5,
+        scenario(RING, "sizes: {from: 64, to: 320, step: 64}"),
+    ),
     ("scenario.sweep", "MOST_VALUES"): (
-        3, scenario(HOSTS, sweep="cluster.nodes: {from: 2, to: 4, step: 1}")),
+        3,
+        scenario(HOSTS, sweep="cluster.nodes: {from: 2, to: 4, step: 1}"),
+    ),
     ("scenario.sweep", "MOST_CELLS"): (
-        4, scenario(HOSTS, sweep="cluster.nodes: [2, 3], nccl.version: ['2.26', '2.27']")),
+        4,
+        scenario(HOSTS, sweep="cluster.nodes: [2, 3], nccl.version: ['2.26', '2.27']"),
+    ),
     ("topology.config", "MOST_MESHED"): (
-        4, scenario("graph: {kind: full-mesh, gpus: 4, bandwidth: 1GB/s}")),
+        4,
+        scenario("graph: {kind: full-mesh, gpus: 4, bandwidth: 1GB/s}"),
+    ),
     ("topology.config", "MOST_GPUS"): (
-        6, scenario("graph: {kind: torus, dims: [3, 2], bandwidth: 1GB/s}")),
-}  # fmt: skip
+        6,
+        scenario("graph: {kind: torus, dims: [3, 2], bandwidth: 1GB/s}"),
+    ),
+}
 
 
 @pytest.mark.parametrize(("module", "name"), LIMITS, ids=lambda one: one.rpartition(".")[2])

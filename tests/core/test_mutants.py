@@ -37,11 +37,18 @@ def test_more():
 def test_every_kind_of_place_is_found() -> None:
     found = [(one.line, one.function, one.old, one.new) for one in mutants_of("a.py", TEXT)]
     assert found == [
-        (1, "", "32", "16"), (4, "least", "3", "4"), (5, "least", "<", "<="),
-        (5, "least", "2", "3"), (5, "least", "and", "or"), (5, "least", "not rest", "( rest)"),
-        (6, "least", "max", "min"), (6, "least", "0.5", "0.7"), (6, "least", "//", "*"),
-        (6, "least", "2", "3"), (7, "least", "is", "is not"),
-    ]  # fmt: skip
+        (1, "", "32", "16"),
+        (4, "least", "3", "4"),
+        (5, "least", "<", "<="),
+        (5, "least", "2", "3"),
+        (5, "least", "and", "or"),
+        (5, "least", "not rest", "( rest)"),
+        (6, "least", "max", "min"),
+        (6, "least", "0.5", "0.7"),
+        (6, "least", "//", "*"),
+        (6, "least", "2", "3"),
+        (7, "least", "is", "is not"),
+    ]
 
 
 def test_what_numpy_takes_for_the_same_is_left_out() -> None:
@@ -70,8 +77,9 @@ def test_tests_of_a_line_come_the_quickest_first_and_only_as_many_as_there_is_ti
 ) -> None:
     monkeypatch.setattr(mutants, "around", lambda path, line: [])
     one = Mutant("a.py", 5, 0, 0, "", "")
-    known = Covered({"a.py": {"5": ["x", "y", "z"], "6": ["w"]}},
-                    {"x": 50.0, "y": 1.0, "z": 20.0, "w": 2.0})  # fmt: skip
+    known = Covered(
+        {"a.py": {"5": ["x", "y", "z"], "6": ["w"]}}, {"x": 50.0, "y": 1.0, "z": 20.0, "w": 2.0}
+    )
     assert known.chosen(one) == ["y", "z", "w"]
     assert known.chosen(one, 21.0) == ["y", "z"]
     assert known.chosen(one, 100.0) == ["y", "z", "x", "w"]
@@ -122,8 +130,10 @@ def test_tests_that_are_gone_are_not_run(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_figures_that_run_a_file_come_last_and_each_question_counts() -> None:
     slow, quick = (f"{mutants.FIGURES[0]}test_no_figure_moves_unseen[{name}]" for name in "ab")
-    known = Covered({"a.py": {"5": ["x", quick], "6": [slow]}, "b.py": {"1": ["x"]}},
-                    {"x": 9.0, slow: 8.0, quick: 0.5})  # fmt: skip
+    known = Covered(
+        {"a.py": {"5": ["x", quick], "6": [slow]}, "b.py": {"1": ["x"]}},
+        {"x": 9.0, slow: 8.0, quick: 0.5},
+    )
     assert known.chosen(Mutant("a.py", 5, 0, 0, "", "")) == ["x", quick, slow]
     assert known.chosen(Mutant("b.py", 1, 0, 0, "", "")) == ["x"]
     assert [mutants.unit_of(name) for name in (slow, "t.py::test[a]")] == [slow, "t.py::test"]

@@ -11,8 +11,11 @@ from netsim.topology.load import load_machine
 ROOT = Path(__file__).parents[2]
 SCENARIOS = sorted((ROOT / "scenarios").glob("*.yaml"))
 # Fewer micro-batches, hosts and samples of the largest, which take minutes.
-SMALLER = {"layouts-70b": ["workload.batch=32"], "fabrics-1024": ["cluster.nodes=8"],
-           "noise-and-scale": ["samples=50"]}  # fmt: skip
+SMALLER = {
+    "layouts-70b": ["workload.batch=32"],
+    "fabrics-1024": ["cluster.nodes=8"],
+    "noise-and-scale": ["samples=50"],
+}
 FEW = 4  # cells of the fewest hosts, of which that of the fewest GPUs is run
 MACHINES = sorted((ROOT / "topologies").glob("*.yaml"))
 

@@ -264,8 +264,12 @@ def test_the_runner_answers_with_rows_errors_crashes_commands_and_time_outs(
 ) -> None:
     answers = {one.number: answer for one, answer in ask_all(ASKED, repository, 1.0, 1)}
     assert [answers[number]["outcome"] for number in range(5)] == [
-        "rows", "error", "crash", "commands", "timeout"
-    ]  # fmt: skip
+        "rows",
+        "error",
+        "crash",
+        "commands",
+        "timeout",
+    ]
     assert answers[0]["rows"][0]["time_us"] == 2.0
     assert answers[1]["message"] == f"refused in ./{SCENARIO}"
     told = {"code": 3, "stdout": "words: explain question.yaml in .\n", "stderr": ""}

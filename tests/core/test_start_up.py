@@ -42,9 +42,13 @@ def loaded(code: str, folder: Path | None = None) -> set[str]:
     """The modules that a program of its own has imported when it ends."""
     told = f"import atexit, sys\natexit.register(lambda: print('', *sys.modules))\n{code}"
     done = subprocess.run(
-        [sys.executable, "-c", told], capture_output=True, text=True, check=False, cwd=folder,
+        [sys.executable, "-c", told],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT.parent)},
-    )  # fmt: skip
+    )
     assert "Traceback" not in done.stderr, done.stderr
     return set(done.stdout.splitlines()[-1].split())
 
@@ -161,8 +165,11 @@ def test_libraries_start_no_threads_unless_they_are_asked_for(given: dict[str, s
     )
     clean = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
         env={**clean, "PYTHONPATH": str(ROOT.parent), **given},
-    )  # fmt: skip
+    )
     threads = given.get("OPENBLAS_NUM_THREADS", "1")
     assert done.stdout.splitlines()[-1] == f"{threads} __all__"

@@ -72,11 +72,16 @@ def random_program(seed: int, taste: Taste) -> Program:
     return Program(
         builder.finish(),
         np.concatenate(taken).astype(np.int32),
-        Paths(np.cumsum([0, *lengths]), entries, weights, np.ones(len(entries), bool),
-              np.zeros(len(paths))),
+        Paths(
+            np.cumsum([0, *lengths]),
+            entries,
+            weights,
+            np.ones(len(entries), bool),
+            np.zeros(len(paths)),
+        ),
         LinkTable("L{}".format, str, capacity, np.zeros(links), _changes(random, taste, links)),
         ("a", "b"),
-    )  # fmt: skip
+    )
 
 
 def _numbers(

@@ -107,18 +107,24 @@ def test_a_cable_that_grows_slow_is_left_by_what_starts_later(dead, other):
     first = b.rows(Style(), src=[0], dst=[3], piece=b.pieces(count=[10**7]))  # for 204 us
     for sender in (1, 2, 1, 2):
         first = b.rows(
-            Style(), src=[sender], dst=[sender + 3], piece=b.pieces(count=[10**6]),
+            Style(),
+            src=[sender],
+            dst=[sender + 3],
+            piece=b.pieces(count=[10**6]),
             after=[(first, ARRIVED)],
-        )  # fmt: skip
+        )
     program = place(b.finish(), made)
     assert set(spines(program, both(program))[1:]) == {other}
 
 
 KINDS = [
-    "leaf-spine, nodes_per_leaf: 1, oversubscription: 2", "fat-tree, k: 8", "rail-optimized",
-    "dual-plane", "torus, dims: [3, 4]",
+    "leaf-spine, nodes_per_leaf: 1, oversubscription: 2",
+    "fat-tree, k: 8",
+    "rail-optimized",
+    "dual-plane",
+    "torus, dims: [3, 4]",
     "dragonfly, routers: 4, ports_per_router: 4, global_links: 2",
-]  # fmt: skip
+]
 
 
 def placed(kind, seed, routing="adaptive"):
@@ -179,8 +185,11 @@ def test_it_is_never_far_behind_the_best_of_fixed_paths():
 
 def test_where_there_is_one_path_nothing_is_chosen():
     made = cluster(hosts(4, "{kind: single-switch, routing: adaptive}"))
-    program = place(build(Collective("alltoall", ranks=4, count=64), "linear-shift"), made.topology,
-                    [0, 8, 16, 24])  # fmt: skip
+    program = place(
+        build(Collective("alltoall", ranks=4, count=64), "linear-shift"),
+        made.topology,
+        [0, 8, 16, 24],
+    )
     assert program.paths.choices is None
     assert not made.topology.router.by_load
 
@@ -199,9 +208,11 @@ def test_a_run_takes_it_from_the_command_line(capsys):
 def test_a_path_is_as_full_as_the_fullest_of_its_links_that_others_do_not_share() -> None:
     """By the messages on each, this one included, over its rate; dead links are full."""
     choices = SimpleNamespace(
-        ptr=np.array([0, 3, 5, 6]), slot=np.array([0, 1, 2, 0, 3, 4]), link=np.arange(10, 15),
+        ptr=np.array([0, 3, 5, 6]),
+        slot=np.array([0, 1, 2, 0, 3, 4]),
+        link=np.arange(10, 15),
         apart=np.array([False, True, True, False, True, True]),
-    )  # fmt: skip
+    )
     rates = np.zeros(15)
     rates[10:14] = 1.0, 4.0, 2.0, 8.0
     engine = SimpleNamespace(choices=choices, whole=rates, messages={0: 100, 1: 1, 2: 2, 3: 7})

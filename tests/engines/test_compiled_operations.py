@@ -51,9 +51,11 @@ def test_random_programs(program: Program, times: int, launch: Launch) -> None:
 
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    programs(), st.lists(st.integers(1, 9), min_size=2, max_size=4, unique=True), launches,
+    programs(),
+    st.lists(st.integers(1, 9), min_size=2, max_size=4, unique=True),
+    launches,
     st.booleans(),
-)  # fmt: skip
+)
 def test_more_operations_go_on_from_fewer(
     program: Program, times: list[int], launch: Launch, last_is_kept: bool
 ) -> None:

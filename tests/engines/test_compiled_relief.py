@@ -114,8 +114,9 @@ def test_memory_is_left_out_if_what_comes_and_what_goes_fit(
 def test_memory_is_looked_at_if_a_way_is_faster_for_a_while() -> None:
     program = in_and_out(16.1, 5)
     wires = program.paths.link[: program.paths.ptr[1]][:2].tolist()  # out, and in at the other end
-    faster = tuple((when, wire, rate) for when, rate in ((1.0, 2 * RATE), (1.5, RATE))
-                   for wire in wires)  # fmt: skip
+    faster = tuple(
+        (when, wire, rate) for when, rate in ((1.0, 2 * RATE), (1.5, RATE)) for wire in wires
+    )
     program = replace(program, links=replace(program.links, changes=faster))
     assert is_looked_at(program, "hbm")
     np.testing.assert_allclose(compiled.run(program).end, simpy.run(program).end, rtol=1e-12)

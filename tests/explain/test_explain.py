@@ -40,8 +40,11 @@ def test_the_parts_of_a_ring_are_those_of_its_closed_form() -> None:
     assert seconds["launch"] == 5e-6
     assert sum(seconds.values()) == pytest.approx(found.split.total, rel=1e-12)
     assert {k for k, v in seconds.items() if v == 0} == {
-        "protocol", "sharing", "waiting", "compute"
-    }  # fmt: skip
+        "protocol",
+        "sharing",
+        "waiting",
+        "compute",
+    }
     assert found.slack.min() == 0
 
 

@@ -165,9 +165,11 @@ def test_queue_pairs_part_messages_or_are_taken_in_turn():
 def test_more_queue_pairs_are_tried_and_used_the_other_way() -> None:
     """By the keys of a fabric; of NCCL's jobs by its variables, whose version splits or not."""
     assert _queue_pairs(None, Policy("ecmp"), "f") == {
-        "2 queue pairs": {"f.qps": 2}, "4 queue pairs": {"f.qps": 4}, "8 queue pairs": {"f.qps": 8},
+        "2 queue pairs": {"f.qps": 2},
+        "4 queue pairs": {"f.qps": 4},
+        "8 queue pairs": {"f.qps": 8},
         "4 queue pairs, in turn": {"f.qps": 4, "f.split_on_qps": 0},
-    }  # fmt: skip
+    }
     assert _queue_pairs(None, Policy("ecmp", qps=8, split=False), "f") == {
         "8 queue pairs, split": {"f.qps": 8, "f.split_on_qps": 1}
     }

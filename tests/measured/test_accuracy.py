@@ -42,9 +42,17 @@ HEADER = (
     "ip_time_us,ip_algbw_gbps,ip_busbw_gbps\n"
 )
 KEYS = [
-    "run", "machine", "collective", "size_bytes", "measured_us", "simulated_us", "algorithm",
-    "protocol", "healthy", "system",
-]  # fmt: skip
+    "run",
+    "machine",
+    "collective",
+    "size_bytes",
+    "measured_us",
+    "simulated_us",
+    "algorithm",
+    "protocol",
+    "healthy",
+    "system",
+]
 ENTRY = """
 - id: {id}
   file: csv/run.csv
@@ -148,13 +156,17 @@ def test_a_rack_may_be_called_a_node(tmp_path: Path) -> None:
     assert overrides == [{"machine": {"scale_up": {"hosts": 16}}}]
 
 
-@pytest.mark.parametrize(("network", "transport", "asked", "reduces"), [
-    ("InfiniBand HDR with SHARP (CollNet)", "infiniband", "1", True),
-    ("InfiniBand HDR, SHARP off", "infiniband", "1", False),
-    ("InfiniBand HDR without SHARP", "infiniband", "1", False),
-    ("InfiniBand HDR with SHARP", "infiniband", "0", False),
-    ("Slingshot 11", "slingshot", "1", False), ("Ethernet, SHARP", "roce", "1", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("network", "transport", "asked", "reduces"),
+    [
+        ("InfiniBand HDR with SHARP (CollNet)", "infiniband", "1", True),
+        ("InfiniBand HDR, SHARP off", "infiniband", "1", False),
+        ("InfiniBand HDR without SHARP", "infiniband", "1", False),
+        ("InfiniBand HDR with SHARP", "infiniband", "0", False),
+        ("Slingshot 11", "slingshot", "1", False),
+        ("Ethernet, SHARP", "roce", "1", False),
+    ],
+)
 def test_switches_reduce_where_a_network_has_sharp_and_the_run_asked_for_it(
     tmp_path: Path, network: str, transport: str, asked: str, reduces: bool
 ) -> None:
@@ -252,9 +264,12 @@ def test_broken_entries_do_not_stop_the_others(
     assert done.code == 0, done.err
     said = [line for line in done.err.splitlines() if line.startswith("not simulated")]
     expected = {
-        "bare": "a run needs file", "no-machine": "expected machine, nodes and gpus_per_node",
-        "two": "collective", "prose": "expected a count, got 'many'", "lost": "no such file",
-    }  # fmt: skip
+        "bare": "a run needs file",
+        "no-machine": "expected machine, nodes and gpus_per_node",
+        "two": "collective",
+        "prose": "expected a count, got 'many'",
+        "lost": "no such file",
+    }
     assert len(said) == len(expected)
     for name, message in expected.items():
         (line,) = [line for line in said if f"simulated: {name}:" in line]
@@ -294,8 +309,12 @@ def test_errors_of_a_band() -> None:
     assert error.median == pytest.approx(0.2)
     assert error.bias == pytest.approx(0.2)
     assert [band_of(size) for size in (2**16, 2**16 + 1, 2**20, 2**20 + 1, 2**26)] == [
-        "<=64KiB", "64KiB-1MiB", "64KiB-1MiB", "1-64MiB", ">=64MiB",
-    ]  # fmt: skip
+        "<=64KiB",
+        "64KiB-1MiB",
+        "64KiB-1MiB",
+        "1-64MiB",
+        ">=64MiB",
+    ]
     worse = [Point(**{**p.__dict__, "simulated_us": 40.0}) for p in points]
     assert compared(worse, points)[0][0] == "a"
 
@@ -616,8 +635,10 @@ def test_a_node_of_an_entry_may_be_a_whole_domain_but_no_more() -> None:
 def test_a_key_with_a_typo_is_told_and_half_a_name_is_no_machine(tmp_path: Path) -> None:
     entry = "- {id: a, file: a.csv, collective: all_reduce, heathy: no, topology: {machine: %s}}\n"
     (tmp_path / "a.csv").write_text("size_bytes,oop_time_us\n8,9\n")
-    for machine, said in (("gb200", "machine gb200: taken as gb200-nvl72, the only one so called"),
-                          ("dgx-h100", "heathy is not read (did you mean healthy?)")):  # fmt: skip
+    for machine, said in (
+        ("gb200", "machine gb200: taken as gb200-nvl72, the only one so called"),
+        ("dgx-h100", "heathy is not read (did you mean healthy?)"),
+    ):
         (tmp_path / "i.yaml").write_text(entry % machine)
         assert said in mapped(read_index(tmp_path / "i.yaml")[0]).notes
     (tmp_path / "i.yaml").write_text(entry % "dgx-h10")

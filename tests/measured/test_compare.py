@@ -51,8 +51,12 @@ def test_a_log_of_netsim_itself_has_no_error(
     assert done.code == 0, done.err
     assert "median error   0.0%" in done.out.replace("  0.1%", "  0.0%")
     assert {path.name for path in out.iterdir()} == {
-        "results.csv", "comparison.json", "busbw.svg", "busbw.png", "run.json",
-    }  # fmt: skip
+        "results.csv",
+        "comparison.json",
+        "busbw.svg",
+        "busbw.png",
+        "run.json",
+    }
     (values,) = json.loads((out / "comparison.json").read_text())
     assert len(values["points"]) == 6
     header = (out / "results.csv").read_text().splitlines()[0].split(",")
@@ -200,24 +204,29 @@ NETWORKS = {
     "loaded": (log_of("h0:41:41 [0] NCCL INFO Using network FasTrak"), A3, "tcpxo"),
     "host": (log_of(host="a3mega-node-{}"), A3, "tcpxo"),
     "environment": (
-        log_of("h0:41:41 [0] NCCL INFO NCCL_NET set by environment to FasTrak."), A3, "tcpxo",
+        log_of("h0:41:41 [0] NCCL INFO NCCL_NET set by environment to FasTrak."),
+        A3,
+        "tcpxo",
     ),
     "efa": (
         log_of("h0:1:1 [0] NCCL INFO NET/OFI Selected Provider is efa (found 32 nics)"),
-        "AWS's EFA", "efa",
+        "AWS's EFA",
+        "efa",
     ),
     "cray": (log_of(host="nid00522{}"), "Slingshot-11", "slingshot"),
     "roce": (
         log_of("h0:1:1 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]"),
-        "RoCE", "roce",
+        "RoCE",
+        "roce",
     ),
     "azure": (
         log_of("export NCCL_X=1", host="ND_H100_v5-{}"),
-        "Azure's ND H100 and H200 v5 (InfiniBand)", None,
+        "Azure's ND H100 and H200 v5 (InfiniBand)",
+        None,
     ),
     "sockets": (log_of("h0:1:1 [0] NCCL INFO Using network Socket"), "TCP sockets", "tcp"),
     "silent": (log_of(), "", None),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -228,8 +237,9 @@ def test_networks_are_read_from_hosts_plugins_and_environment(name: str) -> None
     cluster = source.data["cluster"]
     assert (cluster.get("fabric") or {}).get("transport") == transport
     assert cluster["nodes"] == 2
-    assert cluster.get("nic") == ("200Gbps" if transport in ("tcpxo", "slingshot") else
-                                  "400Gbps" if name == "azure" else None)  # fmt: skip
+    assert cluster.get("nic") == (
+        "200Gbps" if transport in ("tcpxo", "slingshot") else "400Gbps" if name == "azure" else None
+    )
 
 
 def test_what_options_say_of_networks_holds() -> None:
@@ -289,9 +299,11 @@ def test_error_is_one_thing_everywhere(tmp_path: Path, capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize(
     ("name", "shape"),
-    [("polaris_a100_2x4_all_reduce_2", ("a100-x4", 2, 4)),
-     ("alps_gh200_16x4_all_reduce_1", ("gh200-x4", 16, 4))],
-)  # fmt: skip
+    [
+        ("polaris_a100_2x4_all_reduce_2", ("a100-x4", 2, 4)),
+        ("alps_gh200_16x4_all_reduce_1", ("gh200-x4", 16, 4)),
+    ],
+)
 def test_a_list_of_devices_that_is_cut_tells_hosts(name: str, shape: tuple[str, int, int]) -> None:
     """Ranks 0, 1 and 7 of 8, the last on another host: at most four on each."""
     (run,) = read_log(DATA / f"{name}.txt", "all_reduce")
@@ -441,9 +453,19 @@ def test_several_logs_are_ranked_and_their_common_host_is_named(
         slow = 1 in (first, second)
         fault = ("--set", HALF_NIC.replace("node1", f"node{second == 1:d}")) if slow else ()
         done = netsim(
-            capsys, "expect", FOUR_HOSTS[0], "all_reduce", "--nodes", 2, *FOUR_HOSTS[3:],
-            "--sizes", "64M,256M", "--format", "nccl-tests", *fault,
-        )  # fmt: skip
+            capsys,
+            "expect",
+            FOUR_HOSTS[0],
+            "all_reduce",
+            "--nodes",
+            2,
+            *FOUR_HOSTS[3:],
+            "--sizes",
+            "64M,256M",
+            "--format",
+            "nccl-tests",
+            *fault,
+        )
         path = tmp_path / f"pair{first}{second}.txt"
         named = done.out.replace("node0", f"host-{first}").replace("node1", f"host-{second}")
         path.write_text(named)

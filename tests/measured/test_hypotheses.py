@@ -142,8 +142,10 @@ def test_causes_are_ranked_by_their_distance_those_that_change_nothing_last() ->
     }  # fmt: skip
     found = ranked(Tried(rows, usual, times), "all_reduce")
     assert [(one.cause, one.same, one.nothing) for one in found] == [
-        ("right", ("twin",), False), ("half", (), False), ("same", (), True),
-    ]  # fmt: skip
+        ("right", ("twin",), False),
+        ("half", (), False),
+        ("same", (), True),
+    ]
     right, half, same = found
     assert right.explained_sizes == (8, 16, 32)
     assert half.unexplained_sizes == (8, 16, 32)  # a half, or the whole, of the log ratio is left
@@ -162,8 +164,9 @@ def test_half_a_quarter_or_an_eighth_of_the_nics_may_be_all_that_is_used(
     """One less than all is a cause of its own."""
     source = parse_source(
         f"cluster: {{machine: dgx-h100, nodes: 2, nics_per_node: {nics}}}\n"
-        "workload: {collective: all_reduce}", "here",
-    )  # fmt: skip
+        "workload: {collective: all_reduce}",
+        "here",
+    )
     prepared = prepare(expand(source)[0])
     found = [one.name for one in causes(source, prepared)]
     used = [name for name in found if "in use on every host" in name]

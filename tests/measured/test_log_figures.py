@@ -13,8 +13,13 @@ SUMS = ("all_reduce", "reduce_scatter", "reduce")
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
 
 
-def log(collective: str, ranks: int, rates: tuple[float, ...] = (150.0, 41.3), head: str = "",
-        longer: float = 1.0) -> str:  # fmt: skip
+def log(
+    collective: str,
+    ranks: int,
+    rates: tuple[float, ...] = (150.0, 41.3),
+    head: str = "",
+    longer: float = 1.0,
+) -> str:
     """A table as nccl-tests prints it: rates of two decimals, at sizes of a power of two."""
     factor = Collective(collective, ranks, 0).bus_factor
     lines = [f"# Collective test starting: {head}_perf"] if head else []
@@ -51,10 +56,17 @@ def test_where_both_are_the_same_they_tell_no_ranks(collective: str) -> None:
 
 @pytest.mark.parametrize(
     ("collective", "ranks", "others"),
-    [("all_reduce", 8, ""), ("reduce_scatter", 8, ""), ("reduce", 8, ""), ("broadcast", 8, ""),
-     ("all_gather", 8, "all_gather or alltoall"), ("alltoall", 8, "all_gather or alltoall"),
-     ("gather", 8, "gather or scatter"), ("all_reduce", 2, "all_reduce or sendrecv")],
-)  # fmt: skip
+    [
+        ("all_reduce", 8, ""),
+        ("reduce_scatter", 8, ""),
+        ("reduce", 8, ""),
+        ("broadcast", 8, ""),
+        ("all_gather", 8, "all_gather or alltoall"),
+        ("alltoall", 8, "all_gather or alltoall"),
+        ("gather", 8, "gather or scatter"),
+        ("all_reduce", 2, "all_reduce or sendrecv"),
+    ],
+)
 def test_figures_tell_the_collective_where_no_other_has_such(
     tmp_path: Path, collective: str, ranks: int, others: str
 ) -> None:

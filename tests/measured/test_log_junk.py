@@ -20,11 +20,40 @@ HEADER = re.compile(r"#\s*(?:\S+\s+)*?size\s+count\s+(?:\(elements\)\s+)?type\b(
 INFO = re.compile(r"[A-Za-z][\w.\-]*:\d+:\d+ \[[-\d]+\] NCCL (?:INFO|WARN|TRACE)")
 STAMP = re.compile(r"(?:\s+\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}:\d{2}(?:[.,]\d+)?)?Z?)+\s*$")
 PARTS = st.sampled_from(
-    ["#", " ", "  ", "\t", "\u2003", "size", "count", "type", "(elements)", "1", "12", "\u0663",
-     "float", "half", "uint8", "bfloat16", "fp8_e4m3", "a", "node-1.x", "_", ":1:2 [0] NCCL INFO ",
-     ":", "2024-01-02", " 2024-01-02 03:04:05.6", "T03:04:05Z", "\x1b[31m", "\x1b[0m", "é",
-     "x" * 70, " " * 70, "\n"]
-)  # fmt: skip
+    [
+        "#",
+        " ",
+        "  ",
+        "\t",
+        "\u2003",
+        "size",
+        "count",
+        "type",
+        "(elements)",
+        "1",
+        "12",
+        "\u0663",
+        "float",
+        "half",
+        "uint8",
+        "bfloat16",
+        "fp8_e4m3",
+        "a",
+        "node-1.x",
+        "_",
+        ":1:2 [0] NCCL INFO ",
+        ":",
+        "2024-01-02",
+        " 2024-01-02 03:04:05.6",
+        "T03:04:05Z",
+        "\x1b[31m",
+        "\x1b[0m",
+        "é",
+        "x" * 70,
+        " " * 70,
+        "\n",
+    ]
+)
 TEXTS = st.lists(PARTS, max_size=12).map("".join)
 
 
@@ -62,18 +91,29 @@ def test_lines_are_understood_as_plain_patterns_do(text: str) -> None:
 
 @pytest.mark.parametrize(
     "rest",
-    ["1.5 2.5 2024-01-02", " 1 2 2024-01-02 03:04:05,678 2024-01-02T03:04:05Z ", "1 2024-1-2", "",
-     "2024-01-02", " 1 03:04:05", " 1 2024-01-02 x", " 1 2024-01-02Z 2024-01-03 03:04:05Z"],
-)  # fmt: skip
+    [
+        "1.5 2.5 2024-01-02",
+        " 1 2 2024-01-02 03:04:05,678 2024-01-02T03:04:05Z ",
+        "1 2024-1-2",
+        "",
+        "2024-01-02",
+        " 1 03:04:05",
+        " 1 2024-01-02 x",
+        " 1 2024-01-02Z 2024-01-03 03:04:05Z",
+    ],
+)
 def test_dates_behind_a_row_are_left_out(rest: str) -> None:
     assert without_stamps(" " + rest) == STAMP.sub("", " " + rest).split()
 
 
 @pytest.mark.parametrize(
     ("name", "collective"),
-    [("all_reduce_perf", "all_reduce"), ("all_reduce_perf_mpi", "all_reduce"),
-     ("broadcast", "broadcast")],
-)  # fmt: skip
+    [
+        ("all_reduce_perf", "all_reduce"),
+        ("all_reduce_perf_mpi", "all_reduce"),
+        ("broadcast", "broadcast"),
+    ],
+)
 def test_the_program_is_named_as_before(name: str, collective: str) -> None:
     (run,) = parse_log(f"# Collective test starting: {name}\n1024 256 float sum 1 1 1 0\n", "x")
     assert run.collective == collective

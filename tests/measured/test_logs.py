@@ -41,10 +41,18 @@ def test_real_logs_give_the_very_rows_of_the_corpus(path: Path) -> None:
 
 
 PREFIXES = [
-    "0: ", " 0: ", "[1,0]<stdout>:", "[1,0]<stdout>: ", "2025-02-06T20:02:30.123Z ",
-    "Wed Jan 28 14:50:17 2026<stdout>:", "worker-0: ", "[2025-02-06 20:02:30] ",
-    "nccl-test-launcher | ", "\x1b[32m", "Wed Jan 28 14:50:17 2026[1,0]<stdout>:",
-]  # fmt: skip
+    "0: ",
+    " 0: ",
+    "[1,0]<stdout>:",
+    "[1,0]<stdout>: ",
+    "2025-02-06T20:02:30.123Z ",
+    "Wed Jan 28 14:50:17 2026<stdout>:",
+    "worker-0: ",
+    "[2025-02-06 20:02:30] ",
+    "nccl-test-launcher | ",
+    "\x1b[32m",
+    "Wed Jan 28 14:50:17 2026[1,0]<stdout>:",
+]
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
@@ -209,9 +217,12 @@ def test_the_collective_is_asked_for_where_nothing_tells_it(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "values",
-    ["50.00 20.97 36.70 49.00 21.40 37.45", "50.00 20.97 36.70 0 49.00 21.40 37.45 0",
-     "50.00 20.97 36.70 0"],
-)  # fmt: skip
+    [
+        "50.00 20.97 36.70 49.00 21.40 37.45",
+        "50.00 20.97 36.70 0 49.00 21.40 37.45 0",
+        "50.00 20.97 36.70 0",
+    ],
+)
 @pytest.mark.parametrize("root", ["", "3"])
 def test_without_a_header_roots_are_told_by_how_many_values_there_are(values, root):
     found = one(START.replace("all_reduce", "broadcast"), f" 1048576 262144 float {root} {values}")

@@ -141,9 +141,11 @@ def test_steps_are_near_what_was_published() -> None:
 
 @pytest.mark.parametrize("leave_out", [False, True])
 def test_steps_of_an_interrupted_run_are_known_when_it_resumes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
     leave_out: bool,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.chdir(tmp_path)
     few = [part for one in FEW for part in ("--only", one)]
     options = [*few, "--jobs", 1, "--json", tmp_path / "steps.json", *["--leave-out"] * leave_out]
@@ -283,8 +285,10 @@ def test_every_step_has_the_degrees_and_the_batch_that_its_source_states() -> No
 
 def test_every_step_takes_what_its_source_states() -> None:
     for id_, one in told().items():
-        step, rate = (str(ENTRIES[id_].values.get(name) or "").replace(",", "").split(" ")[0]
-                      for name in ("step_time_s", "tokens_per_s_per_accelerator"))  # fmt: skip
+        step, rate = (
+            str(ENTRIES[id_].values.get(name) or "").replace(",", "").split(" ")[0]
+            for name in ("step_time_s", "tokens_per_s_per_accelerator")
+        )
         if step.replace(".", "").isdigit():
             assert one.seconds == float(step), id_
         elif rate.replace(".", "").isdigit():

@@ -31,8 +31,20 @@ def test_one_process_for_eight_a100_takes_what_its_host_takes(capsys, collective
     # scenarios/measured: a100_superbench_8_*_1, `-g 8`, 32 to 256 B, NCCL of about 2.8-2.10.
     times = {}
     for style in ("single_process", "process_per_gpu", "cuda_graph"):
-        out = netsim(capsys, "expect", "dgx-a100", collective, "--sizes", "256", "--launch", style,
-                     "--nccl", "2.10.3", "--format", "nccl-tests").out  # fmt: skip
+        out = netsim(
+            capsys,
+            "expect",
+            "dgx-a100",
+            collective,
+            "--sizes",
+            "256",
+            "--launch",
+            style,
+            "--nccl",
+            "2.10.3",
+            "--format",
+            "nccl-tests",
+        ).out
         times[style] = float(next(x for x in out.splitlines() if x[0] != "#").split()[5])
     assert times["single_process"] == pytest.approx(measured, rel=0.1)  # hosts differ by more
     assert times["cuda_graph"] < times["process_per_gpu"] < times["single_process"]

@@ -21,9 +21,12 @@ def judged(*hosts: str, slower: float = 1.0, listed: bool = True) -> Judged:
         devices = devices[1:]
     run = LogRun("-".join(hosts), "all_reduce", devices=devices)
     row = Row(
-        size_bytes=2**26, size_asked=2**26, time_us=100.0, measured_time_us=100.0 * slower,
+        size_bytes=2**26,
+        size_asked=2**26,
+        time_us=100.0,
+        measured_time_us=100.0 * slower,
         status="ok",
-    )  # fmt: skip
+    )
     compared = Compared(run, (row,))
     return Judged(run.file, Source("x", {}), compared, verdict_of(compared, 0.15, 5e-6))
 

@@ -92,9 +92,12 @@ def test_the_tightest_cut_is_that_of_all_cuts(seed: int) -> None:
         assert found.best == found.bandwidth
     both = limit(topology, "all_reduce")
     cut = over_all_cuts(topology, lambda mine: BLOCK * (mine.any() and (~mine).any()))
-    parts = 2 * (ranks - 1) * BLOCK / topology.links.bandwidth[
-        np.isin(topology.links.head, topology.gpu_nodes)
-    ].sum()  # fmt: skip
+    parts = (
+        2
+        * (ranks - 1)
+        * BLOCK
+        / topology.links.bandwidth[np.isin(topology.links.head, topology.gpu_nodes)].sum()
+    )
     assert both.bandwidth == pytest.approx(max(cut, parts), rel=1e-6)
     demand = all_to_all(ranks)
     pairs = limit(topology, "alltoall", demand=demand)
@@ -165,9 +168,12 @@ def mi250(boxes: int) -> Topology:
         name = [f"gpu{16 * box + k}" for k in range(16)]
         for pair in range(8):
             one, other, after = 2 * pair, 2 * pair + 1, 2 * ((pair + 1) % 8)
-            edges += [(name[one], name[other], 200), (name[one], name[after], 50),
-                      (name[other], name[after + 1], 50),
-                      (name[one], name[2 * ((pair + 4) % 8) + 1], 50)]  # fmt: skip
+            edges += [
+                (name[one], name[other], 200),
+                (name[one], name[after], 50),
+                (name[other], name[after + 1], 50),
+                (name[one], name[2 * ((pair + 4) % 8) + 1], 50),
+            ]
         edges += [(one, "sib", 16) for one in name]
     return graph_of(both_ways(edges), 16 * boxes)
 
@@ -205,10 +211,15 @@ def test_a_cluster_of_1024_is_bound_by_its_nics() -> None:
 
 @pytest.mark.parametrize(
     "topology",
-    [switch(5, 1e9, 1e-6), ring(6, 1e9, 1e-6), full_mesh(4, 1e9, 1e-6), torus([3, 3], 1e9, 1e-6),
-     torus([2, 4], 2e9, 1e-6)],
+    [
+        switch(5, 1e9, 1e-6),
+        ring(6, 1e9, 1e-6),
+        full_mesh(4, 1e9, 1e-6),
+        torus([3, 3], 1e9, 1e-6),
+        torus([2, 4], 2e9, 1e-6),
+    ],
     ids=lambda one: one.name,
-)  # fmt: skip
+)
 def test_no_simulated_time_is_below(topology: Topology) -> None:
     """Every textbook algorithm, for large data and for little."""
     ranks = len(topology)
@@ -270,8 +281,10 @@ def test_nothing_has_to_move_alone() -> None:
 
 def test_run_and_explain_tell_the_limit(tmp_path, capsys) -> None:
     path = tmp_path / "s.yaml"
-    path.write_text("cluster: {machine: dgx-h100, nodes: 2}\nlimits: true\noutputs: [csv, plots]\n"
-                    "workload: {collective: all_reduce, sizes: [1MiB, 1GiB]}\n")  # fmt: skip
+    path.write_text(
+        "cluster: {machine: dgx-h100, nodes: 2}\nlimits: true\noutputs: [csv, plots]\n"
+        "workload: {collective: all_reduce, sizes: [1MiB, 1GiB]}\n"
+    )
     outcome = netsim(capsys, "run", path, "-o", tmp_path / "out", "-q", "--format", "json")
     assert outcome.code == 0, outcome.err
     lines = [one.split(",") for one in (tmp_path / "out/results.csv").read_text().splitlines()]

@@ -216,9 +216,11 @@ def test_a_link_as_fast_as_the_rows_own_rate_slows_it() -> None:
 def test_time_at_capacity_is_that_of_bins_that_are_as_full_as_asked() -> None:
     """A bin that is just as full counts; one without room or bytes does not."""
     load = LinkLoad(
-        np.array([4, 7]), np.array([0.0, 1.0, 3.0, 7.0]),
-        np.array([[1.0, 1.0, 8.0], [0.5, 0.0, 4.0]]), np.array([[1.0, 2.0, 8.0], [1.0, 0.0, 4.0]]),
-    )  # fmt: skip
+        np.array([4, 7]),
+        np.array([0.0, 1.0, 3.0, 7.0]),
+        np.array([[1.0, 1.0, 8.0], [0.5, 0.0, 4.0]]),
+        np.array([[1.0, 2.0, 8.0], [1.0, 0.0, 4.0]]),
+    )
     assert load.seconds_at_capacity(1.0).tolist() == [5.0, 4.0]
     assert load.seconds_at_capacity(0.5).tolist() == [7.0, 5.0]
     assert load.rate.tolist() == [[1.0, 0.5, 2.0], [0.5, 0.0, 1.0]]

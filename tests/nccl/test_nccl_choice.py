@@ -76,8 +76,10 @@ def test_fp8_reductions_keep_off_long_rings():
 @pytest.mark.parametrize(("ranks", "slower"), [(7, 1), (8, 1), (9, 1024), (16, 1024)])
 def test_fp8_slows_rings_of_more_than_eight_ranks(ranks, slower):
     comm = replace(searched_communicator("h100_8nic", 1), n_ranks=ranks)
-    times = [timed(comm, Call("AllReduce", 2**26, kind), "Ring", "Simple")
-             for kind in ("float", "f8e4m3")]  # fmt: skip
+    times = [
+        timed(comm, Call("AllReduce", 2**26, kind), "Ring", "Simple")
+        for kind in ("float", "f8e4m3")
+    ]
     assert times[1] == pytest.approx(slower * times[0], rel=1e-12)
 
 
@@ -142,8 +144,10 @@ def test_rings_that_are_fallen_back_to_take_what_their_cost_says():
 def test_the_host_pays_for_every_channel_but_the_first_or_for_every_send_but_the_first():
     one = nccl_launch("process_per_gpu", NEWEST)
     channels = [nccl_launch("process_per_gpu", NEWEST, channels=n).host for n in (1, 2, 5)]
-    sends = [nccl_launch("process_per_gpu", NEWEST, channels=9, sends_and_receives=n).host
-             for n in (1, 2, 5)]  # fmt: skip
+    sends = [
+        nccl_launch("process_per_gpu", NEWEST, channels=9, sends_and_receives=n).host
+        for n in (1, 2, 5)
+    ]
     for found in (channels, sends):
         each = found[1] - found[0]
         assert each > 0

@@ -76,28 +76,51 @@ def test_given_channels_take_the_place_of_the_search() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('dev="7"', 'dev="8"', "g.xml:6:49: gpu.dev: the node has the GPUs 0, 0x1, 0x2, 0x3, 0x4, "
-         "0x5, 0x6, 0x7, not 0x8"),
+        (
+            'dev="7"',
+            'dev="8"',
+            "g.xml:6:49: gpu.dev: the node has the GPUs 0, 0x1, 0x2, 0x3, 0x4, "
+            "0x5, 0x6, 0x7, not 0x8",
+        ),
         ('dev="7"', 'dev="3"', "g.xml:6:49: gpu.dev: GPU 3 is in this channel twice"),
         ('<gpu dev="7"/>', "", "g.xml:4:5: channel: expected all 8 GPUs of the node, got 7"),
-        ('<gpu dev="7"/>', '<net dev="0"/>', "g.xml:6:49: net: the job has one node, whose "
-         "channels do not use the network"),
-        ('nchannels="1"', 'nchannels="2"', "g.xml:2:3: graph.nchannels: 2 channels announced, "
-         "1 there"),
-        ('nchannels="1"', 'nchanels="1"', "g.xml:2:3: graph.nchanels: unknown attribute "
-         "(did you mean nchannels?)"),
-        ('nchannels="1"', 'nchannels="65"', "g.xml:2:3: graph.nchannels: expected a whole number "
-         "from 1 to 64, got '65'"),
+        (
+            '<gpu dev="7"/>',
+            '<net dev="0"/>',
+            "g.xml:6:49: net: the job has one node, whose channels do not use the network",
+        ),
+        (
+            'nchannels="1"',
+            'nchannels="2"',
+            "g.xml:2:3: graph.nchannels: 2 channels announced, 1 there",
+        ),
+        (
+            'nchannels="1"',
+            'nchanels="1"',
+            "g.xml:2:3: graph.nchanels: unknown attribute (did you mean nchannels?)",
+        ),
+        (
+            'nchannels="1"',
+            'nchannels="65"',
+            "g.xml:2:3: graph.nchannels: expected a whole number from 1 to 64, got '65'",
+        ),
         ('pattern="4"', 'pattern="1"', "g.xml:2:3: graph.pattern: graph 0 has pattern 4, got 1"),
-        ('speedintra="20"', 'speedintra="0"', "g.xml:2:3: graph.speedintra: expected a speed in "
-         "GB/s above 0"),
-        ('"NVL"', '"NVLINK"', "g.xml:2:3: graph.typeintra: expected one of LOC, NVL, NVB, C2C, "
-         "PIX, PXB, P2C, PXN, PHB, SYS, NET, DIS, got 'NVLINK' (did you mean NVL?)"),
+        (
+            'speedintra="20"',
+            'speedintra="0"',
+            "g.xml:2:3: graph.speedintra: expected a speed in GB/s above 0",
+        ),
+        (
+            '"NVL"',
+            '"NVLINK"',
+            "g.xml:2:3: graph.typeintra: expected one of LOC, NVL, NVB, C2C, "
+            "PIX, PXB, P2C, PXN, PHB, SYS, NET, DIS, got 'NVLINK' (did you mean NVL?)",
+        ),
         ('dev="0x2"', 'dev="two"', "g.xml:5:21: gpu.dev: expected a hexadecimal number, got 'two'"),
         ('<graphs version="1">', "<graph>", "g.xml:9:3: not XML: mismatched tag"),
         ('version="1"', 'version="2"', "g.xml:1:1: graphs.version: expected version 1, got '2'"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_match_is_refused_with_its_line(old: str, new: str, message: str) -> None:
     assert old in RING
     with pytest.raises(ScenarioError) as error:

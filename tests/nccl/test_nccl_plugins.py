@@ -22,8 +22,9 @@ def test_every_plugin_sets_what_nccl_takes() -> None:
 def test_what_the_user_says_wins() -> None:
     plugin = {"NCCL_PROTO": "Simple", "NCCL_ALGO": "Ring"}
     assert Wishes(variables={"NCCL_PROTO": "LL"}).with_plugin(plugin).variables == {
-        "NCCL_PROTO": "LL", "NCCL_ALGO": "Ring",
-    }  # fmt: skip
+        "NCCL_PROTO": "LL",
+        "NCCL_ALGO": "Ring",
+    }
     assert Wishes(algorithm="Tree").with_plugin(plugin).variables == {"NCCL_PROTO": "Simple"}
     assert Wishes(algorithm="Tree", protocol="LL").with_plugin(plugin).settings()
 

@@ -81,16 +81,20 @@ def test_channels_are_at_most_what_links_out_of_gpus_hold_at_the_lower_rate(
     between them; through a switch a channel takes the whole rate, and one place stays free."""
     left = [[100_000, 59_000], [200_000]]
     arena = SimpleNamespace(nets=(), gpus=(0, 1), left_of_gpu=lambda gpu, kind: left[gpu])
-    asked = SimpleNamespace(max_channels=64, pattern=pattern, type_intra=0, bw_intra=intra,
-                            bw_inter=inter)  # fmt: skip
+    asked = SimpleNamespace(
+        max_channels=64, pattern=pattern, type_intra=0, bw_intra=intra, bw_inter=inter
+    )
     expected = 200 // int(intra) - 1 if pattern == NVLS else most
     assert most_channels(arena, asked) == expected
 
 
-@pytest.mark.parametrize(("config", "kinds"), [
-    ("h100_8nic", {"LOC": 1, "NVL": 1, "NVB": 1, "C2C": 1, "PIX": 2, "PXB": 2, "SYS": 2}),
-    ("v100pcie4", {"NVL": 0, "C2C": 0, "PIX": 1, "SYS": 1}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("config", "kinds"),
+    [
+        ("h100_8nic", {"LOC": 1, "NVL": 1, "NVB": 1, "C2C": 1, "PIX": 2, "PXB": 2, "SYS": 2}),
+        ("v100pcie4", {"NVL": 0, "C2C": 0, "PIX": 1, "SYS": 1}),
+    ],
+)
 def test_what_is_left_of_a_gpu_is_of_links_that_such_paths_may_use(config, kinds) -> None:
     """PCIe's from PIX on, and NVLink's always."""
     graph = system_graph(system_of(config), facts_of(), networked=True)
@@ -251,8 +255,12 @@ def test_a_channel_crosses_at_least_the_links_of_its_nearest_rail() -> None:
     """One port is two links from both GPUs, the other five, on a rail of its own."""
     far = {"ab": 3, "ba": 3, **dict.fromkeys(("am", "bm", "ma", "mb"), 2),
            **dict.fromkeys(("an", "bn", "na", "nb"), 5)}  # fmt: skip
-    arena = SimpleNamespace(gpus="ab", nets="mn", rails=[("m", "", 0), ("n", "", 0)],
-                            hops=lambda one, two: far[one + two])  # fmt: skip
+    arena = SimpleNamespace(
+        gpus="ab",
+        nets="mn",
+        rails=[("m", "", 0), ("n", "", 0)],
+        hops=lambda one, two: far[one + two],
+    )
     for cross_nic, pattern in product((0, 1), (RING, BALANCED_TREE)):
         attempt = SimpleNamespace(pattern=pattern, cross_nic=cross_nic)
         assert search.fewest_hops(arena, attempt) == 3 + 2 + 2

@@ -241,10 +241,16 @@ def test_pat_keeps_the_chunk_with_which_all_blocks_just_fit():
 
 
 @pytest.mark.parametrize("element", [1, 4])
-@pytest.mark.parametrize(("size", "slices"), [
-    (2 * MIB, [MIB, MIB]), (100 * KIB, [50 * KIB, 50 * KIB]), (63 * KIB, [32 * KIB, 31 * KIB]),
-    (48 * KIB, [32 * KIB, 16 * KIB]), (32 * KIB, [32 * KIB]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("size", "slices"),
+    [
+        (2 * MIB, [MIB, MIB]),
+        (100 * KIB, [50 * KIB, 50 * KIB]),
+        (63 * KIB, [32 * KIB, 31 * KIB]),
+        (48 * KIB, [32 * KIB, 16 * KIB]),
+        (32 * KIB, [32 * KIB]),
+    ],
+)
 def test_slices_are_halves_but_no_less_than_a_32nd_of_two_slots(element, size, slices):
     count, steps = size // element, steps_of("AllReduce", "Ring", "Simple")
     plan = small_plan("Ring", "Simple", 1, 2, count, slot_bytes=512 * KIB)

@@ -33,9 +33,16 @@ def test_every_attribute_survives_a_round_trip():
         "0000:07:00.0", "0x030200", "0x10de", gpu=gpu, link_speed="32 GT/s", link_width=16
     )
     bridge = XmlPci(
-        "0000:01:00.0", "0x060400", "0x1", "0x2", "0x3", "0x4",
-        pcis=(device,), nics=(XmlNic((net,)),), pci_links=(XmlPciLink("0000:02:00.0"),),
-    )  # fmt: skip
+        "0000:01:00.0",
+        "0x060400",
+        "0x1",
+        "0x2",
+        "0x3",
+        "0x4",
+        pcis=(device,),
+        nics=(XmlNic((net,)),),
+        pci_links=(XmlPciLink("0000:02:00.0"),),
+    )
     cpus = (
         XmlCpu(0, "0xa1", "ff,00", "arm64", "", 1, 2, (bridge,)),
         XmlCpu(1, nics=(XmlNic((XmlNet("eth0", 4),)),)),

@@ -22,8 +22,10 @@ COUNT = 4096
 
 def touched(schedule: Schedule) -> float:
     """How often memory is read or written, in bytes of the call; parts of other passes are free."""
-    of_style = [sum(use.weight for use in style.uses if use.resource == "hbm" and use.weight > 1e-6)
-                for style in schedule.styles]  # fmt: skip
+    of_style = [
+        sum(use.weight for use in style.uses if use.resource == "hbm" and use.weight > 1e-6)
+        for style in schedule.styles
+    ]
     return float(schedule.amount @ np.array(of_style)[schedule.style]) / (4 * COUNT)
 
 
@@ -35,22 +37,25 @@ def plan_of(algorithm: str, nodes: int, local: int, **given: object) -> Plan:
 
 # A rank passes on what comes in one pass: it reads it, adds its own, writes it for itself where
 # that is asked, and to the next GPU. On its way over a network it is written and read once more.
-@pytest.mark.parametrize(("algorithm", "nodes", "local", "name", "expected"), [
-    ("Ring", 1, 4, "all_reduce", 3 * 6 + 2),
-    ("Ring", 4, 1, "all_reduce", 5 * 6 + 2),
-    ("Ring", 1, 4, "reduce_scatter", (3 * 3 + 2) * 4),
-    ("Ring", 1, 4, "all_gather", (3 * 3 + 1) * 4),
-    ("Ring", 1, 4, "broadcast", 3 * 3 + 1),
-    ("Ring", 1, 4, "reduce", 3 * 3 + 2),
-    ("Tree", 1, 4, "all_reduce", 3 * 6 + 2),
-    ("Tree", 4, 1, "all_reduce", 5 * 6 + 2),
-    ("CollNetChain", 2, 1, "all_reduce", 2 * (2 + 2) + 2),
-    ("CollNetChain", 2, 4, "all_reduce", 2 * (3 * 3 + 2 + 3 * 3 + 2) + 2),
-    # Of each node: given to heads, added up and handed over, found and handed out, taken.
-    ("CollNetDirect", 2, 4, "all_reduce", 2 * (3 * 2 + 4 + 1 + 2 + 3 + 3 * 2) + 2),
-    ("NVLS", 1, 4, "all_reduce", 4 * (2 + 2)),
-    ("NVLS", 2, 4, "all_reduce", 8 * (2 + 2) + 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("algorithm", "nodes", "local", "name", "expected"),
+    [
+        ("Ring", 1, 4, "all_reduce", 3 * 6 + 2),
+        ("Ring", 4, 1, "all_reduce", 5 * 6 + 2),
+        ("Ring", 1, 4, "reduce_scatter", (3 * 3 + 2) * 4),
+        ("Ring", 1, 4, "all_gather", (3 * 3 + 1) * 4),
+        ("Ring", 1, 4, "broadcast", 3 * 3 + 1),
+        ("Ring", 1, 4, "reduce", 3 * 3 + 2),
+        ("Tree", 1, 4, "all_reduce", 3 * 6 + 2),
+        ("Tree", 4, 1, "all_reduce", 5 * 6 + 2),
+        ("CollNetChain", 2, 1, "all_reduce", 2 * (2 + 2) + 2),
+        ("CollNetChain", 2, 4, "all_reduce", 2 * (3 * 3 + 2 + 3 * 3 + 2) + 2),
+        # Of each node: given to heads, added up and handed over, found and handed out, taken.
+        ("CollNetDirect", 2, 4, "all_reduce", 2 * (3 * 2 + 4 + 1 + 2 + 3 + 3 * 2) + 2),
+        ("NVLS", 1, 4, "all_reduce", 4 * (2 + 2)),
+        ("NVLS", 2, 4, "all_reduce", 8 * (2 + 2) + 2),
+    ],
+)
 def test_memory_that_passes_touch(
     algorithm: str, nodes: int, local: int, name: str, expected: int
 ) -> None:
@@ -59,13 +64,16 @@ def test_memory_that_passes_touch(
     assert touched(made) == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize(("protocol", "sm", "link", "expected"), [
-    ("Simple", 80, "nvlink", 1.0),
-    ("LL128", 80, "nvlink", 128 / 120 * MECHANISMS[80].nvlink_lines),
-    ("LL", 80, "nvlink", 2 * MECHANISMS[80].nvlink_lines),
-    ("LL128", 80, "pcie", 128 / 120),
-    ("LL128", 90, "nvlink", 128 / 120),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("protocol", "sm", "link", "expected"),
+    [
+        ("Simple", 80, "nvlink", 1.0),
+        ("LL128", 80, "nvlink", 128 / 120 * MECHANISMS[80].nvlink_lines),
+        ("LL", 80, "nvlink", 2 * MECHANISMS[80].nvlink_lines),
+        ("LL128", 80, "pcie", 128 / 120),
+        ("LL128", 90, "nvlink", 128 / 120),
+    ],
+)
 def test_lines_take_more_of_nvlink_where_simple_is_read(
     protocol: Protocol, sm: int, link: str, expected: float
 ) -> None:
@@ -74,10 +82,15 @@ def test_lines_take_more_of_nvlink_where_simple_is_read(
     assert kind.style.wire == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("protocol", "link", "threads", "expected"), [
-    ("Simple", "nvlink", 1.0, 0.55), ("Simple", "nvlink", 0.5, 0.5), ("Simple", "pcie", 1.0, 1.0),
-    ("LL128", "nvlink", 1.0, 1.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("protocol", "link", "threads", "expected"),
+    [
+        ("Simple", "nvlink", 1.0, 0.55),
+        ("Simple", "nvlink", 0.5, 0.5),
+        ("Simple", "pcie", 1.0, 1.0),
+        ("LL128", "nvlink", 1.0, 1.0),
+    ],
+)
 def test_blocks_store_over_nvlink_at_a_part_of_their_rate(
     protocol: Protocol, link: str, threads: float, expected: float
 ) -> None:

@@ -31,9 +31,15 @@ def summed(algorithm: str, **given: object) -> tuple[Collective, Plan]:
     values = {"chunk": 64, "heads": heads_of(3, 2, 2), "doors": ("net",) * 2, **given}
     if algorithm == "Tree":
         values["chunk"] = 0
-    plan = small_plan(algorithm, given.pop("protocol", "Simple"), 3, 2, 4000, channels=1, **{
-        name: value for name, value in values.items() if name != "protocol"
-    })  # fmt: skip
+    plan = small_plan(
+        algorithm,
+        given.pop("protocol", "Simple"),
+        3,
+        2,
+        4000,
+        channels=1,
+        **{name: value for name, value in values.items() if name != "protocol"},
+    )
     return Collective("all_reduce", 6, 4000, 4), plan
 
 
@@ -106,9 +112,9 @@ def other_data(made: Schedule, row: int) -> Schedule:
 
 def not_waiting(made: Schedule, row: int) -> Schedule:
     """One row does not wait for data."""
-    brings = np.array([
-        lag.seconds == NOTICED or (lag.arrival and lag.seconds != EMPTIED) for lag in made.lags
-    ])  # fmt: skip
+    brings = np.array(
+        [lag.seconds == NOTICED or (lag.arrival and lag.seconds != EMPTIED) for lag in made.lags]
+    )
     begin, end = made.dep_ptr[row : row + 2].tolist()
     left_out = np.zeros(len(made.dep_row), bool)
     left_out[begin:end] = brings[made.dep_lag[begin:end]]

@@ -107,8 +107,9 @@ def test_rings_whose_last_chunks_are_empty_do_what_they_should(ranks, protocol, 
     nodes, local = (1, ranks) if ranks % 2 else (2, ranks // 2)
     whole, line = SMALL[protocol] * ranks // 4, SMALL[protocol] // 8
     count = whole + min(last, ranks - 1) * line + 1
-    work = tuple(Work(channel, channel * count, count, SMALL[protocol], 4 * line)
-                 for channel in range(2))  # fmt: skip
+    work = tuple(
+        Work(channel, channel * count, count, SMALL[protocol], 4 * line) for channel in range(2)
+    )
     plan = small_plan("Ring", protocol, nodes, local, 2 * count, work=work)
     checked(collective("all_reduce", ranks, 2 * count), plan)
 
@@ -264,8 +265,16 @@ def test_sums_that_stay_in_a_gpu_take_longer_beyond_its_cache(name, protocol, ca
     rate, count, times = 1e9, 2**14, []
     for further in (1.0, 1.5):
         mechanism = replace(IDEAL, rate=ByProtocol(rate, rate, rate), further_source=further)
-        plan = small_plan("Ring", protocol, nodes, 4 // nodes, count, channels=1,
-                          mechanism=mechanism, slot_bytes=2**20)  # fmt: skip
+        plan = small_plan(
+            "Ring",
+            protocol,
+            nodes,
+            4 // nodes,
+            count,
+            channels=1,
+            mechanism=mechanism,
+            slot_bytes=2**20,
+        )
         c = Collective(name, 4, count, 4)
         times.append(seconds(c, replace(plan, cached=cached), 1e15, 0.0))
     assert times[1] - times[0] == pytest.approx(again * 4 * count / rate, rel=1e-6, abs=1e-9)
@@ -315,8 +324,17 @@ def test_more_bytes_take_no_less_time_in_however_many_pieces(protocol, piece, na
     for quarters in (1, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32, 34, 48, 64):
         count = quarters * piece // 16 // 4 * 4
         share = count * nodes * local if name == "all_reduce" else count
-        plan = small_plan("Ring", protocol, nodes, local, share, channels=1, chunk=4 * count,
-                          slot_bytes=4 * count, mechanism=MECHANISMS[90])  # fmt: skip
+        plan = small_plan(
+            "Ring",
+            protocol,
+            nodes,
+            local,
+            share,
+            channels=1,
+            chunk=4 * count,
+            slot_bytes=4 * count,
+            mechanism=MECHANISMS[90],
+        )
         c = collective(name, nodes * local, share)
         times.append(seconds(c, plan, 25e9, 1e-6))
     slack = {"LL": 1e-12, "LL128": 0.02}[protocol]  # warps of LL128 have equal parts
@@ -325,7 +343,16 @@ def test_more_bytes_take_no_less_time_in_however_many_pieces(protocol, piece, na
 
 def test_a_step_of_ll128_costs_its_block_all_of_it_in_one_piece_too():
     c, ranks = collective("all_gather", 8, 480), 8
-    plan = small_plan("Ring", "LL128", 1, 8, 480, channels=1, chunk=1920, slot_bytes=1920,
-                      mechanism=MECHANISMS[80])  # fmt: skip
+    plan = small_plan(
+        "Ring",
+        "LL128",
+        1,
+        8,
+        480,
+        channels=1,
+        chunk=1920,
+        slot_bytes=1920,
+        mechanism=MECHANISMS[80],
+    )
     least = (ranks - 1) * MECHANISMS[80].step_cost.ll128
     assert least < seconds(c, plan, 25e9, 1e-6) < least + ranks * 3e-6  # hops besides

@@ -39,11 +39,18 @@ INTEL = XmlCpu(0, vendor="GenuineIntel", modelid=0x8F)
 @pytest.mark.parametrize(
     ("speed", "width", "gbps"),
     [
-        ("2.5 GT/s PCIe", 16, 3.0), ("5.0 GT/s PCIe", 16, 6.0), ("8.0 GT/s PCIe", 16, 12.0),
-        ("16.0 GT/s PCIe", 16, 24.0), (GEN5, 16, 48.0), ("64 GT/s PCIe", 16, 96.0),
-        (GEN5, 4, 12.0), (GEN5, 0, 48.0), ("", 8, 6.0), ("Unknown speed", 0, 12.0),
+        ("2.5 GT/s PCIe", 16, 3.0),
+        ("5.0 GT/s PCIe", 16, 6.0),
+        ("8.0 GT/s PCIe", 16, 12.0),
+        ("16.0 GT/s PCIe", 16, 24.0),
+        (GEN5, 16, 48.0),
+        ("64 GT/s PCIe", 16, 96.0),
+        (GEN5, 4, 12.0),
+        (GEN5, 0, 48.0),
+        ("", 8, 6.0),
+        ("Unknown speed", 0, 12.0),
     ],
-)  # fmt: skip
+)
 def test_a_pcie_link_counts_for_its_lanes_at_80_percent(speed, width, gbps) -> None:
     assert pci_bandwidth(XmlPci("1", link_speed=speed, link_width=width)) == pytest.approx(gbps)
 
@@ -56,8 +63,10 @@ def test_a_port_of_unknown_speed_is_one_of_10_gigabits(mbps, gbps) -> None:
 @pytest.mark.parametrize(
     ("cpu", "version", "gbps"),
     [
-        (INTEL, "2.27", 22.0), (replace(INTEL, modelid=0x55), "2.27", 10.0),
-        (replace(INTEL, modelid=0x55), "2.10", 9.0), (replace(INTEL, modelid=0x54), "2.10", 6.0),
+        (INTEL, "2.27", 22.0),
+        (replace(INTEL, modelid=0x55), "2.27", 10.0),
+        (replace(INTEL, modelid=0x55), "2.10", 9.0),
+        (replace(INTEL, modelid=0x54), "2.10", 6.0),
         (XmlCpu(0, vendor="AuthenticAMD"), "2.27", 16.0),
         (XmlCpu(0, vendor="AuthenticAMD"), "2.10", LOCAL),
         (XmlCpu(0, vendor="CentaurHauls", modelid=0x5B), "2.27", 9.0),
@@ -67,7 +76,7 @@ def test_a_port_of_unknown_speed_is_one_of_10_gigabits(mbps, gbps) -> None:
         (XmlCpu(0, arch="ppc64", vendor="AuthenticAMD"), "2.27", 32.0),
         (XmlCpu(0, arch="arm64", vendor="AuthenticAMD"), "2.27", 6.0),
     ],
-)  # fmt: skip
+)
 def test_sockets_count_by_vendor_model_and_version(cpu, version, gbps) -> None:
     assert socket_bandwidth(cpu, facts_of(parse_version(version))) == gbps
 
@@ -85,17 +94,28 @@ def host() -> XmlSystem:
     for number, here, there in pairs:
         peer = ("a1", "b1")[1 - number]
         gpu = XmlGpu(
-            number, 90, gdr=True, c2c=(XmlC2c(50_000, 2),),
-            nvlinks=(XmlNvLink("sw", 18, SWITCH_CLASS), XmlNvLink(peer.upper(), 2, "0x030200"),
-                     XmlNvLink("elsewhere", 1, "0x030200")),
-        )  # fmt: skip
+            number,
+            90,
+            gdr=True,
+            c2c=(XmlC2c(50_000, 2),),
+            nvlinks=(
+                XmlNvLink("sw", 18, SWITCH_CLASS),
+                XmlNvLink(peer.upper(), 2, "0x030200"),
+                XmlNvLink("elsewhere", 1, "0x030200"),
+            ),
+        )
         below = (
             XmlPci(there, link_speed=GEN5, link_width=8, gpu=gpu),
             nic(f"{here}n.0", XmlNet(f"mlx5_{number}", number, 400_000)),
         )
         other = pairs[1 - number][1]
-        switch = XmlPci(here, link_speed=GEN5, link_width=16, pcis=below,
-                        pci_links=(XmlPciLink(other.upper()),) if number == 0 else ())  # fmt: skip
+        switch = XmlPci(
+            here,
+            link_speed=GEN5,
+            link_width=16,
+            pcis=below,
+            pci_links=(XmlPciLink(other.upper()),) if number == 0 else (),
+        )
         alone = XmlPci("c1", link_speed="8.0 GT/s PCIe", gpu=XmlGpu(2, 90))
         sockets.append(replace(INTEL, numaid=number, pcis=(switch, *[alone][:number])))
     return XmlSystem(tuple(sockets))
@@ -114,17 +134,24 @@ def test_every_link_has_its_bandwidth_both_ways() -> None:
     found = links(system_graph(host(), facts_of(parse_version("2.21")), networked=True))
     nvlink = 20.6
     assert found == {
-        ("PCI", "GPU", "PCI"): [24.0] * 2, ("PCI", "PCI", "GPU"): [24.0] * 2,
-        ("PCI", "GPU", "CPU"): [12.0], ("PCI", "CPU", "GPU"): [12.0],
-        ("PCI", "NIC", "PCI"): [48.0] * 2, ("PCI", "PCI", "NIC"): [48.0] * 2,
-        ("PCI", "PCI", "CPU"): [48.0] * 2, ("PCI", "CPU", "PCI"): [48.0] * 2,
-        ("NET", "NIC", "NET"): [50.0] * 2, ("NET", "NET", "NIC"): [50.0] * 2,
-        ("NVL", "GPU", "NVS"): [18 * nvlink] * 2, ("NVL", "NVS", "GPU"): [18 * nvlink] * 2,
+        ("PCI", "GPU", "PCI"): [24.0] * 2,
+        ("PCI", "PCI", "GPU"): [24.0] * 2,
+        ("PCI", "GPU", "CPU"): [12.0],
+        ("PCI", "CPU", "GPU"): [12.0],
+        ("PCI", "NIC", "PCI"): [48.0] * 2,
+        ("PCI", "PCI", "NIC"): [48.0] * 2,
+        ("PCI", "PCI", "CPU"): [48.0] * 2,
+        ("PCI", "CPU", "PCI"): [48.0] * 2,
+        ("NET", "NIC", "NET"): [50.0] * 2,
+        ("NET", "NET", "NIC"): [50.0] * 2,
+        ("NVL", "GPU", "NVS"): [18 * nvlink] * 2,
+        ("NVL", "NVS", "GPU"): [18 * nvlink] * 2,
         ("NVL", "GPU", "GPU"): [2 * nvlink] * 2,
-        ("C2C", "GPU", "CPU"): [100.0] * 2, ("C2C", "CPU", "GPU"): [100.0] * 2,
+        ("C2C", "GPU", "CPU"): [100.0] * 2,
+        ("C2C", "CPU", "GPU"): [100.0] * 2,
         ("SYS", "CPU", "CPU"): [10.0] * 2,
         ("LOC", "PCI", "PCI"): [LOCAL] * 2,
-    }  # fmt: skip
+    }
 
 
 def test_faster_links_come_first_and_the_way_up_last() -> None:
@@ -148,10 +175,15 @@ def test_one_node_alone_has_no_ports_and_nor_have_cards_without() -> None:
 
 
 def test_ports_of_one_card_share_it_whichever_function_they_are() -> None:
-    cpu = replace(INTEL, pcis=(
-        XmlPci("9", gpu=XmlGpu(0, 80)), nic("5.0", XmlNet("a", 0, 8000)),
-        nic("5.1", XmlNet("b", 1, 16000), width=4), nic("6.0", XmlNet("c", 2, 24000)),
-    ))  # fmt: skip
+    cpu = replace(
+        INTEL,
+        pcis=(
+            XmlPci("9", gpu=XmlGpu(0, 80)),
+            nic("5.0", XmlNet("a", 0, 8000)),
+            nic("5.1", XmlNet("b", 1, 16000), width=4),
+            nic("6.0", XmlNet("c", 2, 24000)),
+        ),
+    )
     found = links(system_graph(XmlSystem((cpu,)), facts_of(), networked=True))
     assert found["NET", "NIC", "NET"] == [1.0, 2.0, 3.0]
     assert found["PCI", "NIC", "CPU"] == [48.0, 48.0]
@@ -170,9 +202,10 @@ def test_ranks_are_those_of_devices_in_use() -> None:
     assert ranks(host(), [0, 2]) == ([0, 2], (0, 1))
     given = {0: 7, 1: None, 2: 3}
     told = host().changed(
-        lambda pci: pci if pci.gpu is None
-        else replace(pci, gpu=replace(pci.gpu, rank=given[pci.gpu.dev]))
-    )  # fmt: skip
+        lambda pci: (
+            pci if pci.gpu is None else replace(pci, gpu=replace(pci.gpu, rank=given[pci.gpu.dev]))
+        )
+    )
     assert ranks(told) == ([0, 2], (1, 0))
     assert ranks(told, [1, 2]) == ([1, 2], (0, 1))
     with pytest.raises(InputError, match="no GPU elements"):
@@ -199,12 +232,15 @@ def test_nvlinks_to_a_cpu_are_no_pcie() -> None:
 @pytest.mark.parametrize(
     ("text", "transport", "left"),
     [
-        ("mlx5_1", "infiniband", ["mlx5_1"]), ("^mlx5_1", "infiniband", ["mlx5_0"]),
-        ("mlx5", "roce", ["mlx5_0", "mlx5_1"]), ("eth1", "tcp", ["mlx5_1"]),
-        ("^eth1", "tcp", ["mlx5_0"]), ("=mlx5_0", "infiniband", ["mlx5_0"]),
+        ("mlx5_1", "infiniband", ["mlx5_1"]),
+        ("^mlx5_1", "infiniband", ["mlx5_0"]),
+        ("mlx5", "roce", ["mlx5_0", "mlx5_1"]),
+        ("eth1", "tcp", ["mlx5_1"]),
+        ("^eth1", "tcp", ["mlx5_0"]),
+        ("=mlx5_0", "infiniband", ["mlx5_0"]),
         ("mlx5_0:0,mlx5_1:1", "infiniband", ["mlx5_0"]),
     ],
-)  # fmt: skip
+)
 def test_nics_are_those_that_are_named(text, transport, left) -> None:
     sockets = transport == "tcp"
     names = nic_names(text)

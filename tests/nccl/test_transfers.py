@@ -84,8 +84,12 @@ def test_works_stand_for_all_sizes_of_parts(sizes):
 
 def test_parts_lose_loops():
     nodes, c = nodes_of((4, 4)), Collective("alltoall", 8, 90_001, 4)
-    plan = Plan("SendRecv", "Simple", (0,) * 4 + (1,) * 4,
-                transfers=transfers(c, nodes, VERSIONS["grouped"]))  # fmt: skip
+    plan = Plan(
+        "SendRecv",
+        "Simple",
+        (0,) * 4 + (1,) * 4,
+        transfers=transfers(c, nodes, VERSIONS["grouped"]),
+    )
     found = loops_of(c, plan)
     loops = [
         -(-part // one.chunk) for one in one_by_one(plan.transfers.columns) for part in one.parts

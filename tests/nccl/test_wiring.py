@@ -38,8 +38,12 @@ CLUSTERS = {
     "{machine: dgx-h100, nodes: 4, gpus_per_node: 5}]}",
     "mixed-pcie": "{groups: [{machine: l40s-pcie-x8, nodes: 2}, {machine: dgx-h100, nodes: 2}]}",
 }
-WISHES = {"usual": {}, "crossed": {"NCCL_CROSS_NIC": "1"}, "collnet": {"NCCL_COLLNET_ENABLE": "1"},
-          "few-channels": {"NCCL_MAX_NCHANNELS": "3"}}  # fmt: skip
+WISHES = {
+    "usual": {},
+    "crossed": {"NCCL_CROSS_NIC": "1"},
+    "collnet": {"NCCL_COLLNET_ENABLE": "1"},
+    "few-channels": {"NCCL_MAX_NCHANNELS": "3"},
+}
 
 
 def job(text, order=None, variables=None):
@@ -136,9 +140,17 @@ def test_only_what_is_asked_for_is_made():
         found.wiring.ring_routes[0, 0, 1]
 
 
-@pytest.mark.parametrize("faults", [["node0.nic0"], ["node0.nic7"], ["node1.nic3"],
-                                    ["node0.nic0", "node1.nic0"], ["node0.nic7", "node1.nic7"],
-                                    ["node0.nic0", "node1.nic5"]])  # fmt: skip
+@pytest.mark.parametrize(
+    "faults",
+    [
+        ["node0.nic0"],
+        ["node0.nic7"],
+        ["node1.nic3"],
+        ["node0.nic0", "node1.nic0"],
+        ["node0.nic7", "node1.nic7"],
+        ["node0.nic0", "node1.nic5"],
+    ],
+)
 def test_which_nic_is_dead_does_not_matter(faults: list[str]) -> None:
     """Nobody sends through a CPU (the GPU without a NIC, and rings that change rails, go over
     NVLink to the GPU beside a NIC), and the others have equally many channels each.

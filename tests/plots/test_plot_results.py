@@ -131,8 +131,14 @@ def test_of_more_lines_than_can_be_named_the_others_are_pale(tmp_path: Path) -> 
     path = write(tmp_path, sweep(("x.n", list(range(40))), sizes=SIZES[:3]))
     lines = thinned(lines_of(read_results([path])), 7)
     assert [line.label for line in lines.lines] == [
-        "n 0", "n 6", "n 13", "n 20", "n 26", "n 32", "n 39"
-    ]  # fmt: skip
+        "n 0",
+        "n 6",
+        "n 13",
+        "n 20",
+        "n 26",
+        "n 32",
+        "n 39",
+    ]
     figure = sizes_figure(lines)
     assert legend(figure)[-1] == "33 more cells"
     for panel in figure.axes[:2]:

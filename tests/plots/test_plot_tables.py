@@ -59,9 +59,17 @@ def test_foreign_results_are_refused(tmp_path: Path, text: str | bytes, message:
     assert refused(written(tmp_path, text)) == message
 
 
-SUMMED = Row(scenario="s", cell="c", collective="all_reduce", ranks=8, size_bytes=1 << 20,
-             time_us=50.0, algbw_GBps=1.048576 / 50 * 1e3, busbw_GBps=1.75 * 1.048576 / 50 * 1e3,
-             approximation_pct=0.5)  # fmt: skip
+SUMMED = Row(
+    scenario="s",
+    cell="c",
+    collective="all_reduce",
+    ranks=8,
+    size_bytes=1 << 20,
+    time_us=50.0,
+    algbw_GBps=1.048576 / 50 * 1e3,
+    busbw_GBps=1.75 * 1.048576 / 50 * 1e3,
+    approximation_pct=0.5,
+)
 CHANGED = "(no run writes this, so the file was changed; run it again, or undo the change)"
 
 
@@ -72,18 +80,28 @@ CHANGED = "(no run writes this, so the file was changed; run it again, or undo t
         ({"time_us": float("inf")}, "time_us: expected a finite number from 0 on, got inf"),
         ({"time_high_us": -1e-9}, "time_high_us: expected a finite number from 0 on, got -1e-09"),
         ({"ranks": 0}, "ranks: expected a finite number from 1 on, got 0"),
-        ({"approximation_pct": -1.0},
-         "approximation_pct: expected a finite number from 0 on, got -1"),
-        ({"time_us": 51.0},
-         "algbw_GBps: expected what size_bytes by time_us makes it, got 20.97152"),
-        ({"algbw_GBps": 20.97160},
-         "algbw_GBps: expected what size_bytes by time_us makes it, got 20.9716"),
-        ({"busbw_GBps": 20.97152},
-         "busbw_GBps: expected what size_bytes by time_us makes it, got 20.97152"),
-        ({"collective": "broadcast"},
-         "busbw_GBps: expected what size_bytes by time_us makes it, got 36.70016"),
+        (
+            {"approximation_pct": -1.0},
+            "approximation_pct: expected a finite number from 0 on, got -1",
+        ),
+        (
+            {"time_us": 51.0},
+            "algbw_GBps: expected what size_bytes by time_us makes it, got 20.97152",
+        ),
+        (
+            {"algbw_GBps": 20.97160},
+            "algbw_GBps: expected what size_bytes by time_us makes it, got 20.9716",
+        ),
+        (
+            {"busbw_GBps": 20.97152},
+            "busbw_GBps: expected what size_bytes by time_us makes it, got 20.97152",
+        ),
+        (
+            {"collective": "broadcast"},
+            "busbw_GBps: expected what size_bytes by time_us makes it, got 36.70016",
+        ),
     ],
-)  # fmt: skip
+)
 def test_rows_that_no_run_writes_are_refused_by_every_reader(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
@@ -136,8 +154,9 @@ def test_rows_that_runs_write_are_read_also_where_a_program_rounded_them(tmp_pat
 @pytest.mark.parametrize("lacking", [one for one in COLUMNS if one not in style.RESULTS])
 def test_a_column_that_a_file_lacks_is_empty_to_every_reader(tmp_path: Path, lacking: str) -> None:
     told = replace(SUMMED, time_low_us=40.0, time_high_us=60.0, p5_us=45.0, p95_us=55.0)
-    header, *lines = csv.reader(StringIO(csv_text([told, replace(told, size_bytes=2 << 20,
-                                                                 time_us=100.0)])))  # fmt: skip
+    header, *lines = csv.reader(
+        StringIO(csv_text([told, replace(told, size_bytes=2 << 20, time_us=100.0)]))
+    )
     place = header.index(lacking)
     path = tmp_path / "x.csv"
     with path.open("w", newline="") as file:

@@ -46,9 +46,13 @@ def test_a_folder_gives_timeline_links_and_heat_map(tmp_path: Path) -> None:
     first = plot_trace(folder, tmp_path / "a")
     second = plot_trace(folder, tmp_path / "b")
     assert [p.name for p in first] == [
-        "timeline.svg", "timeline.png", "links.svg", "links.png", "links-heatmap.svg",
+        "timeline.svg",
+        "timeline.png",
+        "links.svg",
+        "links.png",
+        "links-heatmap.svg",
         "links-heatmap.png",
-    ]  # fmt: skip
+    ]
     assert [p.read_bytes() for p in first] == [p.read_bytes() for p in second]
 
 
@@ -100,15 +104,19 @@ def several_kinds(folder: Path, busy: list[list[tuple[int, float, float]]]) -> P
     """A trace.csv of ranks that compute: channel, begin and end of each rank's rows."""
     lines = [",".join(ROW_COLUMNS)]
     for rank, rows in enumerate(busy):
-        lines += [f"{len(lines)},compute,step,0,0,s{lane},{rank},{rank},,{begin},{end},,,0,0"
-                  for lane, begin, end in rows]  # fmt: skip
+        lines += [
+            f"{len(lines)},compute,step,0,0,s{lane},{rank},{rank},,{begin},{end},,,0,0"
+            for lane, begin, end in rows
+        ]
     (folder / "trace.csv").write_text("\n".join(lines) + "\n")
     return folder / "trace.csv"
 
 
 def test_equal_ranks_may_use_other_lanes_and_differ_by_little(tmp_path: Path) -> None:
-    late = [[(0, 0, 5.0), (1, 0, 10.0)] if rank % 2 else [(1, 0, 5.1), (0, 0, 10.0)]
-            for rank in range(20)]  # fmt: skip
+    late = [
+        [(0, 0, 5.0), (1, 0, 10.0)] if rank % 2 else [(1, 0, 5.1), (0, 0, 10.0)]
+        for rank in range(20)
+    ]
     gantt = read_gantt(several_kinds(tmp_path, [*late, [(0, 3, 10.0)], [(0, 0, 5.0)]]))
     assert list(gantt.ranks.values()) == ["rank 0\nand 19 alike", "rank 20", "rank 21"]
     assert gantt.told.startswith("22 ranks in 3 classes, alike within 2% of")
@@ -149,8 +157,10 @@ def test_a_trace_that_says_nothing_gives_no_title(content, tmp_path: Path) -> No
 
 def test_percentages_stand_where_the_axis_has_room_for_them() -> None:
     causes = {"launch": 0.2, "transfer": 0.5, "sharing": 0.3}
-    found = {name: {"time_us": time, "causes_us": {cause: part * time for cause, part in
-             causes.items()}} for name, time in (("slow", 100.0), ("best", 5.0))}  # fmt: skip
+    found = {
+        name: {"time_us": time, "causes_us": {cause: part * time for cause, part in causes.items()}}
+        for name, time in (("slow", 100.0), ("best", 5.0))
+    }
     axes = breakdown_figure(found).axes[0]
     texts = [text.get_text().strip() for text in axes.texts]
     assert texts == ["20%", "50%", "30%", "100 µs", "5 µs"]

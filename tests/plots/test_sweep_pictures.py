@@ -53,11 +53,15 @@ def no_text_covers_another(figure: Figure) -> bool:
 
 def test_the_cells_of_a_front_are_numbered_and_listed() -> None:
     times = [900.0, 850, 840, 500, 490]
-    table = pd.DataFrame({
-        "cell": list("abcde"), "size_asked": [1] * 5, "time_us": times,
-        "cost": [1.0e6, 1.05e6, 1.08e6, 1.1e6, 1.15e6],
-        "axis:cluster.nic": ["100Gbps", "200Gbps", "400Gbps", "800Gbps", "1600Gbps"],
-    })  # fmt: skip
+    table = pd.DataFrame(
+        {
+            "cell": list("abcde"),
+            "size_asked": [1] * 5,
+            "time_us": times,
+            "cost": [1.0e6, 1.05e6, 1.08e6, 1.1e6, 1.15e6],
+            "axis:cluster.nic": ["100Gbps", "200Gbps", "400Gbps", "800Gbps", "1600Gbps"],
+        }
+    )
     asked = asked_of(table, {})
     figure = pareto_figure(compared(table, asked), "cost", "cost (USD)")
     assert figure is not None
@@ -70,9 +74,14 @@ def test_the_cells_of_a_front_are_numbered_and_listed() -> None:
 def parameter(label: str, worse: float, better: float) -> dict[str, Any]:
     """One of an explanation, of a time of 100 µs."""
     return {
-        "label": label, "value": 1.0, "unit": "GB/s", "on_path_us": 1.0, "per_percent_us": -1.0,
-        "worse_10pct_us": worse, "better_10pct_us": better,
-    }  # fmt: skip
+        "label": label,
+        "value": 1.0,
+        "unit": "GB/s",
+        "on_path_us": 1.0,
+        "per_percent_us": -1.0,
+        "worse_10pct_us": worse,
+        "better_10pct_us": better,
+    }
 
 
 @pytest.mark.parametrize(
@@ -97,10 +106,14 @@ def test_steps_on_several_numbers_of_gpus_have_a_line_for_each_other_choice() ->
     axes = ("axis:cluster.nodes", "axis:workload.batch", "axis:workload.data")
     cells = [(n, 64 * n, data) for n in (4, 1, 2) for data in ("ddp", "fsdp")]
     steps = pd.DataFrame(
-        {"scenario": "s", "cell": [str(k) for k in range(6)], "mfu_pct": 40.0,
-         "tokens_per_s": [1000.0 * n for n, *_ in cells],
-         **{name: [one[k] for one in cells] for k, name in enumerate(axes)}}
-    )  # fmt: skip
+        {
+            "scenario": "s",
+            "cell": [str(k) for k in range(6)],
+            "mfu_pct": 40.0,
+            "tokens_per_s": [1000.0 * n for n, *_ in cells],
+            **{name: [one[k] for one in cells] for k, name in enumerate(axes)},
+        }
+    )
     results = pd.DataFrame({"cell": steps["cell"], "ranks": [8 * n for n, *_ in cells]})
     rows = scaled(steps, results)
     assert rows["gpus"].tolist() == [8, 8, 16, 16, 32, 32]
@@ -117,8 +130,16 @@ def test_published_steps_of_such_a_machine_and_model_stand_beside_scaling(tmp_pa
     text = "cluster: {machine: dgx-h100}\nworkload: {model: llama3-8b, sequence: 8192}\n"
     told = {"scenario": "s", "text": text, "file": "s.yaml", "settings": []}
     (tmp_path / MANIFEST).write_text(sealed(told))
-    rows = pd.DataFrame({"cell": ["a", "b"], "gpus": [8.0, 16.0], "line": "", "scenario": "s",
-                         "mfu_pct": 40.0, "tokens_per_s": [64e3, 128e3]})  # fmt: skip
+    rows = pd.DataFrame(
+        {
+            "cell": ["a", "b"],
+            "gpus": [8.0, 16.0],
+            "line": "",
+            "scenario": "s",
+            "mfu_pct": 40.0,
+            "tokens_per_s": [64e3, 128e3],
+        }
+    )
     results = pd.DataFrame({"cell": ["a", "b"], "dtype": "bfloat16", "topology": "dgx-h100"})
     known = published_points(rows, results, tmp_path)
     assert {8, 64, 128} <= {*known["gpus"]}
@@ -139,14 +160,24 @@ def sweep_of(nodes: tuple[int, ...]) -> pd.DataFrame:
     """Rows of three fabrics at two rates of NICs: µs that the answer is plain from."""
     return pd.DataFrame(
         [
-            {"cell": f"{n} {fabric} {nic}", "time_us": n * size * slow / nic, "size_asked": size,
-             "busbw_GBps": nic / slow, "algorithm": "NVLSTree", "collective": "all_reduce",
-             "nodes": n, "axis:cluster.nodes": str(n), "axis:fabric": fabric,
-             "axis:cluster.nic": f"{nic}Gbps"}
-            for n in nodes for fabric, slow in (("rails", 1), ("tree", 2), ("torus", 3))
-            for nic in (200, 400) for size in (8, 64)
+            {
+                "cell": f"{n} {fabric} {nic}",
+                "time_us": n * size * slow / nic,
+                "size_asked": size,
+                "busbw_GBps": nic / slow,
+                "algorithm": "NVLSTree",
+                "collective": "all_reduce",
+                "nodes": n,
+                "axis:cluster.nodes": str(n),
+                "axis:fabric": fabric,
+                "axis:cluster.nic": f"{nic}Gbps",
+            }
+            for n in nodes
+            for fabric, slow in (("rails", 1), ("tree", 2), ("torus", 3))
+            for nic in (200, 400)
+            for size in (8, 64)
         ]
-    )  # fmt: skip
+    )
 
 
 def test_values_of_a_choice_are_compared_with_all_else_equal_and_not_joined() -> None:
@@ -159,8 +190,9 @@ def test_values_of_a_choice_are_compared_with_all_else_equal_and_not_joined() ->
     fabric, nic = figure.axes
     assert figure.get_suptitle() == "all_reduce at 64 B"
     assert [axes.get_title("left") for axes in (fabric, nic)] == [
-        "fabric, against rails", "nic, against 400Gbps"
-    ]  # fmt: skip
+        "fabric, against rails",
+        "nic, against 400Gbps",
+    ]
     bars = [line for line in fabric.lines if line.get_color() == style.ORANGE]
     assert [bar.get_ydata()[0] for bar in bars] == pytest.approx([1, 2, 3])
     for line in [*fabric.lines, *nic.lines]:  # a bar for each value, and points

@@ -277,8 +277,11 @@ def test_the_cables_of_a_dead_switch_are_dashed_and_named_in_the_legend() -> Non
     picture = faulty_picture(4, {"switch": "spine1"})
     assert dead_ends(picture) == {frozenset(("spine1", leaf)) for leaf in ("leaf0", "leaf1")}
     assert legend_of(picture)[-1] == "dead link"
-    patches = [patch for patch in figure_of(picture).axes[0].patches
-               if isinstance(patch, PathPatch) and patch.get_linestyle() != "solid"]  # fmt: skip
+    patches = [
+        patch
+        for patch in figure_of(picture).axes[0].patches
+        if isinstance(patch, PathPatch) and patch.get_linestyle() != "solid"
+    ]
     assert len(patches) == 2
     assert all(to_hex(patch.get_edgecolor()) == DEAD for patch in patches)
     assert not any("0 B/s" in text for text in legend_of(picture))

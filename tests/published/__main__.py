@@ -21,8 +21,12 @@ from netsim.yamlio.read import parse_source
 DATA = Path(__file__).parents[1] / "data" / "published_steps.yaml"
 # GPT as Megatron-LM trained it: dropout, softmax and its use were kernels of their own.
 GPT = {
-    "vocabulary": 51200, "sequence": 2048, "gated": False, "biases": True, "tied": True,
-}  # fmt: skip
+    "vocabulary": 51200,
+    "sequence": 2048,
+    "gated": False,
+    "biases": True,
+    "tied": True,
+}
 WORK = {"dtype": "half", "attention": "unfused", "allow_oom": True}
 
 

@@ -31,8 +31,11 @@ def test_what_is_asked_is_a_condition_and_what_one_chooses_is_not() -> None:
     assert conditions(SWEEP) == ["cluster.graph.gpus", "workload.collective", "pods"]
     told = "report: {conditions: [fabric, workload.algorithm], choices: [pods]}\n"
     assert conditions(SWEEP + told) == [
-        "cluster.graph.gpus", "workload.algorithm", "workload.collective", "fabric"
-    ]  # fmt: skip
+        "cluster.graph.gpus",
+        "workload.algorithm",
+        "workload.collective",
+        "fabric",
+    ]
     assert conditions(SWEEP + "report: {conditions: [cluster.graph.kind]}\n") == conditions(SWEEP)
 
 

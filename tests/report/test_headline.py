@@ -13,12 +13,22 @@ def table(**times: dict[int, float]) -> pd.DataFrame:
     """Rows of cells named by their variant: µs by size."""
     return pd.DataFrame(
         [
-            {"cell": name, "axis:fabric": name, "size_asked": size, "time_us": time,
-             "collective": "all_reduce", "topology": "box", "bound_by": "NIC egress 93 %",
-             "validated": "", "status": "ok", "error": ""}
-            for name, by_size in times.items() for size, time in by_size.items()
+            {
+                "cell": name,
+                "axis:fabric": name,
+                "size_asked": size,
+                "time_us": time,
+                "collective": "all_reduce",
+                "topology": "box",
+                "bound_by": "NIC egress 93 %",
+                "validated": "",
+                "status": "ok",
+                "error": "",
+            }
+            for name, by_size in times.items()
+            for size, time in by_size.items()
         ]
-    )  # fmt: skip
+    )
 
 
 def answer(good: pd.DataFrame, **manifest: object) -> str:
@@ -106,11 +116,15 @@ def conditions(**times: dict[str, float]) -> pd.DataFrame:
     """Rows of fabrics at 1 MiB: µs by collective."""
     parts = [
         table(**{name: {MIB: time}}).assign(
-            **{"axis:workload.collective": collective, "cell": f"{name} {collective}",
-               "collective": collective}
+            **{
+                "axis:workload.collective": collective,
+                "cell": f"{name} {collective}",
+                "collective": collective,
+            }
         )
-        for name, by_collective in times.items() for collective, time in by_collective.items()
-    ]  # fmt: skip
+        for name, by_collective in times.items()
+        for collective, time in by_collective.items()
+    ]
     return pd.concat(parts, ignore_index=True)
 
 
@@ -126,8 +140,9 @@ def test_choices_are_compared_under_equal_conditions_only() -> None:
         "The fastest are bound by NIC egress under both conditions."
     )
     assert [(name, rows[0]["choice"]) for name, rows in found.answers] == [
-        ("all_reduce", "rails"), ("alltoall", "rails")
-    ]  # fmt: skip
+        ("all_reduce", "rails"),
+        ("alltoall", "rails"),
+    ]
     mixed = conditions(
         rails={"all_reduce": 100.0, "alltoall": 900.0}, torus={"all_reduce": 200.0, "alltoall": 800}
     )
@@ -170,15 +185,25 @@ def test_what_is_left_out_is_said() -> None:
 def test_trust_says_what_the_column_validated_means() -> None:
     good = pd.DataFrame(
         {
-            "validated": ["9% (2 runs)", "9% (2 runs)", "not validated (all_reduce: 8%)",
-                          "not validated", ""],
-            "approximation": ["steady state of 14 of 64 loops", "steady state of 14 of 128 loops",
-                              "", "", ""],
+            "validated": [
+                "9% (2 runs)",
+                "9% (2 runs)",
+                "not validated (all_reduce: 8%)",
+                "not validated",
+                "",
+            ],
+            "approximation": [
+                "steady state of 14 of 64 loops",
+                "steady state of 14 of 128 loops",
+                "",
+                "",
+                "",
+            ],
             "approximation_pct": [0.001, 0.02, None, None, None],
             "measured_time_us": [10.0, None, None, None, None],
             "error_pct": [-4.0, None, None, None, None],
         }
-    )  # fmt: skip
+    )
     lines = trust(good)
     assert lines[0].startswith("2 rows: of this machine, network, collective and size range, 2 run")
     assert lines[0].endswith("with a median error of 9 %.")

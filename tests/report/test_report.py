@@ -132,11 +132,21 @@ def test_five_hundred_cells_make_a_small_report_soon(tmp_path: Path, capsys) -> 
     axes = [{"cluster.nodes": n, "cluster.nic": f"{r}Gbps"} for n in range(25) for r in range(20)]
     points = [{"cell": f"{k:016x}", "axes": a, "sizes": sizes} for k, a in enumerate(axes)]
     rows = [
-        Row(scenario="many", cell=point["cell"], size_bytes=size, algorithm="Ring", protocol="LL",
-            time_us=10.0 + size / (k + 1) / 1e3, busbw_GBps=12.345678901 * k,
-            bound_by=f"NIC egress {k % 100} %", validated="not validated", axes=point["axes"])
-        for k, point in enumerate(points) for size in sizes
-    ]  # fmt: skip
+        Row(
+            scenario="many",
+            cell=point["cell"],
+            size_bytes=size,
+            algorithm="Ring",
+            protocol="LL",
+            time_us=10.0 + size / (k + 1) / 1e3,
+            busbw_GBps=12.345678901 * k,
+            bound_by=f"NIC egress {k % 100} %",
+            validated="not validated",
+            axes=point["axes"],
+        )
+        for k, point in enumerate(points)
+        for size in sizes
+    ]
     manifest = {"file": "many.yaml", "text": "# Many?\n", "points": points, "seed": 1,
                 "axes": ["cluster.nodes", "cluster.nic"], "engine": "compiled"}  # fmt: skip
     with open_folder(tmp_path / "many", "many", resume=False, about=manifest) as folder:

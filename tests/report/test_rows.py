@@ -114,8 +114,10 @@ def test_training_steps_are_drawn_by_their_time() -> None:
 def test_a_part_that_the_job_cannot_lose_is_a_row_without_a_time() -> None:
     rows = netsim.run(BROKEN)
     assert [(row.axes["faults"], row.status) for row in rows] == [
-        ("healthy", "ok"), ("node0.nic0", "invalid"), ("node1.nic0", "invalid"),
-    ]  # fmt: skip
+        ("healthy", "ok"),
+        ("node0.nic0", "invalid"),
+        ("node1.nic0", "invalid"),
+    ]
     assert rows.to_frame()["time_us"].isna().tolist() == [False, True, True]
     assert "no NIC" in rows[1].error
     assert isinstance(rows.plot(), Figure)

@@ -101,8 +101,15 @@ def test_what_is_approximated_is_never_told_better_than_it_is(same: bool) -> Non
     names, spans = ("all_reduce", "all_reduce"), ((0.99, 1.01), (0.99, 1.01))
     low, high = ratio_span(names, 8, spans, same=same, off=(0.5, 0.2))
     assert (low, high) == pytest.approx((1 / 1.8, 1.8))
-    row = {"time": 10.0, "time_low_us": 9.9, "time_high_us": 10.1, "collective": "all_reduce",
-           "size": 8, "topology": "box" if same else "", "approximation_pct": "50"}  # fmt: skip
+    row = {
+        "time": 10.0,
+        "time_low_us": 9.9,
+        "time_high_us": 10.1,
+        "collective": "all_reduce",
+        "size": 8,
+        "topology": "box" if same else "",
+        "approximation_pct": "50",
+    }
     told = ratio_of({**row, "cell": 1}, {**row, "cell": 2, "approximation_pct": nan})
     assert told[1] <= 1 / 1.5
     assert told[2] >= 1.5
@@ -122,15 +129,20 @@ def test_rows_have_the_interval_of_their_class(capsys: pytest.CaptureFixture[str
     done = netsim(capsys, "expect", "dgx-h100", "all_reduce", "--sizes", "8,1G", "--format", "csv")
     rows = list(csv.DictReader(StringIO(done.out)))
     for row in rows:
-        inside = wider(Joined("dgx-h100", "intra", kind="NVLink"), "all_reduce",
-                       band_of(int(row["size_bytes"])))  # fmt: skip
+        inside = wider(
+            Joined("dgx-h100", "intra", kind="NVLink"),
+            "all_reduce",
+            band_of(int(row["size_bytes"])),
+        )
         found = interval_of(inside)
         assert found is not None
         time, low, high = (float(row[key]) for key in ("time_us", "time_low_us", "time_high_us"))
         assert (low / time, high / time) == pytest.approx((found.low, found.high))
     table = netsim(capsys, "expect", "dgx-h100", "all_reduce", "--sizes", "8").out.splitlines()
-    low, high = (float(rows[0][key]) / float(rows[0]["time_us"]) - 1
-                 for key in ("time_low_us", "time_high_us"))  # fmt: skip
+    low, high = (
+        float(rows[0][key]) / float(rows[0]["time_us"]) - 1
+        for key in ("time_low_us", "time_high_us")
+    )
     assert f"  {low:+.0%}".replace("%", "") + f"{high:+.0%}  " in table[3]
 
 

@@ -116,8 +116,16 @@ def test_steps(sizes: tuple[int, ...], factor: int | None, step: int) -> None:
     assert (run.factor, run.step) == (factor, step)
 
 
-GOOD = Row(collective="all_reduce", size_bytes=1000, count=250, dtype="float", time_us=10.0,
-           inplace_time_us=5.0, algbw_GBps=0.1, busbw_GBps=0.175)  # fmt: skip
+GOOD = Row(
+    collective="all_reduce",
+    size_bytes=1000,
+    count=250,
+    dtype="float",
+    time_us=10.0,
+    inplace_time_us=5.0,
+    algbw_GBps=0.1,
+    busbw_GBps=0.175,
+)
 BAD = Row(collective="all_reduce", size_bytes=2000, status="error", error="too large")
 
 
@@ -137,8 +145,18 @@ def test_the_largest_size_is_the_one_that_was_asked_for(capsys, tmp_path: Path) 
     """8, 16, … 64 bytes are the sizes up to 100 bytes."""
     target = tmp_path / "out.json"
     sizes = "workload.sizes={from: 8, to: 100}"
-    outcome = netsim(capsys, "expect", "dgx-a100", "all_reduce", "--set", sizes, "--format",
-                     "nccl-tests", "-J", target)  # fmt: skip
+    outcome = netsim(
+        capsys,
+        "expect",
+        "dgx-a100",
+        "all_reduce",
+        "--set",
+        sizes,
+        "--format",
+        "nccl-tests",
+        "-J",
+        target,
+    )
     assert "minBytes 8 maxBytes 100 step: 2(factor)" in outcome.out
     found = json.loads(target.read_text())
     assert [one["size"] for one in found["results"]] == [8, 16, 32, 64]
@@ -157,9 +175,18 @@ def test_json_has_the_times_of_day_that_nccl_tests_has(
     )
     assert started <= ended <= datetime.now() <= started + timedelta(minutes=10)
     assert list(found) == [
-        "version", "start_time", "args", "env", "nccl_version", "config", "results",
-        "out_of_bounds", "average_bus_bandwidth", "errors", "end_time",
-    ]  # fmt: skip
+        "version",
+        "start_time",
+        "args",
+        "env",
+        "nccl_version",
+        "config",
+        "results",
+        "out_of_bounds",
+        "average_bus_bandwidth",
+        "errors",
+        "end_time",
+    ]
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
     netsim(capsys, *question, tmp_path / "fixed.json")
     found = json.loads((tmp_path / "fixed.json").read_text())
@@ -194,8 +221,9 @@ def test_device_names_that_cite_a_log_are_those_of_the_log() -> None:
 
 
 def test_expect_prints_the_device_name_of_the_driver(capsys) -> None:
-    outcome = netsim(capsys, "expect", "dgx-h100", "all_reduce", "--sizes", "8", "--format",
-                     "nccl-tests")  # fmt: skip
+    outcome = netsim(
+        capsys, "expect", "dgx-h100", "all_reduce", "--sizes", "8", "--format", "nccl-tests"
+    )
     (run,) = parse_log(outcome.out, "log.txt")
     assert {device.name for device in run.devices} == {"NVIDIA H100 80GB HBM3"}
 
@@ -215,23 +243,42 @@ def test_failures_are_comments_and_no_part_of_the_mean() -> None:
     assert written["average_bus_bandwidth"]["bandwidth"] == pytest.approx(0.2625)
     assert [row["size"] for row in written["results"]] == [1000]
     assert written["results"][0]["in_place"] == {
-        "time": 5.0, "alg_bw": 0.2, "bus_bw": 0.35, "nwrong": 0.0,
-    }  # fmt: skip
+        "time": 5.0,
+        "alg_bw": 0.2,
+        "bus_bw": 0.35,
+        "nwrong": 0.0,
+    }
 
 
 def test_expect_writes_text_and_json_that_agree(capsys, tmp_path: Path) -> None:
     target = tmp_path / "out.json"
-    outcome = netsim(capsys, "expect", "dgx-a100", "broadcast", "--sizes", "1M,2M", "--launch",
-                     "single_process", "--format", "nccl-tests", "-J", target,
-                     "--env", "NCCL_PROTO=LL", "--set", "workload.root=3")  # fmt: skip
+    outcome = netsim(
+        capsys,
+        "expect",
+        "dgx-a100",
+        "broadcast",
+        "--sizes",
+        "1M,2M",
+        "--launch",
+        "single_process",
+        "--format",
+        "nccl-tests",
+        "-J",
+        target,
+        "--env",
+        "NCCL_PROTO=LL",
+        "--set",
+        "workload.root=3",
+    )
     rows = [one.split() for one in outcome.out.splitlines() if not one.startswith("#")]
     found = json.loads(target.read_text())
     assert [row[:5] for row in rows] == [
         f"{size} {size // 4} float none 3".split() for size in (2**20, 2**21)
     ]
     assert [(row["size"], row["count"], row["redop"], row["root"]) for row in found["results"]] == [
-        (2**20, 2**18, "none", "3"), (2**21, 2**19, "none", "3"),
-    ]  # fmt: skip
+        (2**20, 2**18, "none", "3"),
+        (2**21, 2**19, "none", "3"),
+    ]
     for row, result in zip(rows, found["results"], strict=True):
         assert float(row[5]) == pytest.approx(result["out_of_place"]["time"], abs=0.01)
         assert float(row[11]) == pytest.approx(result["in_place"]["bus_bw"], abs=0.01)
@@ -258,8 +305,9 @@ def test_expect_writes_text_and_json_that_agree(capsys, tmp_path: Path) -> None:
     again = netsim(capsys, "expect", "dgx-a100", "broadcast", "--sizes", "1M", "-J", target)
     assert f"wrote {target}.1" in again.err
     assert json.loads(Path(f"{target}.1").read_text())["config"]["step_bytes"] == 2**20
-    missing = netsim(capsys, "expect", "dgx-a100", "broadcast", "--sizes", "1M",
-                     "-J", tmp_path / "no" / "x.json")  # fmt: skip
+    missing = netsim(
+        capsys, "expect", "dgx-a100", "broadcast", "--sizes", "1M", "-J", tmp_path / "no" / "x.json"
+    )
     assert missing.code == 2
     assert missing.err.endswith("no\n")
 
@@ -285,8 +333,18 @@ def test_a_run_of_several_cells_is_several_logs(capsys, monkeypatch, tmp_path: P
 @pytest.mark.parametrize("form", ["table", "csv", "json"])
 def test_the_file_has_all_rows_whatever_is_printed(capsys, tmp_path, form: str) -> None:
     target = tmp_path / "out.json"
-    netsim(capsys, "expect", "dgx-a100", "broadcast", "--sizes", "8,1M", "--format", form, "-J",
-           str(target))  # fmt: skip
+    netsim(
+        capsys,
+        "expect",
+        "dgx-a100",
+        "broadcast",
+        "--sizes",
+        "8,1M",
+        "--format",
+        form,
+        "-J",
+        str(target),
+    )
     assert [one["size"] for one in json.loads(target.read_text())["results"]] == [8, 2**20]
 
 
@@ -308,18 +366,25 @@ def test_bandwidths_are_bytes_over_time_also_below_a_microsecond(time: float) ->
     row = Row(size_bytes=4000, time_us=time, algbw_GBps=4 / time, busbw_GBps=7 / time)
     assert half(row, "time_us") == (time, 4 / time, 7 / time)
     assert half(replace(row, inplace_time_us=2 * time), "inplace_time_us") == (
-        2 * time, 2 / time, 3.5 / time,
-    )  # fmt: skip
+        2 * time,
+        2 / time,
+        3.5 / time,
+    )
     assert half(replace(row, time_us=0.0), "time_us") == (0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize(
     ("sizes", "factor", "step"),
     [
-        ((8, 16, 32), 2, 0), ((8, 16, 24), None, 8), ((8, 24), 3, 16), ((8, 8), None, 0),
-        ((8, 20), None, 12), ((0, 8), None, 8), ((8, 9), None, 0),
+        ((8, 16, 32), 2, 0),
+        ((8, 16, 24), None, 8),
+        ((8, 24), 3, 16),
+        ((8, 8), None, 0),
+        ((8, 20), None, 12),
+        ((0, 8), None, 8),
+        ((8, 9), None, 0),
     ],
-)  # fmt: skip
+)
 def test_sizes_follow_one_another_by_a_factor_a_step_or_neither(
     sizes: tuple[int, ...], factor: int | None, step: int
 ) -> None:

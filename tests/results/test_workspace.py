@@ -234,8 +234,13 @@ def test_an_older_folder_is_replaced_without_touching_what_may_be_of_the_user(
     run(out, 2.0, {"new.svg": "new"})
     names = {file.name for file in out.iterdir()}
     assert names == {
-        "results.csv", "timings.csv", "journal.jsonl", MANIFEST, "new.svg", "links-of-mine.csv",
-    }  # fmt: skip
+        "results.csv",
+        "timings.csv",
+        "journal.jsonl",
+        MANIFEST,
+        "new.svg",
+        "links-of-mine.csv",
+    }
 
 
 def test_a_report_goes_with_the_results_that_it_speaks_of(tmp_path: Path) -> None:

@@ -6,9 +6,16 @@ import pytest
 
 from netsim.scenario.sweep import parse_condition
 
-TEXTS = ("a == 1 or b == 2", "a == 1 and b == 2", "not a == 1", "a < b or not b <= 1",
-         "a == 1 or a == 2 or b == 3", "a in [1, 3] and b != 2", "a * b > 3",
-         "1 < a <= b")  # fmt: skip
+TEXTS = (
+    "a == 1 or b == 2",
+    "a == 1 and b == 2",
+    "not a == 1",
+    "a < b or not b <= 1",
+    "a == 1 or a == 2 or b == 3",
+    "a in [1, 3] and b != 2",
+    "a * b > 3",
+    "1 < a <= b",
+)
 
 
 @pytest.mark.parametrize("text", TEXTS)

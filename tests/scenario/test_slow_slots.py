@@ -15,10 +15,12 @@ def notes(cluster: str, sweep: str = "") -> list[str]:
 
 @pytest.mark.parametrize(
     "cluster",
-    ["{machine: dgx-h100, nodes: 2, nic: 800Gbps}",
-     "{machine: dgx-h100, nodes: 2, fabric: {kind: rail-only, nic: 800Gbps}}",
-     "{groups: [{machine: dgx-h100, nic: 800Gbps}, {machine: dgx-h100}]}"],
-)  # fmt: skip
+    [
+        "{machine: dgx-h100, nodes: 2, nic: 800Gbps}",
+        "{machine: dgx-h100, nodes: 2, fabric: {kind: rail-only, nic: 800Gbps}}",
+        "{groups: [{machine: dgx-h100, nic: 800Gbps}, {machine: dgx-h100}]}",
+    ],
+)
 def test_a_nic_faster_than_its_slot_is_told(cluster: str) -> None:
     assert notes(cluster) == [
         "note: NICs of 800Gbps are faster than their PCIe slots in dgx-h100, which carry "
@@ -28,9 +30,12 @@ def test_a_nic_faster_than_its_slot_is_told(cluster: str) -> None:
 
 @pytest.mark.parametrize(
     "cluster",
-    ["{machine: dgx-h100, nodes: 2, nic: 400Gbps}", "{machine: dgx-h100, nodes: 2}",
-     "{graph: {kind: switch, gpus: 4, bandwidth: 50GB/s, latency: 1us}}"],
-)  # fmt: skip
+    [
+        "{machine: dgx-h100, nodes: 2, nic: 400Gbps}",
+        "{machine: dgx-h100, nodes: 2}",
+        "{graph: {kind: switch, gpus: 4, bandwidth: 50GB/s, latency: 1us}}",
+    ],
+)
 def test_others_are_not(cluster: str) -> None:
     assert notes(cluster) == []
 

@@ -13,8 +13,13 @@ from netsim.yamlio.read import parse_source
 from tests.cli.command import netsim
 
 TWO_LEAVES = {"kind": "leaf-spine", "nodes_per_leaf": 2, "nodes": 4}
-CLUSTER = {"machine": "dgx-h100", "nodes": 4, "gpus_per_node": 2, "nics_per_node": 2,
-           "fabric": TWO_LEAVES}  # fmt: skip
+CLUSTER = {
+    "machine": "dgx-h100",
+    "nodes": 4,
+    "gpus_per_node": 2,
+    "nics_per_node": 2,
+    "fabric": TWO_LEAVES,
+}
 
 
 def scenario_of(faults: str, **sections: object) -> dict[str, object]:
@@ -54,8 +59,9 @@ def test_a_sweep_over_switches_compares_each_with_the_healthy_cluster(run) -> No
     found, rows = run(scenario_of("each switch"))
     assert found.code == 0
     assert "best at" not in found.err
-    times = {row["axis:faults"]: float(row["time_us"]) for row in rows
-             if row["size_bytes"] == "16777216"}  # fmt: skip
+    times = {
+        row["axis:faults"]: float(row["time_us"]) for row in rows if row["size_bytes"] == "16777216"
+    }
     assert {"healthy", "spine0"} <= set(times)
     extra = f"{times['spine0'] / times['healthy'] - 1:.0%}".replace("%", " %")
     compared, lost = cost_lines(found.err)

@@ -70,12 +70,14 @@ def test_the_axes_themselves_can_be_set(capsys) -> None:
     ("setting", "message"),
     [
         ("network=fats", "expected a variant (slow, fast), got 'fats' (did you mean fast?)"),
-        ("cluster.graph.bandwidth=1GB/s", "every point of sweep.variants.network sets "
-                                          "cluster.graph.bandwidth again"),
+        (
+            "cluster.graph.bandwidth=1GB/s",
+            "every point of sweep.variants.network sets cluster.graph.bandwidth again",
+        ),
         ("seed=3", "every point of sweep.zip sets seed again"),
         ("cluster.graph.gpus.x=3", "every point of sweep.cluster.graph.gpus sets"),
     ],
-)  # fmt: skip
+)
 def test_what_would_be_in_vain_is_refused(capsys, setting: str, message: str) -> None:
     done = netsim(capsys, "run", "s.yaml", "-q", "-o", "out", "--set", setting)
     assert done.code == 2

@@ -40,8 +40,14 @@ def test_a_dask_cluster_writes_the_same_bytes_even_when_a_worker_dies(capsys, cl
 
 
 def test_a_scheduler_that_goes_away_leaves_what_was_finished(capsys, cluster) -> None:
-    process = start("--dask", cluster.address, "--set", "sweep.cluster.graph.gpus=[24, 28, 32, 36]",
-                    "--engine", "simpy")  # fmt: skip
+    process = start(
+        "--dask",
+        cluster.address,
+        "--set",
+        "sweep.cluster.graph.gpus=[24, 28, 32, 36]",
+        "--engine",
+        "simpy",
+    )
     wait_for(1)
     cluster.stop()
     _, err = process.communicate(timeout=WAIT)

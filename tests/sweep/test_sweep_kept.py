@@ -72,8 +72,10 @@ def test_a_full_disk_is_one_message_and_loses_nothing(capsys, whole, most: int) 
     )
     done = subprocess.run(
         [sys.executable, "-B", "-c", limited, "run", "sweep.yaml", "-o", "out", "-q"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 2
     assert "cannot be written: File too large" in done.stderr
     assert done.stderr.count("\n") == 1

@@ -54,9 +54,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def start(*arguments: object) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "netsim", "run", "sweep.yaml", "-q", "-o", "out"]
     return subprocess.Popen(
-        [*command, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        [*command, *map(str, arguments)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         start_new_session=True,
-    )  # fmt: skip
+    )
 
 
 def journal() -> list[str]:
@@ -200,8 +202,18 @@ def test_parts_put_together_are_the_whole(capsys, whole: bytes) -> None:
 
 def test_parts_of_other_sweeps_do_not_go_together(capsys) -> None:
     netsim(capsys, "run", "sweep.yaml", "-q", "--shard", "1/2", "-o", "a")
-    netsim(capsys, "run", "sweep.yaml", "-q", "--shard", "2/2", "-o", "b",
-           "--set", "workload.sizes=[1KiB]")  # fmt: skip
+    netsim(
+        capsys,
+        "run",
+        "sweep.yaml",
+        "-q",
+        "--shard",
+        "2/2",
+        "-o",
+        "b",
+        "--set",
+        "workload.sizes=[1KiB]",
+    )
     done = netsim(capsys, "merge", "a", "b", "-o", "c")
     assert (done.code, done.err) == (2, "b: holds other cells than a\n")
     twice = netsim(capsys, "merge", "a", "a", "-o", "c")

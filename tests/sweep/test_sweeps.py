@@ -57,13 +57,17 @@ def rows(path: str) -> list[dict[str, str]]:
         ("cluster.graph.gpus: {from: 2, to: 20, factor: 3}", [2, 6, 18]),
         ("cluster.graph.gpus: {from: 4, to: 4, factor: 3}", [4]),
         ("cluster.graph.gpus: {from: 4, to: 4, step: 1}", [4]),
-        ("cluster.graph.bandwidth: {from: 100Gbps, to: 800Gbps, factor: 2}",
-         ["100Gbps", "200Gbps", "400Gbps", "800Gbps"]),
-        ("cluster.graph.latency: {from: 0.5us, to: 2us, step: 0.5us}",
-         ["0.5us", "1us", "1.5us", "2us"]),
+        (
+            "cluster.graph.bandwidth: {from: 100Gbps, to: 800Gbps, factor: 2}",
+            ["100Gbps", "200Gbps", "400Gbps", "800Gbps"],
+        ),
+        (
+            "cluster.graph.latency: {from: 0.5us, to: 2us, step: 0.5us}",
+            ["0.5us", "1us", "1.5us", "2us"],
+        ),
         ("workload.sizes: {from: 256KiB, to: 1MiB, factor: 2}", [2**18, 2**19, 2**20]),
     ],
-)  # fmt: skip
+)
 def test_values_of_an_axis(axis: str, expected: list[object]) -> None:
     assert values(f"  {axis}\n") == expected
 
@@ -87,9 +91,7 @@ def test_variants_change_several_keys() -> None:
     cells = expand(parse_source(f"{HEAD}sweep:\n{sweep}", "x.yaml"))
     assert [cell.axes for cell in cells] == [{"design": n} for n in ("fast", "slow", "plain")]
     graphs = [cell.scenario.cluster.graph for cell in cells]
-    assert [(g.bandwidth, g.latency) for g in graphs] == [
-        (100e9, 2e-6), (25e9, 1e-6), (50e9, 1e-6)
-    ]  # fmt: skip
+    assert [(g.bandwidth, g.latency) for g in graphs] == [(100e9, 2e-6), (25e9, 1e-6), (50e9, 1e-6)]
 
 
 def test_files_by_pattern_and_presets() -> None:
@@ -107,7 +109,7 @@ def test_files_by_pattern_and_presets() -> None:
         ("skip: cluster.graph.bandwidth < 60GB/s and cluster.graph.gpus * 2 > 8", [2, 4]),
         ("only: not cluster.graph.gpus % 4 == 0", [2]),
     ],
-)  # fmt: skip
+)
 def test_conditions_leave_cells_out(condition: str, left: list[int]) -> None:
     assert values(f"  cluster.graph.gpus: [2, 4, 8]\n  {condition}\n") == left
 
@@ -127,8 +129,13 @@ def test_versions_stay_as_they_were_written_and_compare_as_numbers(capsys) -> No
 def test_seeds_are_the_fastest_axis() -> None:
     found = points("  cluster.graph.gpus: [2, 4]\n  seeds: 3\n")
     assert [tuple(point.values()) for point in found] == [
-        (2, 1), (2, 2), (2, 3), (4, 1), (4, 2), (4, 3)
-    ]  # fmt: skip
+        (2, 1),
+        (2, 2),
+        (2, 3),
+        (4, 1),
+        (4, 2),
+        (4, 3),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -202,8 +209,9 @@ def test_every_cell_is_compared_with_the_base_line(capsys) -> None:
     assert "best at 1 MiB: bandwidth 50GB/s" in one.err
     assert "times as fast as bandwidth 25GB/s" in one.err
     found = rows("reports/sweep/comparison.csv")
-    times = {(r["cell"], r["size_bytes"]): float(r["time_us"])
-             for r in rows("reports/sweep/results.csv")}  # fmt: skip
+    times = {
+        (r["cell"], r["size_bytes"]): float(r["time_us"]) for r in rows("reports/sweep/results.csv")
+    }
     assert len(found) == 8
     for row in found:
         base, own = (
@@ -263,8 +271,10 @@ def test_an_axis_that_changed_nothing_is_named_with_the_reason(capsys) -> None:
 
 
 def test_a_reason_names_what_is_used_most_where_links_stay_as_they_are(capsys) -> None:
-    text = HOSTS.replace("fabric: {kind: rail-optimized, oversubscription: 1}",
-                         "fabric: {kind: leaf-spine, nodes_per_leaf: 1}")  # fmt: skip
+    text = HOSTS.replace(
+        "fabric: {kind: rail-optimized, oversubscription: 1}",
+        "fabric: {kind: leaf-spine, nodes_per_leaf: 1}",
+    )
     Path("x.yaml").write_text(
         f"{text}sweep:\n  cluster.fabric.oversubscription: [1, 1.1]\n"
         "  workload.dtype: [float, half]\n"
@@ -343,9 +353,12 @@ def test_a_damaged_row_of_the_cache_is_told_and_computed_again(capsys, tmp_path,
     base = sqlite3.connect(tmp_path / "cache.sqlite")
     (cell, size, text), *others = base.execute("select cell, size, row from rows").fetchall()
     damaged = {
-        "flip": text.replace('"size_bytes": ', '"size_bytes": 1'), "blob": b"\xff" * 9,
-        "number": 17, "brackets": "[" * 100_000, "other": others[0][2],
-    }[how]  # fmt: skip
+        "flip": text.replace('"size_bytes": ', '"size_bytes": 1'),
+        "blob": b"\xff" * 9,
+        "number": 17,
+        "brackets": "[" * 100_000,
+        "other": others[0][2],
+    }[how]
     where = "where cell = ? and size = ?"
     base.execute(f"update rows set row = ? {where}", (damaged, cell, size))
     base.commit()

@@ -110,9 +110,15 @@ def test_pipelines_with_fewer_pieces_take_as_long_as_in_full(
 ) -> None:
     gpus, groups = np.arange(6, dtype=np.int32), (tuple(range(6)),)
     call = Call(
-        Collective(collective, 6, count), switch(6, 50e9, 1e-8), gpus, groups,
-        algorithm=algorithm, parameters=parameters, launch=Launch(kernel=1e-6), single=single,
-    )  # fmt: skip
+        Collective(collective, 6, count),
+        switch(6, 50e9, 1e-8),
+        gpus,
+        groups,
+        algorithm=algorithm,
+        parameters=parameters,
+        launch=Launch(kernel=1e-6),
+        single=single,
+    )
     full, short = both(call)
     assert_alike(full, short)
     assert "steady state" in short.approximation

@@ -66,8 +66,9 @@ def without_a_channel(answer: Answer) -> Answer:
     few = build(replace(whole, count=whole.count * 3 // 4), "ring")
     program = place(few, switch(whole.ranks, 1e9, 1e-6))
     timeline = run_program(program)
-    return replace(answer, program=program, timeline=timeline,
-                   use=invariants.link_use(program, timeline))  # fmt: skip
+    return replace(
+        answer, program=program, timeline=timeline, use=invariants.link_use(program, timeline)
+    )
 
 
 def ends_before_it_starts(answer: Answer) -> Answer:
@@ -99,8 +100,13 @@ def sound_answer() -> Answer:
     found = ring()
     told = found.collective.size_bytes / found.seconds / 1e9
     factor = found.collective.bus_factor
-    return replace(found, size_bytes=found.collective.size_bytes, bandwidths=(told, told * factor),
-                   bus_factor=factor, in_full=lambda: found.seconds)  # fmt: skip
+    return replace(
+        found,
+        size_bytes=found.collective.size_bytes,
+        bandwidths=(told, told * factor),
+        bus_factor=factor,
+        in_full=lambda: found.seconds,
+    )
 
 
 def test_a_sound_answer_breaks_nothing() -> None:
@@ -210,8 +216,17 @@ def lossy(kept):
 
 
 def test_expect_ends_with_3_and_asks_for_a_report(capsys, monkeypatch) -> None:
-    arguments = ("expect", "dgx-h100", "all_reduce", "--nodes", "2", "--algo", "Ring", "--sizes",
-                 "64M")  # fmt: skip
+    arguments = (
+        "expect",
+        "dgx-h100",
+        "all_reduce",
+        "--nodes",
+        "2",
+        "--algo",
+        "Ring",
+        "--sizes",
+        "64M",
+    )
     assert netsim(capsys, *arguments).code == 0
     monkeypatch.setattr(ladder, "_timing", halved(ladder._timing))
     KNOWN.clear()
@@ -311,10 +326,15 @@ def test_a_run_in_full_agrees_up_to_what_is_stated_and_nothing_takes_no_time() -
     assert not broken(Answer(0.0, 0.0, in_full=lambda: 0.0), IN_TESTS)
 
 
-@pytest.mark.parametrize(("machine", "name", "size", "nodes"), [
-    ("dgx-h100", "all_gather", 256 * MIB, 1), ("dgx-a100", "all_reduce", 64 * MIB, 2),
-    ("gh200-x4", "broadcast", 64 * MIB, 2), ("dgx-h100", "alltoall", 64 * MIB, 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("machine", "name", "size", "nodes"),
+    [
+        ("dgx-h100", "all_gather", 256 * MIB, 1),
+        ("dgx-a100", "all_reduce", 64 * MIB, 2),
+        ("gh200-x4", "broadcast", 64 * MIB, 2),
+        ("dgx-h100", "alltoall", 64 * MIB, 2),
+    ],
+)
 def test_a_rung_is_as_far_off_the_run_in_full_as_it_says(machine, name, size, nodes):
     ready = cell(machine, name, f"{size}", nodes)
     told = simulate_one(ready, size)
@@ -350,9 +370,18 @@ def test_what_is_just_right_breaks_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("name", "blocks"),
-    [("all_reduce", 2 * 3), ("all_gather", 4 * 3), ("reduce_scatter", 4 * 3), ("alltoall", 4 * 3),
-     ("broadcast", 3), ("reduce", 3), ("gather", 3), ("scatter", 3), ("sendrecv", 4)],
-)  # fmt: skip
+    [
+        ("all_reduce", 2 * 3),
+        ("all_gather", 4 * 3),
+        ("reduce_scatter", 4 * 3),
+        ("alltoall", 4 * 3),
+        ("broadcast", 3),
+        ("reduce", 3),
+        ("gather", 3),
+        ("scatter", 3),
+        ("sendrecv", 4),
+    ],
+)
 def test_the_least_that_ranks_must_get_has_a_closed_form(name: str, blocks: int) -> None:
     asked = collective_of(name, 4, 4 * 1024)
     block = asked.count * asked.element_bytes

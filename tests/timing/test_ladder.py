@@ -38,8 +38,13 @@ workload:
 launch: {{style: process_per_gpu, host: 0s, kernel: 0s}}
 fold: {fold}
 """
-FABRICS = ("{kind: rail-optimized}", "{kind: leaf-spine}", "{kind: fat-tree}",
-           "{kind: leaf-spine, oversubscription: 2}", "{kind: single-switch}")  # fmt: skip
+FABRICS = (
+    "{kind: rail-optimized}",
+    "{kind: leaf-spine}",
+    "{kind: fat-tree}",
+    "{kind: leaf-spine, oversubscription: 2}",
+    "{kind: single-switch}",
+)
 
 
 @dataclass(frozen=True)
@@ -80,8 +85,9 @@ def made_in_step(case: Case, limits: Limits) -> Coarse:
     ready = case.ready
     costs = Costs(ready.jobs[0].cluster, wishes_of(ready.cell.scenario), limits=limits)
     group = tuple(range(case.nodes * case.gpus))
-    task = Task(case.name, "", "", "", [group], (), collective=case.name, nbytes=case.size,
-                dtype="float")  # fmt: skip
+    task = Task(
+        case.name, "", "", "", [group], (), collective=case.name, nbytes=case.size, dtype="float"
+    )
     return costs(task, group)
 
 
@@ -97,10 +103,14 @@ def drawn(seed: int) -> Case:
     gpus, protocol = some.choice((1, 2, 4, 8)), some.choice(("Simple", "Simple", "LL", "LL128"))
     most = {"Simple": 8.0, "LL": 2.0, "LL128": 4.0}[protocol]
     return Case(
-        some.randint(-(-72 // gpus), 96 // gpus), int(2 ** some.uniform(-1, most) * MIB) // 4 * 4,
-        gpus, some.choice(("all_reduce", "all_reduce", "all_gather", "reduce_scatter")), protocol,
-        some.choice(FABRICS), some.choice(("single", "single", "throughput")),
-    )  # fmt: skip
+        some.randint(-(-72 // gpus), 96 // gpus),
+        int(2 ** some.uniform(-1, most) * MIB) // 4 * 4,
+        gpus,
+        some.choice(("all_reduce", "all_reduce", "all_gather", "reduce_scatter")),
+        protocol,
+        some.choice(FABRICS),
+        some.choice(("single", "single", "throughput")),
+    )
 
 
 # All chunks of a channel but the last one are equal here, and the message is one loop.
@@ -252,10 +262,11 @@ def test_loops_that_recur_go_on_by_whole_periods(
     seconds = 0.25
     recurs = Recurrence(period, seconds * period, 0.0, 0.0)
     runs = SimpleNamespace(
-        work=SimpleNamespace(loops=100), recurs=lambda size: recurs,
+        work=SimpleNamespace(loops=100),
+        recurs=lambda size: recurs,
         ends=lambda size: np.array([0.0, size * seconds + 1]),
         bench=SimpleNamespace(launch=SimpleNamespace(kernel=0.5)),
-    )  # fmt: skip
+    )
     monkeypatch.setattr(ladder, "_with_all_loops", lambda runs, last, found: (last, found))
     last, found = ladder._recurring(runs, 20)
     assert 20 - period < last <= 20
@@ -285,9 +296,14 @@ def test_rings_that_hops_do_not_tell_are_run_in_full_or_refused(
 )
 def test_hops_refuse_with_words(change: dict[str, object], why: str) -> None:
     call = Case(17, MIB, name="all_gather").ready.call(MIB)
-    other = replace(call, **change) if "may_fold" in change else replace(
-        call, plans=(replace(call.plans[0], **change),)  # type: ignore[arg-type]
-    )  # fmt: skip
+    other = (
+        replace(call, **change)
+        if "may_fold" in change
+        else replace(
+            call,
+            plans=(replace(call.plans[0], **change),),  # type: ignore[arg-type]
+        )
+    )
     found = ladder.fewer_hops(Asked(other, replace(HOPS, without=frozenset({"folded"}))))
     assert isinstance(found, Refusal)
     assert why in found.words

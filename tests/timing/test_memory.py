@@ -18,19 +18,27 @@ from tests.cli.command import netsim
 
 
 @pytest.mark.parametrize(
-    "case", ["dgx-h100 all_reduce 2 1MiB auto", "dgx-h100 all_reduce 24 64MiB Ring",
-             "a100-x4 alltoall 32 16MiB auto", "claim-fsdp-growth"],
-)  # fmt: skip
+    "case",
+    [
+        "dgx-h100 all_reduce 2 1MiB auto",
+        "dgx-h100 all_reduce 24 64MiB Ring",
+        "a100-x4 alltoall 32 16MiB auto",
+        "claim-fsdp-growth",
+    ],
+)
 def test_what_is_expected_bounds_what_is_taken_within_the_stated_factor(case: str) -> None:
     expected, taken = needed_and_taken(case)
     assert taken <= expected <= AT_MOST * taken
 
 
 def test_what_folds_is_expected_to_need_no_more_than_what_is_written_of_it() -> None:
-    text = "cluster: {machine: dgx-h100, nodes: 32, fabric: {kind: rail-optimized}}\n" \
-           "workload: {collective: all_reduce, algorithm: Tree, sizes: [1MiB]}\n"  # fmt: skip
-    one, apart = (prepare(expand(parse_source(text + more, "x.yaml"))[0])
-                  for more in ("", "fold: off\n"))  # fmt: skip
+    text = (
+        "cluster: {machine: dgx-h100, nodes: 32, fabric: {kind: rail-optimized}}\n"
+        "workload: {collective: all_reduce, algorithm: Tree, sizes: [1MiB]}\n"
+    )
+    one, apart = (
+        prepare(expand(parse_source(text + more, "x.yaml"))[0]) for more in ("", "fold: off\n")
+    )
     call, whole = one.call(1 << 20), apart.call(1 << 20)
     assert call.folded is not None
     assert whole.folded is None
@@ -48,8 +56,12 @@ def test_groups_of_both_versions_leave_what_they_do_not_have_yet(tmp_path: Path)
     own.write_text("0::/a\n9:cpu,memory:/b\n")
     stat = "anon 1\ninactive_file 30\ntotal_inactive_file 30\n"
     group(root / "a", memory__max=1000, memory__current=600, memory__stat=stat)
-    group(root / "memory" / "b", memory__limit_in_bytes=500, memory__usage_in_bytes=100,
-          memory__stat=stat)  # fmt: skip
+    group(
+        root / "memory" / "b",
+        memory__limit_in_bytes=500,
+        memory__usage_in_bytes=100,
+        memory__stat=stat,
+    )
     group(root, memory__max="max", memory__current=600, memory__stat=stat)
     assert sorted(fits._of_groups(root, own)) == [430, 430]
     assert list(fits._of_groups(tmp_path / "none", own)) == []
@@ -87,9 +99,13 @@ def test_a_cell_that_does_not_fit_says_so_and_the_others_go_on(tmp_path, jobs) -
 def in_process_of_its_own(folder: Path, *arguments: str):
     """A limit of memory lasts as long as its process."""
     return subprocess.run(
-        [sys.executable, "-m", "netsim", *arguments], capture_output=True, text=True, check=False,
-        cwd=folder, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-    )  # fmt: skip
+        [sys.executable, "-m", "netsim", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
 
 
 def test_a_limit_is_one(capsys, tmp_path: Path, monkeypatch) -> None:

@@ -62,9 +62,15 @@ def test_more_operations_are_run_while_their_rows_are_few() -> None:
     limits = replace(LIMITS, in_a_row=(3, 8, 20), most=3_000, repeated=1_000)
     told = {rows: _numbers(rows, limits) for rows in (10, 50, 51, 125, 126, 300, 1000, 1001)}
     assert told == {
-        10: [3, 8, 20], 50: [3, 8, 20], 51: [3, 8], 125: [3, 8], 126: [3], 300: [3],
-        1000: [3], 1001: [],
-    }  # fmt: skip
+        10: [3, 8, 20],
+        50: [3, 8, 20],
+        51: [3, 8],
+        125: [3, 8],
+        126: [3],
+        300: [3],
+        1000: [3],
+        1001: [],
+    }
     assert _numbers(0, limits) == [3, 8, 20]
 
 

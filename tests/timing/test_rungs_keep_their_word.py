@@ -23,8 +23,9 @@ from netsim.yamlio.read import parse_source
 from tests.timing.cells import IN_FULL, simulate_size, timed
 
 MIB = 1 << 20
-WRITTEN_OUT = replace(IN_FULL, without=frozenset({"in_step", "max_plus", "folded"}), most=1e12,
-                      repeated=1e12)  # fmt: skip
+WRITTEN_OUT = replace(
+    IN_FULL, without=frozenset({"in_step", "max_plus", "folded"}), most=1e12, repeated=1e12
+)
 NOT_FOLDED = frozenset({"folded"})
 FORCED = {
     "folded": IN_FULL,
@@ -44,15 +45,24 @@ def drawn(seed: int) -> Prepared:
     some = random.Random(seed)
     nodes, gpus = some.choice((1, 2, 3, 4)), some.choice((1, 2, 4, 8))
     nodes += nodes * gpus == 1
-    name, algorithm = some.choice([
-        ("all_reduce", "Ring"), ("all_gather", "Ring"), ("reduce_scatter", "Ring"),
-        ("broadcast", "Ring"), ("reduce", "Ring"), ("all_reduce", "Tree" if nodes > 1 else "Ring"),
-    ])  # fmt: skip
+    name, algorithm = some.choice(
+        [
+            ("all_reduce", "Ring"),
+            ("all_gather", "Ring"),
+            ("reduce_scatter", "Ring"),
+            ("broadcast", "Ring"),
+            ("reduce", "Ring"),
+            ("all_reduce", "Tree" if nodes > 1 else "Ring"),
+        ]
+    )
     size = some.randint(MIB, 4 * MIB) // 4 * 4
     work = SIMPLE % (name, algorithm, size, some.choice(("single", "throughput")))
     variables = "{NCCL_BUFFSIZE: '65536', NCCL_MAX_NCHANNELS: '2'}"
-    return cell(f"machine: dgx-h100, nodes: {nodes}, gpus_per_node: {gpus}, fabric: "
-                f"{some.choice(FABRICS)}", work, f"nccl: {{env: {variables}}}")  # fmt: skip
+    return cell(
+        f"machine: dgx-h100, nodes: {nodes}, gpus_per_node: {gpus}, fabric: {some.choice(FABRICS)}",
+        work,
+        f"nccl: {{env: {variables}}}",
+    )
 
 
 def textbook(seed: int) -> Prepared:
@@ -64,8 +74,10 @@ def textbook(seed: int) -> Prepared:
     )
     size = 4 * (nodes * gpus) ** 2 * some.choice((64, 4096))
     work = SIMPLE.replace(", protocol: Simple", "") % (name, algorithm, size, "single")
-    return cell(f"machine: dgx-h100, nodes: {nodes}, gpus_per_node: {gpus}, fabric: "
-                f"{some.choice(FABRICS)}", work)  # fmt: skip
+    return cell(
+        f"machine: dgx-h100, nodes: {nodes}, gpus_per_node: {gpus}, fabric: {some.choice(FABRICS)}",
+        work,
+    )
 
 
 def cell(cluster: str, work: str, more: str = "") -> Prepared:
@@ -95,9 +107,11 @@ def test_rungs_of_nccl_are_off_by_no_more_than_they_state(rung: str, seed: int) 
         assert_within(told, full)
 
 
-HASHED = ("leaf-spine, nodes_per_leaf: 2, oversubscription: 2, transport: roce",
-          "dragonfly, routers: 2, ports_per_router: 8, global_links: 4",
-          "leaf-spine, nodes_per_leaf: 3, oversubscription: 4, transport: roce")  # fmt: skip
+HASHED = (
+    "leaf-spine, nodes_per_leaf: 2, oversubscription: 2, transport: roce",
+    "dragonfly, routers: 2, ports_per_router: 8, global_links: 4",
+    "leaf-spine, nodes_per_leaf: 3, oversubscription: 4, transport: roce",
+)
 
 
 def crowded(seed: int) -> tuple[Prepared, Limits]:
@@ -129,8 +143,10 @@ def test_wide_instants_are_off_by_no_more_than_they_state(seed: int) -> None:
 
 @pytest.mark.parametrize("fabric", ["rail-optimized", "single-switch", "leaf-spine"])
 def test_wide_instants_of_sends_that_fold_are_within_what_they_state(fabric: str) -> None:
-    one = cell(f"machine: dgx-h100, nodes: 4, gpus_per_node: 4, fabric: {{kind: {fabric}}}",
-               "{collective: alltoall, sizes: [4MiB], timing: single}")  # fmt: skip
+    one = cell(
+        f"machine: dgx-h100, nodes: 4, gpus_per_node: 4, fabric: {{kind: {fabric}}}",
+        "{collective: alltoall, sizes: [4MiB], timing: single}",
+    )
     limits = replace(WIDE, little=0.0)
     told, full = (timed(one, size_of(one), some) for some in (limits, WRITTEN_OUT))
     assert "rates solved anew" in told.approximation
@@ -153,17 +169,24 @@ def test_instants_that_tell_little_are_halved(seed: int) -> None:
 
 
 ROUNDS = replace(LIMITS, meeting=0.0)
-MANY = ("dragonfly", "fat-tree", "leaf-spine, nodes_per_leaf: 5, oversubscription: 4",
-        "leaf-spine, nodes_per_leaf: 4, oversubscription: 2, transport: roce")  # fmt: skip
+MANY = (
+    "dragonfly",
+    "fat-tree",
+    "leaf-spine, nodes_per_leaf: 5, oversubscription: 4",
+    "leaf-spine, nodes_per_leaf: 4, oversubscription: 2, transport: roce",
+)
 
 
 def sent_to_all(seed: int) -> Prepared:
     """Messages among so many that channels have a dozen turns, the last one mostly not whole."""
     some = random.Random(seed)
     machine, nodes = some.choice(
-        (("a100-x4", some.randint(26, 40)), ("gh200-x4", some.randint(26, 40)),
-         ("dgx-h100", some.randint(13, 20)))
-    )  # fmt: skip
+        (
+            ("a100-x4", some.randint(26, 40)),
+            ("gh200-x4", some.randint(26, 40)),
+            ("dgx-h100", some.randint(13, 20)),
+        )
+    )
     cluster = f"machine: {machine}, nodes: {nodes}, fabric: {{kind: {some.choice(MANY)}}}"
     size, timing = int(2 ** some.uniform(16, 26)), TIMINGS[seed % 2]
     work = f"{{collective: alltoall, sizes: [{size}B], timing: {timing}}}"
@@ -207,16 +230,20 @@ def test_sends_that_take_very_long_are_refused_with_how_long(
 
 
 def test_wide_instants_are_for_sends_that_are_many_and_nothing_exact() -> None:
-    one = cell("machine: dgx-h100, nodes: 2, gpus_per_node: 2, fabric: {kind: leaf-spine}",
-               "{collective: alltoall, sizes: [1MiB], timing: single}")  # fmt: skip
+    one = cell(
+        "machine: dgx-h100, nodes: 2, gpus_per_node: 2, fabric: {kind: leaf-spine}",
+        "{collective: alltoall, sizes: [1MiB], timing: single}",
+    )
     for limits in (LIMITS, replace(WIDE, exact=True)):
         assert not timed(one, size_of(one), limits).approximation
 
 
 def test_very_many_loops_of_few_sends_are_told_from_fewer_and_no_crowd() -> None:
     """Sends to one peer are few at once, however many loops they take."""
-    one = cell("machine: dgx-h100, nodes: 8, fabric: {kind: rail-optimized}",
-               "{collective: sendrecv, sizes: [8GiB, 1GiB]}")  # fmt: skip
+    one = cell(
+        "machine: dgx-h100, nodes: 8, fabric: {kind: rail-optimized}",
+        "{collective: sendrecv, sizes: [8GiB, 1GiB]}",
+    )
     large, small = (timed(one, size) for size in (8 << 30, 1 << 30))
     assert large.approximation.startswith("steady state of")
     assert large.uncertainty < 1e-3
@@ -269,9 +296,11 @@ def trees(seed: int, timing: str) -> Prepared:
     some = random.Random(seed)
     nodes, size = some.choice((3, 4, 6, 9, 17)), some.randint(MIB, 8 * MIB) // 4 * 4
     work = SIMPLE % ("all_reduce", "Tree", size, timing)
-    return cell(f"machine: gh200-x4, nodes: {nodes}, fabric: {{kind: dragonfly}}",
-                work.replace("Simple", some.choice(("LL128", "LL"))),
-                "nccl: {env: {NCCL_BUFFSIZE: '262144'}}")  # fmt: skip
+    return cell(
+        f"machine: gh200-x4, nodes: {nodes}, fabric: {{kind: dragonfly}}",
+        work.replace("Simple", some.choice(("LL128", "LL"))),
+        "nccl: {env: {NCCL_BUFFSIZE: '262144'}}",
+    )
 
 
 BY_CHANNEL = replace(IN_FULL, meeting=0, uneven=0, restless=0)
@@ -390,8 +419,10 @@ def test_heads_are_made_equal_in_large_calls_only_and_nothing_exact() -> None:
     one = uneven_heads(0)
     for limits in (LIMITS, replace(EQUAL_HEADS, exact=True), replace(EQUAL_HEADS, level=1e9)):
         assert ladder.EQUAL not in timed(one, size_of(one), limits).approximation
-    even = cell("machine: dgx-h100, nodes: 4, fabric: {kind: rail-optimized}",
-                SIMPLE % ("all_reduce", "NVLSTree", 16 * MIB, "single"))  # fmt: skip
+    even = cell(
+        "machine: dgx-h100, nodes: 4, fabric: {kind: rail-optimized}",
+        SIMPLE % ("all_reduce", "NVLSTree", 16 * MIB, "single"),
+    )
     assert timed(even, 16 * MIB, EQUAL_HEADS).uncertainty == 0.0
 
 
@@ -463,10 +494,17 @@ def in_a_row(seed: int) -> Prepared:
     machine = some.choice(("dgx-h100", "dgx-a100", "dgx-b200", "a100-x4", "gh200-x4", "h100-x4"))
     fabric = some.choice(("rail-optimized", "leaf-spine", "dragonfly", "fat-tree"))
     nodes, odd = some.choice((3, 5, 8, 12, 17)), some.choice(ODD)
-    name, algorithm = some.choice((
-        ("all_reduce", "Tree"), ("all_reduce", "Ring"), ("all_gather", "Ring"),
-        ("reduce_scatter", "Ring"), ("broadcast", "Ring"), ("alltoall", ""), ("all_reduce", ""),
-    ))  # fmt: skip
+    name, algorithm = some.choice(
+        (
+            ("all_reduce", "Tree"),
+            ("all_reduce", "Ring"),
+            ("all_gather", "Ring"),
+            ("reduce_scatter", "Ring"),
+            ("broadcast", "Ring"),
+            ("alltoall", ""),
+            ("all_reduce", ""),
+        )
+    )
     algorithm = algorithm and f", algorithm: {algorithm}"
     work = f"collective: {name}{algorithm}, sizes: [{int(2 ** some.uniform(18, 25)) // 4 * 4}B]"
     cluster = f"machine: {machine}, nodes: {nodes}, fabric: {{kind: {fabric}}}"
@@ -482,10 +520,10 @@ def test_three_operations_tell_twenty_within_what_is_stated(seed: int) -> None:
         assert_within(told, full)
 
 
-BUSY = replace(IN_FULL, repeated=0.0, level=np.inf,
-               without=frozenset({"nearly_together"}))  # fmt: skip
-EACH_TIMED = replace(WRITTEN_OUT, in_a_row=(TIMED,), uneven=1e12, level=np.inf,
-                     without=TWENTY.without)  # fmt: skip
+BUSY = replace(IN_FULL, repeated=0.0, level=np.inf, without=frozenset({"nearly_together"}))
+EACH_TIMED = replace(
+    WRITTEN_OUT, in_a_row=(TIMED,), uneven=1e12, level=np.inf, without=TWENTY.without
+)
 KEPT_BUSY = 17, 37, 48, 74, 86, 91, 94, 102, 111, 123, 133
 
 
@@ -541,17 +579,26 @@ def test_rings_of_one_channel_take_what_those_of_all_do(
     assert_within(few, all_hops)
 
 
-@pytest.mark.parametrize(("nodes", "kib", "protocol"), [
-    (24, 8192, "LL128"), (19, 700, "LL"), (17, 3000, "LL128"), (17, 40_000, "Simple"),
-    (20, 20_000, "LL128"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("nodes", "kib", "protocol"),
+    [
+        (24, 8192, "LL128"),
+        (19, 700, "LL"),
+        (17, 3000, "LL128"),
+        (17, 40_000, "Simple"),
+        (20, 20_000, "LL128"),
+    ],
+)
 def test_rings_with_empty_chunks_are_told_by_hops_within_what_they_state(
     nodes: int, kib: int, protocol: str
 ) -> None:
     """Before NCCL 2.22 the last chunks of a ring may be empty; what that may be off is stated."""
     work = (SIMPLE % ("all_reduce", "Ring", kib << 10, "single")).replace("Simple", protocol)
-    one = cell(f"machine: h100-x4, nodes: {nodes}, fabric: {{kind: leaf-spine}}", work,
-               "nccl: {version: '2.18'}")  # fmt: skip
+    one = cell(
+        f"machine: h100-x4, nodes: {nodes}, fabric: {{kind: leaf-spine}}",
+        work,
+        "nccl: {version: '2.18'}",
+    )
     told, full = (timed(one, kib << 10, replace(LIMITS, rings=n)) for n in (0, np.inf))
     assert "hops from what" in told.approximation
     assert_within(told, full)
@@ -585,8 +632,10 @@ def test_operations_that_cannot_be_followed_are_not_told_exactly() -> None:
         size,
         "throughput",
     )
-    one = cell("machine: dgx-h100, nodes: 12, gpus_per_node: 2, fabric: {kind: rail-optimized, "
-               "ports: 8}", work)  # fmt: skip
+    one = cell(
+        "machine: dgx-h100, nodes: 12, gpus_per_node: 2, fabric: {kind: rail-optimized, ports: 8}",
+        work,
+    )
     steps = Limits(steps=0, early=1e9)
     found = timed(one, size, steps)
     assert found.approximation == ladder.ALONE

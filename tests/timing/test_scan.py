@@ -53,8 +53,9 @@ def test_a_switch_comes_with_what_nccl_says(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_falls_are_counted_here_and_in_what_is_published() -> None:
     assert scan.falls_in({8: 10.0, 16: 9.8, 32: 9.0, 64: 20.0, 256: 1.0}) == (
-        3, [pytest.approx(9.0 / 9.8 - 1)],
-    )  # fmt: skip
+        3,
+        [pytest.approx(9.0 / 9.8 - 1)],
+    )
     doublings, falls = scan.measured_falls()
     assert doublings > 2000
     assert 0.02 < len(falls) / doublings < 0.06
@@ -65,8 +66,14 @@ def test_known_findings_are_named_by_all_that_they_say() -> None:
     entry = {"kind": "fall, dip", "machine": "dgx-*", "collective": "all_gather, reduce_scatter",
              "nodes": "4,16", "sizes": "1M:4M", "why": "because"}  # fmt: skip
     assert scan.with_known([one], [entry])[0].known == "because"
-    for name, other in (("kind", "nodes"), ("machine", "hgx-*"), ("collective", "reduce"),
-                        ("nodes", "4"), ("sizes", "4M:8M"), ("sizes", "2K")):  # fmt: skip
+    for name, other in (
+        ("kind", "nodes"),
+        ("machine", "hgx-*"),
+        ("collective", "reduce"),
+        ("nodes", "4"),
+        ("sizes", "4M:8M"),
+        ("sizes", "2K"),
+    ):
         assert not scan.with_known([one], [{**entry, name: other}])[0].known, name
 
 
@@ -76,9 +83,14 @@ def test_what_is_known_says_why() -> None:
         assert len(entry["why"]) > 40
 
 
-@pytest.mark.parametrize(("machine", "collective", "nodes"), [
-    ("dgx-h100", "all_reduce", 2), ("dgx-a100", "all_gather", 1), ("dgx-h100", "sendrecv", 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("machine", "collective", "nodes"),
+    [
+        ("dgx-h100", "all_reduce", 2),
+        ("dgx-a100", "all_gather", 1),
+        ("dgx-h100", "sendrecv", 2),
+    ],
+)
 def test_a_small_part_of_the_scan_finds_nothing_new(machine, collective, nodes) -> None:
     table = Table(machine, collective, nodes)
     found = scan.findings(scan.apart(table, "8:1G:2"))

@@ -331,8 +331,12 @@ def test_a_switch_has_as_many_ports_as_it_has() -> None:
     with pytest.raises(TopologyError, match="leaf with 5 ports down and 4 up needs 9"):
         _fits("leaf", 5, 4, 8)
     assert [_spreads(6, switches, 2, 4) for switches in (1, 2, 3, 4, 6)] == [
-        False, False, True, False, True,
-    ]  # fmt: skip
+        False,
+        False,
+        True,
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize("kind", ["rail-optimized", "rail-only", "leaf-spine", "dual-plane"])

@@ -105,8 +105,10 @@ def amd_json(text: str) -> str:
     blocks = {one.splitlines()[0]: one.splitlines()[1:] for one in text.split("\n\n")}
     names = blocks["HOPS TABLE:"][0].split()
     kinds = {"HOPS": "num_hops", "LINK TYPE": "link_type", "NUMA BW": "bandwidth"}
-    links = [{"gpu": n, "bdf": name, "links": [{"bdf": b} for b in names]}
-             for n, name in enumerate(names)]  # fmt: skip
+    links = [
+        {"gpu": n, "bdf": name, "links": [{"bdf": b} for b in names]}
+        for n, name in enumerate(names)
+    ]
     for title, key in kinds.items():
         for one, row in zip(links, blocks[f"{title} TABLE:"][1:], strict=True):
             for link, cell in zip(one["links"], row.split()[1:], strict=True):

@@ -155,9 +155,17 @@ def test_without_the_package_the_message_says_what_to_install(monkeypatch):
 
 @pytest.mark.parametrize(
     ("endpoint", "most"),
-    [("xpu", 6), ("server.xpu", 6), ("other", 1), ("xpu[2]", 1), ("xpu[1:4]", 3), ("xpu[4:1]", 0),
-     ("server[0:2].xpu[0:2]", 2), ("xpu[a:b]", 6)],
-)  # fmt: skip
+    [
+        ("xpu", 6),
+        ("server.xpu", 6),
+        ("other", 1),
+        ("xpu[2]", 1),
+        ("xpu[1:4]", 3),
+        ("xpu[4:1]", 0),
+        ("server[0:2].xpu[0:2]", 2),
+        ("xpu[a:b]", 6),
+    ],
+)
 def test_an_endpoint_stands_for_what_it_names(endpoint: str, most: int) -> None:
     """Whether the package is there or not: it is asked before."""
     assert _extent(endpoint, {"xpu": 6}) == most

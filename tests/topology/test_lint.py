@@ -165,13 +165,16 @@ def test_gpus_that_send_less_to_others_are_told_by_how_much() -> None:
     """One of three has one NVLink of two; links to a NIC do not count."""
     nvlink, other = GPU_LINKS[0], max(GPU_LINKS) + 1
     links = SimpleNamespace(
-        kind=np.array([nvlink] * 5 + [other]), tail=np.array([0, 0, 1, 2, 2, 1]),
+        kind=np.array([nvlink] * 5 + [other]),
+        tail=np.array([0, 0, 1, 2, 2, 1]),
         bandwidth=np.array([25e9, 25e9, 20e9, 25e9, 25e9, 90e9]),
-    )  # fmt: skip
+    )
     host = SimpleNamespace(
-        layout=SimpleNamespace(links=links, nodes=range(4)), gpu_node=np.arange(3), nics=0,
+        layout=SimpleNamespace(links=links, nodes=range(4)),
+        gpu_node=np.arange(3),
+        nics=0,
         gpus=(4, 5, 6),
-    )  # fmt: skip
+    )
     (found,) = _asymmetric(host)
     assert (found.rule, found.place) == ("asymmetric", "gpu5")
     told = "has 20 GB/s to other GPUs, the best has 50 GB/s: rings run at the lower rate (60% less)"

@@ -86,8 +86,11 @@ def test_parallel_cables_have_names_and_all_are_used():
     found = routes(made.topology, 0, 31)
     used = [made.topology.link_name(int(link)) for link in found.link]
     assert [name for name in used if name.startswith("a->b")] == [
-        "a->b", "a->b#1", "a->b#2", "a->b#3",
-    ]  # fmt: skip
+        "a->b",
+        "a->b#1",
+        "a->b#2",
+        "a->b#3",
+    ]
 
 
 PATTERNS = (

@@ -7,11 +7,21 @@ import numpy as np
 
 from netsim.trace.goal import COLUMNS, COOKIE, Goal
 
-NODE = np.dtype([
-    ("waits", "<u4"), ("kind", "i1"), ("peer", "<u4"), ("size", "<u8"), ("tag", "<u4"),
-    ("cpu", "u1"), ("nic", "u1"), ("then", "<u4"), ("then_at", "<u4"), ("begun", "<u4"),
-    ("begun_at", "<u4"),
-])  # fmt: skip
+NODE = np.dtype(
+    [
+        ("waits", "<u4"),
+        ("kind", "i1"),
+        ("peer", "<u4"),
+        ("size", "<u8"),
+        ("tag", "<u4"),
+        ("cpu", "u1"),
+        ("nic", "u1"),
+        ("then", "<u4"),
+        ("then_at", "<u4"),
+        ("begun", "<u4"),
+        ("begun_at", "<u4"),
+    ]
+)
 
 
 def as_binary(goal: Goal) -> bytes:

@@ -45,9 +45,15 @@ def times(prepared, size, tmp_path) -> tuple[float, float, int]:
 @pytest.mark.parametrize("cluster", [TORUS, HOSTS], ids=["torus", "hosts"])
 @pytest.mark.parametrize(
     ("collective", "algorithm"),
-    [("all_reduce", "ring"), ("all_reduce", "halving-doubling"), ("all_reduce", "tree"),
-     ("all_reduce", "double-binary-tree"), ("alltoall", "pairwise"), ("broadcast", "ring")],
-)  # fmt: skip
+    [
+        ("all_reduce", "ring"),
+        ("all_reduce", "halving-doubling"),
+        ("all_reduce", "tree"),
+        ("all_reduce", "double-binary-tree"),
+        ("alltoall", "pairwise"),
+        ("broadcast", "ring"),
+    ],
+)
 def test_textbook_algorithms_take_as_long(cluster, collective, algorithm, tmp_path) -> None:
     prepared = prepared_of(cluster, collective, algorithm, "1MiB")
     now, again, hints = times(prepared, 1 << 20, tmp_path)

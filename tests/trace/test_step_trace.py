@@ -27,25 +27,32 @@ def traced(path: Path, rest: str, batch: int = 16, gpus: int = 8) -> dict[str, A
 
 def threads(trace: dict[str, Any], rank: int) -> dict[int, str]:
     return {
-        e["tid"]: e["args"]["name"] for e in trace["traceEvents"]
+        e["tid"]: e["args"]["name"]
+        for e in trace["traceEvents"]
         if e["name"] == "thread_name" and e["pid"] == rank
-    }  # fmt: skip
+    }
 
 
 def slices(trace: dict[str, Any], rank: int, thread: str) -> list[dict[str, Any]]:
     names = threads(trace, rank)
     return [
-        e for e in trace["traceEvents"]
+        e
+        for e in trace["traceEvents"]
         if e["ph"] == "X" and e["pid"] == rank and names[e["tid"]] == thread
-    ]  # fmt: skip
+    ]
 
 
 def test_a_pipeline_is_read_by_passes_and_by_sends_between_named_stages(tmp_path) -> None:
     trace = traced(tmp_path / "t.json.gz", "  parallelism: {pp: 4, dp: 2}")
     assert list(threads(trace, 2).values()) == [
-        "passes", "compute", "NCCL dp", "NCCL pp recv from stage 0", "NCCL pp send to stage 0",
-        "NCCL pp send to stage 2", "NCCL pp recv from stage 2",
-    ]  # fmt: skip
+        "passes",
+        "compute",
+        "NCCL dp",
+        "NCCL pp recv from stage 0",
+        "NCCL pp send to stage 0",
+        "NCCL pp send to stage 2",
+        "NCCL pp recv from stage 2",
+    ]
     passes = [e["name"] for e in slices(trace, 2, "passes")]
     assert passes[:5] == ["F mb 0", "F mb 1", "F mb 2", "B mb 0", "F mb 3"]
     assert passes[-2:] == ["B mb 7", "step"]
@@ -68,10 +75,12 @@ def test_an_arrow_leads_from_every_send_to_its_receive(tmp_path, pairs: int) -> 
     for number, begin in begins.items():
         end = ends[number]
         (held,) = (
-            e for e in trace["traceEvents"]
-            if e["ph"] == "X" and (e["pid"], e["tid"]) == (end["pid"], end["tid"])
+            e
+            for e in trace["traceEvents"]
+            if e["ph"] == "X"
+            and (e["pid"], e["tid"]) == (end["pid"], end["tid"])
             and e["ts"] <= end["ts"] < e["ts"] + e["dur"]
-        )  # fmt: skip
+        )
         assert held["name"].startswith("recv")
         assert begin["pid"] != end["pid"]
 
@@ -81,14 +90,20 @@ def test_weight_gradients_and_chunks_are_passes_of_their_own(tmp_path) -> None:
         tmp_path / "t.json.gz", "  parallelism: {pp: 2, dp: 4}\n  pipeline: {schedule: zb-h1}"
     )
     assert [e["name"] for e in slices(late, 4, "passes")][:5] == [
-        "F mb 0", "B mb 0", "F mb 1", "B mb 1", "W mb 0",
-    ]  # fmt: skip
+        "F mb 0",
+        "B mb 0",
+        "F mb 1",
+        "B mb 1",
+        "W mb 0",
+    ]
     chunked = traced(
         tmp_path / "u.json.gz", "  parallelism: {pp: 2, dp: 4}\n  pipeline: {chunks: 2}"
     )
     assert [e["name"] for e in slices(chunked, 0, "passes")][:3] == [
-        "F mb 0 chunk 0", "F mb 1 chunk 0", "F mb 0 chunk 1",
-    ]  # fmt: skip
+        "F mb 0 chunk 0",
+        "F mb 1 chunk 0",
+        "F mb 0 chunk 1",
+    ]
 
 
 def test_a_fast_rank_s_kernel_waits_for_the_slow_one(tmp_path) -> None:

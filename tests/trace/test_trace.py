@@ -78,8 +78,11 @@ def test_slices_hold_every_row_once_and_all_of_its_bytes(tmp_path: Path) -> None
     names = [e["args"]["name"] for e in of_phase(trace, "M") if e["name"] == "thread_name"]
     assert {"collectives", "send NIC", "send NVLink", "recv NIC", "recv NVLink"} <= set(names)
     over = {e["args"]["name"]: set() for e in of_phase(trace, "M") if e["name"] == "thread_name"}
-    threads = {(e["pid"], e["tid"]): e["args"]["name"]
-               for e in of_phase(trace, "M") if e["name"] == "thread_name"}  # fmt: skip
+    threads = {
+        (e["pid"], e["tid"]): e["args"]["name"]
+        for e in of_phase(trace, "M")
+        if e["name"] == "thread_name"
+    }
     for event in of_phase(trace, "X"):
         if event["cat"] == "send":
             paths = event["args"]["path"]
@@ -241,8 +244,10 @@ def test_every_collective_has_a_kernel_that_profile_readers_count_as_communicati
 
 def test_stream_numbers_are_those_of_pytorch_s_profiles() -> None:
     assert stream_numbers(["dp", "compute", "tp", "dp"], "compute") == {
-        "compute": 7, "dp": 20, "tp": 21,
-    }  # fmt: skip
+        "compute": 7,
+        "dp": 20,
+        "tp": 21,
+    }
 
 
 def test_kernels_that_compute_say_their_stream_and_launch(tmp_path: Path) -> None:
@@ -356,9 +361,19 @@ def test_lines_are_events_so_that_tools_can_read_them_one_by_one(tmp_path: Path)
     assert [json.loads(line.rstrip(",")) for line in lines] == json.loads(text)["traceEvents"]
 
 
-@pytest.mark.parametrize(("nbytes", "text"), [
-    (2**30, "1 GiB"), (2**30 - 2**20, "1023 MiB"), (2**20, "1 MiB"), (4 * 2**20 // 3, "1.333 MiB"),
-    (2**19, "512 KiB"), (2**10, "1 KiB"), (1023, "1023 B"), (8, "8 B"), (0, "0 B"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [
+        (2**30, "1 GiB"),
+        (2**30 - 2**20, "1023 MiB"),
+        (2**20, "1 MiB"),
+        (4 * 2**20 // 3, "1.333 MiB"),
+        (2**19, "512 KiB"),
+        (2**10, "1 KiB"),
+        (1023, "1023 B"),
+        (8, "8 B"),
+        (0, "0 B"),
+    ],
+)
 def test_sizes_in_names_are_short(nbytes: int, text: str) -> None:
     assert short_size(nbytes) == text

@@ -29,11 +29,22 @@ def test_a_line_for_every_row(tmp_path: Path) -> None:
     assert tuple(rows[0]) == ROW_COLUMNS
     assert len(rows) == len(program)
     assert rows[5] == {
-        "row": "5", "kind": "transfer", "collective": "ring all_reduce", "channel": "0",
-        "step": "1", "stream": "", "src": "1", "dst": "2", "bytes": "65536", "start_us": "2.31072",
-        "end_us": "3.62144", "path": "gpu1->switch0;switch0->gpu2", "op": "reduce",
-        "startup_us": "0.0", "latency_us": "1.0",
-    }  # fmt: skip
+        "row": "5",
+        "kind": "transfer",
+        "collective": "ring all_reduce",
+        "channel": "0",
+        "step": "1",
+        "stream": "",
+        "src": "1",
+        "dst": "2",
+        "bytes": "65536",
+        "start_us": "2.31072",
+        "end_us": "3.62144",
+        "path": "gpu1->switch0;switch0->gpu2",
+        "op": "reduce",
+        "startup_us": "0.0",
+        "latency_us": "1.0",
+    }
     assert (rows[-1]["kind"], rows[-1]["bytes"], rows[-1]["path"]) == ("mark", "", "")
 
 

@@ -34,22 +34,50 @@ class Recording:
         self.event("gpu_user_annotation", f"ProfilerStep#{number}", at, lasts, pid=0, tid=7)
 
     def kernel(
-        self, at: float, lasts: float, *, launched: float | None = None, name: str = "sm90_gemm",
-        stream: int = 7, thread: int = MAIN, operator: int | None = None, **told: Any,
-    ) -> int:  # fmt: skip
+        self,
+        at: float,
+        lasts: float,
+        *,
+        launched: float | None = None,
+        name: str = "sm90_gemm",
+        stream: int = 7,
+        thread: int = MAIN,
+        operator: int | None = None,
+        **told: Any,
+    ) -> int:
         """A kernel with its launch (by default just before it) and the arrow between."""
         self.number += 1
         when = at - 1 if launched is None else launched
         number = self.number
         common = {"correlation": number} | ({} if operator is None else {"External id": operator})
-        self.event("cuda_runtime", "cudaLaunchKernelExC", when, 0.5, tid=thread, args={
-            "cbid": 430, **common})  # fmt: skip
+        self.event(
+            "cuda_runtime",
+            "cudaLaunchKernelExC",
+            when,
+            0.5,
+            tid=thread,
+            args={"cbid": 430, **common},
+        )
         flow = {"id": number, "cat": "ac2g", "name": "ac2g"}
         self.events.append({"ph": "s", "pid": 15501, "tid": thread, "ts": BASE + when, **flow})
         self.events.append({"ph": "f", "pid": 0, "tid": stream, "ts": BASE + at, "bp": "e", **flow})
-        self.event("kernel", name, at, lasts, pid=0, tid=stream, args={
-            "device": 0, "context": 1, "stream": stream, "grid": [16, 1, 1], "block": [640, 1, 1],
-            **common, **told})  # fmt: skip
+        self.event(
+            "kernel",
+            name,
+            at,
+            lasts,
+            pid=0,
+            tid=stream,
+            args={
+                "device": 0,
+                "context": 1,
+                "stream": stream,
+                "grid": [16, 1, 1],
+                "block": [640, 1, 1],
+                **common,
+                **told,
+            },
+        )
         return number
 
     def record(self, at: float, args: dict[str, Any], *, thread: int = MAIN) -> int:
@@ -64,11 +92,16 @@ class Recording:
                 "pg_count": len(self.groups), "pg_config": self.groups,
                 "nccl_version": "2.27.5"}  # fmt: skip
         return {
-            "schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}],
-            "distributedInfo": info, "with_stack": 1, "displayTimeUnit": "ms",
-            "baseTimeNanoseconds": 1790857026000000000, "traceEvents": self.events,
-            "traceName": "trace.json", **more,
-        }  # fmt: skip
+            "schemaVersion": 1,
+            "deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}],
+            "distributedInfo": info,
+            "with_stack": 1,
+            "displayTimeUnit": "ms",
+            "baseTimeNanoseconds": 1790857026000000000,
+            "traceEvents": self.events,
+            "traceName": "trace.json",
+            **more,
+        }
 
     def write(self, path: Path, **more: Any) -> Path:
         path.write_text(json.dumps(self.data(**more)))
@@ -78,11 +111,18 @@ class Recording:
 def said(collective: str = "allreduce", elements: int = 2**20, **more: Any) -> dict[str, Any]:
     """The arguments of a call on all of eight ranks."""
     return {
-        "Collective name": collective, "In msg nelems": elements, "Out msg nelems": elements,
-        "Group size": 8, "dtype": "BFloat16", "In split size": "[]", "Out split size": "[]",
-        "Process Group Name": "0", "Process Group Description": "default_pg",
-        "Process Group Ranks": "[0, 1, 2, 3, 4, 5, 6, 7]", **more,
-    }  # fmt: skip
+        "Collective name": collective,
+        "In msg nelems": elements,
+        "Out msg nelems": elements,
+        "Group size": 8,
+        "dtype": "BFloat16",
+        "In split size": "[]",
+        "Out split size": "[]",
+        "Process Group Name": "0",
+        "Process Group Description": "default_pg",
+        "Process Group Ranks": "[0, 1, 2, 3, 4, 5, 6, 7]",
+        **more,
+    }
 
 
 def steps_of_data_parallelism(*lengths: float) -> Recording:

@@ -28,9 +28,13 @@ def setting(**given: Any) -> Setting:
     """A setting of a small model; degrees by axis, everything else by name."""
     degrees = {axis: given.pop(axis, 1) for axis in AXES}
     usual = Setting(
-        model=SMALL, grid=Grid(degrees), roofline=H100, batch=8 * degrees["dp"] * degrees["ep"],
-        micro=1, sequence=256,
-    )  # fmt: skip
+        model=SMALL,
+        grid=Grid(degrees),
+        roofline=H100,
+        batch=8 * degrees["dp"] * degrees["ep"],
+        micro=1,
+        sequence=256,
+    )
     return replace(usual, **given)
 
 

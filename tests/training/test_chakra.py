@@ -82,8 +82,10 @@ def test_a_step_written_and_read_back_takes_the_same_time(tmp_path) -> None:
 
 def test_run_writes_execution_traces(tmp_path, capsys) -> None:
     path = tmp_path / "s.yaml"
-    path.write_text("cluster: {machine: dgx-h100}\nworkload: {model: bert-base, batch: 8}\n"
-                    "outputs: [csv, chakra]\n")  # fmt: skip
+    path.write_text(
+        "cluster: {machine: dgx-h100}\nworkload: {model: bert-base, batch: 8}\n"
+        "outputs: [csv, chakra]\n"
+    )
     outcome = netsim(capsys, "run", path, "-o", tmp_path / "out", "-q")
     assert outcome.code == 0, outcome.err
     files = sorted(file.name for file in (tmp_path / "out/chakra").iterdir())
@@ -107,8 +109,9 @@ def test_files_that_are_no_execution_traces_are_told(tmp_path, content, message)
 
 def test_a_collective_has_no_execution_trace(tmp_path, capsys) -> None:
     path = tmp_path / "s.yaml"
-    path.write_text("cluster: {machine: dgx-h100}\nworkload: {collective: all_reduce}\n"
-                    "outputs: [chakra]\n")  # fmt: skip
+    path.write_text(
+        "cluster: {machine: dgx-h100}\nworkload: {collective: all_reduce}\noutputs: [chakra]\n"
+    )
     outcome = netsim(capsys, "run", path, "-o", tmp_path / "out", "-q")
     assert outcome.code == 2
     assert "s.yaml:3:10: outputs: chakra is for training steps" in outcome.err
@@ -178,9 +181,14 @@ def test_google_s_protobuf_reads_what_is_written() -> None:
 def test_what_google_s_protobuf_writes_is_read_with_every_type_of_value() -> None:
     classes = schema()
     node = classes["Node"](
-        id=7, name="call", type=COLLECTIVE, ctrl_deps=[1, 300], data_deps=[2], duration_micros=9,
+        id=7,
+        name="call",
+        type=COLLECTIVE,
+        ctrl_deps=[1, 300],
+        data_deps=[2],
+        duration_micros=9,
         later="a field of another version",
-    )  # fmt: skip
+    )
     told = {
         "a": ("double_val", 0.5), "b": ("float_val", 0.25), "c": ("int32_val", -3),
         "d": ("int64_val", -(2**40)), "e": ("uint64_val", 2**63), "f": ("sint64_val", -5),
@@ -273,31 +281,62 @@ def test_operators_of_hosts_and_memory_take_no_time_but_are_waited_through(tmp_p
     assert tasks[1].after == (0,)
     assert prepared.recorded is not None
     assert set(prepared.recorded.notes) == {
-        "one rank's file stands for all", "1 collectives that tell no dtype taken as bfloat16",
-        "1 nodes of memory and metadata left out", "1 operators of hosts left out",
-    }  # fmt: skip
+        "one rank's file stands for all",
+        "1 collectives that tell no dtype taken as bfloat16",
+        "1 nodes of memory and metadata left out",
+        "1 operators of hosts left out",
+    }
 
 
 @pytest.mark.parametrize(
     ("nodes", "groups", "message"),
     [
-        ([Node(1, "a", COMPUTE, (2,)), Node(2, "b", COLLECTIVE, (1,), 0, {"comm_type": 0})], None,
-         "nodes wait for each other"),
-        ([Node(1, "a", COLLECTIVE, (), 0, {"comm_type": 0, "comm_size": 8, "pg_name": b"3"})],
-         '{"0": [0, 1]}', "of group '3', which groups.json lacks"),
-        ([Node(1, "a", COLLECTIVE, (), 0, {"comm_type": 0, "comm_size": 8, "pg_name": b"3"})],
-         None, "groups.json: no such file"),
-        ([Node(1, "a", COLLECTIVE, (), 0, {"comm_type": 0, "comm_size": 8, "pg_name": b"3"})],
-         "[1, 2]", "expected groups as"),
-        ([Node(1, "a", COLLECTIVE, (), 0,
-               {"comm_type": 0, "comm_size": 8, "involved_dim": b"\x0a\x02\x01\x00"})], None,
-         "over some dimensions of a network only"),
-        ([Node(1, "a", COLLECTIVE, (), 0, {"comm_type": 0, "comm_size": 8, "comm_group": 3})],
-         '{"0": [0, 1]}', "of group '3', which groups.json lacks"),
-        ([Node(1, "a", COLLECTIVE, (), 0, {"comm_type": 44, "comm_size": 8})], None,
-         "has no comm_type or comm_size"),
+        (
+            [Node(1, "a", COMPUTE, (2,)), Node(2, "b", COLLECTIVE, (1,), 0, {"comm_type": 0})],
+            None,
+            "nodes wait for each other",
+        ),
+        (
+            [Node(1, "a", COLLECTIVE, (), 0, {"comm_type": 0, "comm_size": 8, "pg_name": b"3"})],
+            '{"0": [0, 1]}',
+            "of group '3', which groups.json lacks",
+        ),
+        (
+            [Node(1, "a", COLLECTIVE, (), 0, {"comm_type": 0, "comm_size": 8, "pg_name": b"3"})],
+            None,
+            "groups.json: no such file",
+        ),
+        (
+            [Node(1, "a", COLLECTIVE, (), 0, {"comm_type": 0, "comm_size": 8, "pg_name": b"3"})],
+            "[1, 2]",
+            "expected groups as",
+        ),
+        (
+            [
+                Node(
+                    1,
+                    "a",
+                    COLLECTIVE,
+                    (),
+                    0,
+                    {"comm_type": 0, "comm_size": 8, "involved_dim": b"\x0a\x02\x01\x00"},
+                )
+            ],
+            None,
+            "over some dimensions of a network only",
+        ),
+        (
+            [Node(1, "a", COLLECTIVE, (), 0, {"comm_type": 0, "comm_size": 8, "comm_group": 3})],
+            '{"0": [0, 1]}',
+            "of group '3', which groups.json lacks",
+        ),
+        (
+            [Node(1, "a", COLLECTIVE, (), 0, {"comm_type": 44, "comm_size": 8})],
+            None,
+            "has no comm_type or comm_size",
+        ),
     ],
-)  # fmt: skip
+)
 def test_traces_that_do_not_fit_together_are_told(tmp_path, nodes, groups, message) -> None:
     with pytest.raises(InputError, match=message):
         replayed(tmp_path, nodes, groups)
@@ -317,9 +356,12 @@ def run_from(path: Path, cluster: str = "machine: dgx-h100"):
 
 @pytest.mark.parametrize(
     "layout",
-    ["{tp: 2, pp: 4}\n  micro_batch: 2", "{tp: 4, dp: 2, data: fsdp}\n  micro_batch: 4",
-     "{pp: 2, dp: 4}\n  micro_batch: 2\n  pipeline: {schedule: interleaved, chunks: 2}"],
-)  # fmt: skip
+    [
+        "{tp: 2, pp: 4}\n  micro_batch: 2",
+        "{tp: 4, dp: 2, data: fsdp}\n  micro_batch: 4",
+        "{pp: 2, dp: 4}\n  micro_batch: 2\n  pipeline: {schedule: interleaved, chunks: 2}",
+    ],
+)
 def test_every_layout_comes_back_with_the_files_of_all_ranks(tmp_path, layout: str) -> None:
     """Ranks of other stages do other things; kernels lose time to NCCL as in the step itself.
     Durations are written in whole microseconds, and when the host launches what is not."""
@@ -352,17 +394,33 @@ def reduction(number: int, size: int = 64, kind: int = 0, after: tuple[int, ...]
 @pytest.mark.parametrize(
     ("ranks", "message"),
     [
-        ([[reduction(1)]] * 3 + [[Node(1, "k", COMPUTE, (), 5), reduction(2), reduction(3)]],
-         r"call 2 of group \(c\): rank 0 takes no part in it"),
-        ([[reduction(1)]] * 3 + [[reduction(1, 128)]],
-         "is all_reduce of 64 bytes, but that of rank 3 is all_reduce of 128"),
+        (
+            [[reduction(1)]] * 3 + [[Node(1, "k", COMPUTE, (), 5), reduction(2), reduction(3)]],
+            r"call 2 of group \(c\): rank 0 takes no part in it",
+        ),
+        (
+            [[reduction(1)]] * 3 + [[reduction(1, 128)]],
+            "is all_reduce of 64 bytes, but that of rank 3 is all_reduce of 128",
+        ),
         ([[reduction(1)]] * 3, r"up to 2, but the cluster has 4 GPUs"),
-        ([[reduction(1), reduction(2, 32, 7, (1,)), Node(3, "s", SEND, (2,), 0,
-           {"comm_size": 8, "comm_dst": 1})], [Node(1, "r", RECEIVE, (), 0,
-           {"comm_size": 8, "comm_src": 0}), reduction(2, after=(1,)), reduction(3, 32, 7)],
-          *[[reduction(1), reduction(2, 32, 7)]] * 2], "the ranks' calls wait for each other"),
+        (
+            [
+                [
+                    reduction(1),
+                    reduction(2, 32, 7, (1,)),
+                    Node(3, "s", SEND, (2,), 0, {"comm_size": 8, "comm_dst": 1}),
+                ],
+                [
+                    Node(1, "r", RECEIVE, (), 0, {"comm_size": 8, "comm_src": 0}),
+                    reduction(2, after=(1,)),
+                    reduction(3, 32, 7),
+                ],
+                *[[reduction(1), reduction(2, 32, 7)]] * 2,
+            ],
+            "the ranks' calls wait for each other",
+        ),
     ],
-)  # fmt: skip
+)
 def test_files_of_ranks_that_do_not_meet_are_told(tmp_path, ranks, message) -> None:
     with pytest.raises(InputError, match=message):
         run_from(all_of(tmp_path, ranks), "machine: dgx-h100, gpus_per_node: 4")
@@ -422,16 +480,21 @@ MESSAGES = [
 
 
 @pytest.mark.parametrize(
-    "text", [json.dumps(FEEDER), "\n".join(json.dumps(one, indent=2) for one in MESSAGES),
-             "".join(json.dumps(one) for one in MESSAGES)],
-)  # fmt: skip
+    "text",
+    [
+        json.dumps(FEEDER),
+        "\n".join(json.dumps(one, indent=2) for one in MESSAGES),
+        "".join(json.dumps(one) for one in MESSAGES),
+    ],
+)
 def test_chakra_in_json_is_read(tmp_path, text: str) -> None:
     path = tmp_path / "a.json"
     path.write_text(text)
     tasks = run_from(path).spans.tape.tasks
     assert [(t.name, t.nbytes, t.dtype, t.after) for t in tasks] == [
-        ("k", 0, "bfloat16", ()), ("c", 512, "bfloat16", (0,)),
-    ]  # fmt: skip
+        ("k", 0, "bfloat16", ()),
+        ("c", 512, "bfloat16", (0,)),
+    ]
     assert tasks[0].seconds == pytest.approx(5e-5)
     for damaged in (text[:-9], text.replace("50", "1e999"), text.replace("7", "{}")):
         path.write_text(damaged)
@@ -472,9 +535,13 @@ def test_what_pytorch_observes_is_read(tmp_path) -> None:
     path.write_text(json.dumps({"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": nodes}))
     tasks = run_from(path).spans.tape.tasks
     assert [(t.collective, t.nbytes, t.after, len(t.groups[0])) for t in tasks] == [
-        ("", 0, (), 1), ("all_reduce", 200, (0,), 8), ("", 0, (), 1), ("all_gather", 800, (2,), 4),
-        ("", 0, (1, 3), 1), ("all_reduce", 100, (4, 1), 8),
-    ]  # fmt: skip
+        ("", 0, (), 1),
+        ("all_reduce", 200, (0,), 8),
+        ("", 0, (), 1),
+        ("all_gather", 800, (2,), 4),
+        ("", 0, (1, 3), 1),
+        ("all_reduce", 100, (4, 1), 8),
+    ]
     assert all(task.dtype == "bfloat16" for task in tasks if task.collective)
     assert tasks[0].seconds == pytest.approx(3e-5)
 

@@ -30,9 +30,18 @@ PAGE = Path(__file__).parents[2] / "docs" / "training.md"
 
 MODEL = "{layers: 8, hidden: 512, heads: 8, ffn: 2048, vocabulary: 1000, sequence: 256}"
 EXPERTS = json.dumps(
-    {"layers": 4, "hidden": 512, "heads": 8, "ffn": 2048, "vocabulary": 1000, "sequence": 256,
-     "experts": 8, "top_k": 2, "expert_ffn": 512}
-)  # fmt: skip
+    {
+        "layers": 4,
+        "hidden": 512,
+        "heads": 8,
+        "ffn": 2048,
+        "vocabulary": 1000,
+        "sequence": 256,
+        "experts": 8,
+        "top_k": 2,
+        "expert_ffn": 512,
+    }
+)
 DTYPES = get_args(Training.model_fields["dtype"].annotation)
 WIDTH = {"float": 4, "half": 2, "bfloat16": 2, "f8e4m3": 1}
 NARROW = ("fp8", "mxfp8", "nvfp4")
@@ -182,9 +191,12 @@ def test_scales_of_tensors_and_of_steps_are_agreed_upon_and_of_blocks_are_not() 
 def values() -> Iterator[tuple[str, str]]:
     """Every value of every key of a training step that has names for its values."""
     places = (
-        ("", Training), ("parallelism", Parallelism), ("pipeline", Pipeline),
-        ("replicas", Replicas), ("compression", CompressionConfig),
-    )  # fmt: skip
+        ("", Training),
+        ("parallelism", Parallelism),
+        ("pipeline", Pipeline),
+        ("replicas", Replicas),
+        ("compression", CompressionConfig),
+    )
     for place, model in places:
         for name, field in model.model_fields.items():
             for value in named(field.annotation):
@@ -211,9 +223,11 @@ NEEDS = {  # what else a value wants of a step
 def test_every_value_of_every_key_runs(where: tuple[str, str], value: object) -> None:
     place, name = where
     given: dict[str, Any] = {
-        "model": json.loads(EXPERTS), "batch": 16, "allow_oom": True,
+        "model": json.loads(EXPERTS),
+        "batch": 16,
+        "allow_oom": True,
         **{key: dict(one) for one in (str(value), name) for key, one in NEEDS.get(one, {}).items()},
-    }  # fmt: skip
+    }
     inside = given.setdefault(place, {}) if place else given
     inside[name] = [value] if name == "recompute" and value in MODULES else value
     cluster = {"machine": "dgx-b200"}

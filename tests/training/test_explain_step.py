@@ -52,9 +52,14 @@ def test_the_path_of_a_pipeline_goes_down_and_up_its_stages() -> None:
     hops = list(hops_of(visits_of(made("  parallelism: {pp: 4, dp: 2}"))))
     names = [(hop.name, hop.rank) for hop in hops]
     assert names[:7] == [
-        ("F mb 0", 0), ("send activations mb 0", 0), ("F mb 0", 2), ("send activations mb 0", 2),
-        ("F mb 0", 4), ("send activations mb 0", 4), ("F mb 0", 6),
-    ]  # fmt: skip
+        ("F mb 0", 0),
+        ("send activations mb 0", 0),
+        ("F mb 0", 2),
+        ("send activations mb 0", 2),
+        ("F mb 0", 4),
+        ("send activations mb 0", 4),
+        ("F mb 0", 6),
+    ]
     assert names[-1][0] == "step"
 
 

@@ -24,14 +24,20 @@ JOB = Job(2, 8, {"7": (2, 6)})
 @pytest.mark.parametrize(
     ("name", "collective"),
     [
-        ("allreduce", "all_reduce"), ("allreduce_coalesced", "all_reduce"),
-        ("_allgather_base", "all_gather"), ("all_gather_into_tensor_coalesced", "all_gather"),
-        ("all_gather_single", "all_gather"), ("_reduce_scatter_base", "reduce_scatter"),
-        ("reduce_scatter_tensor_coalesced", "reduce_scatter"), ("all_to_allv", "alltoall"),
-        ("all_to_all_v_single", "alltoall"), ("broadcast", "broadcast"),
-        ("_broadcast_oop", "broadcast"), ("_reduce_oop", "reduce"),
+        ("allreduce", "all_reduce"),
+        ("allreduce_coalesced", "all_reduce"),
+        ("_allgather_base", "all_gather"),
+        ("all_gather_into_tensor_coalesced", "all_gather"),
+        ("all_gather_single", "all_gather"),
+        ("_reduce_scatter_base", "reduce_scatter"),
+        ("reduce_scatter_tensor_coalesced", "reduce_scatter"),
+        ("all_to_allv", "alltoall"),
+        ("all_to_all_v_single", "alltoall"),
+        ("broadcast", "broadcast"),
+        ("_broadcast_oop", "broadcast"),
+        ("_reduce_oop", "reduce"),
     ],
-)  # fmt: skip
+)
 def test_collectives_are_known_by_every_name_that_versions_give_them(name, collective) -> None:
     found = JOB.said(said(name))
     assert found is not None
@@ -53,10 +59,17 @@ def test_what_moves_nothing_is_no_call(name: str) -> None:
         ({"Process Group Ranks": "[0, 2, 4, ..., 14]", "Group size": 8}, tuple(range(0, 16, 2))),
         ({"Process Group Ranks": "[0, 1, 8, ..., 25]", "Group size": 8}, None),
         ({"Process Group Ranks": "[0, 1, 2, ..., 99]", "Group size": 8}, None),
-        ({"Process Group Ranks": "[0, 1, ..., 9]", "Group size": 4, "Global rank start": 0,
-          "Global rank stride": 3}, (0, 3, 6, 9)),
+        (
+            {
+                "Process Group Ranks": "[0, 1, ..., 9]",
+                "Group size": 4,
+                "Global rank start": 0,
+                "Global rank stride": 3,
+            },
+            (0, 3, 6, 9),
+        ),
     ],
-)  # fmt: skip
+)
 def test_groups_are_those_that_are_listed_cut_short_or_in_the_header(more, ranks) -> None:
     found = JOB.said(said(**more))
     assert (None if found is None else found.ranks) == ranks
@@ -150,9 +163,10 @@ def test_coalesced_sends_and_receives_are_one_kernel(tmp_path) -> None:
     tape = tape_of(read_profile(tmp_path / "t.json"))
     sent = [task for task in tape.tasks if task.collective]
     assert [task.groups.tolist() for task in sent] == [
-        [[0, 2], [1, 3], [4, 6], [5, 7]], [[0, 2], [1, 3], [4, 6], [5, 7]],
+        [[0, 2], [1, 3], [4, 6], [5, 7]],
+        [[0, 2], [1, 3], [4, 6], [5, 7]],
         [[2, 0], [3, 1], [6, 4], [7, 5]],
-    ]  # fmt: skip
+    ]
     assert sent[0].stream != sent[1].stream
     (gap,) = (task for task in tape.tasks if not task.collective)  # 10 us between the kernels
     assert gap.seconds == pytest.approx(10e-6)

@@ -73,10 +73,13 @@ class Model:
                 self.number += 200
                 self.module(f"nn.Module: DecoderLayer_{layer + 4}", again, AUTOGRAD)
                 self.made.event(
-                    "cpu_op", "autograd::engine::evaluate_function: CheckpointBackward", outer,
-                    self.at - outer - 0.2, tid=AUTOGRAD,
+                    "cpu_op",
+                    "autograd::engine::evaluate_function: CheckpointBackward",
+                    outer,
+                    self.at - outer - 0.2,
+                    tid=AUTOGRAD,
                     args={"Sequence number": numbers[layer], "Fwd thread id": 1},
-                )  # fmt: skip
+                )
                 self.backward(inside, [20.0 + layer, 9.0], forward_thread=2)
             else:
                 self.backward(numbers[layer], [20.0 + layer, 9.0])

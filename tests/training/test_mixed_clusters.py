@@ -44,9 +44,14 @@ def step(*groups: str, **given: Any) -> Step:
 
 
 LAYOUTS = (
-    "", "{data: zero1}", "{data: fsdp}", "{data: distributed-optimizer}", "{tp: 2}", "{tp: 4}",
+    "",
+    "{data: zero1}",
+    "{data: fsdp}",
+    "{data: distributed-optimizer}",
+    "{tp: 2}",
+    "{tp: 4}",
     "{tp: 2, data: fsdp}",
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("seed", range(6))

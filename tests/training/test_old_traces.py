@@ -20,20 +20,50 @@ def traced(tmp_path, kernel: str, operator: str, dims: list, types: list[str]):
 @pytest.mark.parametrize(
     ("kernel", "operator", "dims", "types", "said"),
     [
-        (OLD.format("AllReduce", "float"), "record_param_comms", [[[1000], [24]], [], []],
-         ["TensorList", "", ""], ("all_reduce", 4096, "float")),
-        (OLD.format("AllReduce", "half"), "c10d::allreduce_", [[[1024]], []], ["TensorList"],
-         ("all_reduce", 2048, "half")),
-        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevComm*)", "nccl:all_reduce",
-         [[32, 32]], ["c10::BFloat16"], ("all_reduce", 2048, "bfloat16")),
-        (OLD.format("AllGather", "int8_t"), "c10d::_allgather_base_", [[4096], [1024], []],
-         ["c10::Half", "c10::Half"], ("all_gather", 8192, "half")),
-        (OLD.format("ReduceScatter", "float"), "c10d::_reduce_scatter_base_", [[256], [1024]],
-         ["float", "float"], ("reduce_scatter", 4096, "float")),
-        ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t", "c10d::alltoall_base_", [[64], [64]],
-         ["float", "float"], ("alltoall", 256, "float")),
+        (
+            OLD.format("AllReduce", "float"),
+            "record_param_comms",
+            [[[1000], [24]], [], []],
+            ["TensorList", "", ""],
+            ("all_reduce", 4096, "float"),
+        ),
+        (
+            OLD.format("AllReduce", "half"),
+            "c10d::allreduce_",
+            [[[1024]], []],
+            ["TensorList"],
+            ("all_reduce", 2048, "half"),
+        ),
+        (
+            "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevComm*)",
+            "nccl:all_reduce",
+            [[32, 32]],
+            ["c10::BFloat16"],
+            ("all_reduce", 2048, "bfloat16"),
+        ),
+        (
+            OLD.format("AllGather", "int8_t"),
+            "c10d::_allgather_base_",
+            [[4096], [1024], []],
+            ["c10::Half", "c10::Half"],
+            ("all_gather", 8192, "half"),
+        ),
+        (
+            OLD.format("ReduceScatter", "float"),
+            "c10d::_reduce_scatter_base_",
+            [[256], [1024]],
+            ["float", "float"],
+            ("reduce_scatter", 4096, "float"),
+        ),
+        (
+            "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t",
+            "c10d::alltoall_base_",
+            [[64], [64]],
+            ["float", "float"],
+            ("alltoall", 256, "float"),
+        ),
     ],
-)  # fmt: skip
+)
 def test_kernel_and_shapes_tell_the_call(tmp_path, kernel, operator, dims, types, said) -> None:
     profile = traced(tmp_path, kernel, operator, dims, types)
     (call,) = profile.calls

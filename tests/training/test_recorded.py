@@ -87,8 +87,10 @@ def test_what_overlaps_does_not_wait(tmp_path) -> None:
     events = [kernel(0, 100), nccl(50, 300), kernel(100, 400)]
     tape = tape_of(read_profile(trace(tmp_path / "t.json", events)))
     assert [(task.collective, task.after) for task in tape.tasks] == [
-        ("", ()), ("all_reduce", (0,)), ("", (0,)),
-    ]  # fmt: skip
+        ("", ()),
+        ("all_reduce", (0,)),
+        ("", (0,)),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -114,8 +116,10 @@ def test_sizes_are_those_that_nccl_tests_counts(tmp_path) -> None:
     ]  # fmt: skip
     calls = read_profile(trace(tmp_path / "t.json", events)).calls
     assert [(call.said.collective, call.said.nbytes) for call in calls] == [
-        ("all_gather", 2**21), ("reduce_scatter", 2**22), ("all_reduce", 2**22),
-    ]  # fmt: skip
+        ("all_gather", 2**21),
+        ("reduce_scatter", 2**22),
+        ("all_reduce", 2**22),
+    ]
     assert calls[2].said.ranks == (0, 2, 4, 6)
 
 
@@ -140,10 +144,12 @@ BAD = [
     (b'{"events": []}', "expected a trace with traceEvents"),
     (b'{"traceEvents": []}', "has no kernels"),
     (json.dumps({"traceEvents": [kernel(0, 1)]}).encode(), "but none of NCCL's"),
-    (json.dumps({"traceEvents": [kernel(0, 1, name="ncclDevKernel_AllReduce")]}).encode(),
-     "say neither sizes nor groups"),
+    (
+        json.dumps({"traceEvents": [kernel(0, 1, name="ncclDevKernel_AllReduce")]}).encode(),
+        "say neither sizes nor groups",
+    ),
     (b"\x89PNG\r\n\x1a\n\x00\xff", "expected a trace in JSON"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("content", "message"), BAD)
@@ -182,12 +188,20 @@ def test_a_trace_of_another_world_is_refused(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("group", "axis"),
     [
-        ("tp", "tp"), ("mesh_tp", "tp"), ("TENSOR_MODEL_PARALLEL_GROUP", "tp"),
-        ("DATA_PARALLEL_GROUP_WITH_CP", "dp"), ("EXPERT_DATA_PARALLEL_GROUP", "dp"),
-        ("EXPERT_MODEL_PARALLEL_GROUP", "ep"), ("PIPELINE_MODEL_PARALLEL_GROUP", "pp"),
-        ("default", "dp"), ("dp_shard_cp", "dp"), ("CONTEXT_PARALLEL_GROUP", "cp"),
-        ("17", "extra"), ("extra", "extra"), ("group 0", "extra"),
+        ("tp", "tp"),
+        ("mesh_tp", "tp"),
+        ("TENSOR_MODEL_PARALLEL_GROUP", "tp"),
+        ("DATA_PARALLEL_GROUP_WITH_CP", "dp"),
+        ("EXPERT_DATA_PARALLEL_GROUP", "dp"),
+        ("EXPERT_MODEL_PARALLEL_GROUP", "ep"),
+        ("PIPELINE_MODEL_PARALLEL_GROUP", "pp"),
+        ("default", "dp"),
+        ("dp_shard_cp", "dp"),
+        ("CONTEXT_PARALLEL_GROUP", "cp"),
+        ("17", "extra"),
+        ("extra", "extra"),
+        ("group 0", "extra"),
     ],
-)  # fmt: skip
+)
 def test_recorded_groups_count_for_the_parallelism_that_they_are_named_after(group, axis) -> None:
     assert axis_of(group) == axis

@@ -56,8 +56,13 @@ def ran(spans: list[tuple[int, int, int, int, int]], kinds: tuple[str, ...], ran
     """What `breakdown_of` asks of spans of rank, kind, task, begin and end."""
     columns = tuple(np.array(column) for column in zip(*sorted(spans), strict=True))
     tasks = range(1 + max(span[2] for span in spans))
-    return SimpleNamespace(kinds=kinds, columns=columns, first=np.arange(ranks),
-                           makespan=float(end), tape=SimpleNamespace(tasks=tasks))  # fmt: skip
+    return SimpleNamespace(
+        kinds=kinds,
+        columns=columns,
+        first=np.arange(ranks),
+        makespan=float(end),
+        tape=SimpleNamespace(tasks=tasks),
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -100,8 +105,9 @@ def test_every_second_of_every_rank_has_one_cause(seed: int) -> None:
 def test_what_takes_most_of_the_time_is_named_with_its_part() -> None:
     def broken(computing: float, exposed: float, idle: float) -> Breakdown:
         column = np.array([[exposed, exposed]])
-        return Breakdown(("tp",), np.full(2, computing), column, column * 0, np.full(2, idle),
-                         np.zeros(1))  # fmt: skip
+        return Breakdown(
+            ("tp",), np.full(2, computing), column, column * 0, np.full(2, idle), np.zeros(1)
+        )
 
     assert bound_of(broken(6.0, 3.0, 1.0)) == "compute 60%"
     assert bound_of(broken(2.0, 3.0, 1.0)) == "tp communication 50%"
@@ -112,16 +118,27 @@ def test_what_takes_most_of_the_time_is_named_with_its_part() -> None:
 
 def test_details_are_means_over_gpus_in_microseconds() -> None:
     found = Breakdown(
-        ("tp", "strange"), computing=np.array([4e-6, 8e-6]), idle=np.array([1e-6, 5e-6]),
-        exposed=np.array([[2e-6, 0.0], [1e-6, 3e-6]]), hidden=np.array([[1e-6, 0.0], [1e-6, 2e-6]]),
+        ("tp", "strange"),
+        computing=np.array([4e-6, 8e-6]),
+        idle=np.array([1e-6, 5e-6]),
+        exposed=np.array([[2e-6, 0.0], [1e-6, 3e-6]]),
+        hidden=np.array([[1e-6, 0.0], [1e-6, 2e-6]]),
         exposed_by_task=np.zeros(1),
-    )  # fmt: skip
+    )
     step = SimpleNamespace(breakdown=found, seconds=13e-6, prepared=SimpleNamespace(recorded=True))
     told = {name: value for name, value in details_of(step).items() if value}
-    assert told == pytest.approx({
-        "step_time_us": 13.0, "computing_us": 6.0, "exposed_tp_us": 1.0, "exposed_extra_us": 2.0,
-        "idle_us": 3.0, "hidden_us": 2.0, "overlap_pct": 40.0, "bubble_pct": 50.0,
-    })  # fmt: skip
+    assert told == pytest.approx(
+        {
+            "step_time_us": 13.0,
+            "computing_us": 6.0,
+            "exposed_tp_us": 1.0,
+            "exposed_extra_us": 2.0,
+            "idle_us": 3.0,
+            "hidden_us": 2.0,
+            "overlap_pct": 40.0,
+            "bubble_pct": 50.0,
+        }
+    )
 
 
 def test_rates_follow_from_the_time_alone() -> None:
@@ -267,9 +284,17 @@ def test_streams_are_called_by_what_goes_where() -> None:
 
 @pytest.mark.parametrize(
     ("collective", "sent"),
-    [("all_reduce", 1.5), ("all_gather", 0.75), ("reduce_scatter", 0.75), ("alltoall", 0.75),
-     ("sendrecv", 1.0), ("p2p", 1.0), ("broadcast", 1.0), ("reduce", 1.0)],
-)  # fmt: skip
+    [
+        ("all_reduce", 1.5),
+        ("all_gather", 0.75),
+        ("reduce_scatter", 0.75),
+        ("alltoall", 0.75),
+        ("sendrecv", 1.0),
+        ("p2p", 1.0),
+        ("broadcast", 1.0),
+        ("reduce", 1.0),
+    ],
+)
 def test_a_rank_of_four_sends_this_part_of_the_size(collective: str, sent: float) -> None:
     assert sent_bytes(collective, 1000, 4) == 1000 * sent
 
@@ -335,16 +360,24 @@ def test_the_stage_that_needs_most_is_refused_from_the_first_byte_too_many() -> 
         check_memory(one, SimpleNamespace(allow_oom=True), made, cluster)
 
 
-@pytest.mark.parametrize(("large", "why", "tasks"), [
-    (True, "", TOLD), (True, "exact", 16 * BYTES_A_TASK), (False, "", 16 * BYTES_A_TASK),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("large", "why", "tasks"),
+    [
+        (True, "", TOLD),
+        (True, "exact", 16 * BYTES_A_TASK),
+        (False, "", 16 * BYTES_A_TASK),
+    ],
+)
 def test_a_step_told_by_one_rank_a_stage_needs_memory_for_that(
     large: bool, why: str, tasks: int
 ) -> None:
     step = SimpleNamespace(
-        topology=range(16), lowered=None, large=large, why_in_full=why,
+        topology=range(16),
+        lowered=None,
+        large=large,
+        why_in_full=why,
         tape=lambda: SimpleNamespace(tasks=range(1000)),
-    )  # fmt: skip
+    )
     assert PreparedStep.memory_needed(step, 1) == needed(16, 0, 1000 * tasks)
     rows = SimpleNamespace(**{**vars(step), "lowered": SimpleNamespace(schedule=range(500))})
     assert PreparedStep.memory_needed(rows, 1) == needed(16, 0, 500 * BYTES_A_ROW)

@@ -104,8 +104,9 @@ def test_a_run_writes_everything_about_its_steps(tmp_path: Path, capsys) -> None
     parts = table(tmp_path / "out/breakdown.csv")
     assert [row["step_time_us"] for row in results] == [row["step_time_us"] for row in parts]
     assert {row["axis:workload.parallelism.data"] for row in parts} == {
-        "ddp", "distributed-optimizer",
-    }  # fmt: skip
+        "ddp",
+        "distributed-optimizer",
+    }
     calls = table(tmp_path / "out/collectives.csv")
     assert {row["kind"] for row in calls} == {"tp", "pp", "dp"}
     assert all(float(row["time_us"]) >= 0.99 * float(row["alone_us"]) for row in calls)
@@ -155,7 +156,7 @@ MISFITS = [
     ("  compute: {times: nowhere.csv}", "compute.times: nowhere.csv: no such file"),
     ("  paralelism: {dp: 8}", "unknown key 'paralelism' (did you mean parallelism?)"),
     ("  batsh: 3", "unknown key 'batsh' (did you mean batch?)"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("rest", "message"), MISFITS)

@@ -18,9 +18,15 @@ TABLES = Path(__file__).parents[1] / "data" / "kernels"
 MEMORY = {"h100_sxm": 3350e9, "h200": 4800e9}
 # What kernels reach alone, in a graph: products more than in steps, gaps less than in a stream.
 ALONE = Roofline(
-    {"bfloat16": 989e12, "fp8": 1979e12}, 3350e9, 132, gemm=0.73, narrow={"fp8": 0.66},
-    attention=(0.596, 0.563), exponents=value("sm_90.attention.exponents"), kernel=2.3e-6,
-)  # fmt: skip
+    {"bfloat16": 989e12, "fp8": 1979e12},
+    3350e9,
+    132,
+    gemm=0.73,
+    narrow={"fp8": 0.66},
+    attention=(0.596, 0.563),
+    exponents=value("sm_90.attention.exponents"),
+    kernel=2.3e-6,
+)
 FLASH2 = replace(ALONE, attention=(0.341, 0.325), exponents=value("flash2.exponents"))
 every_gpu = pytest.mark.parametrize("name", MEMORY)
 
@@ -42,9 +48,14 @@ def error(found: list[tuple[float, float]]) -> tuple[float, float, int]:
 @every_gpu
 @pytest.mark.parametrize(
     ("kernel", "median", "ninetieth"),
-    [("forward", 0.04, 0.11), ("dgrad", 0.03, 0.09), ("wgrad", 0.035, 0.1),
-     ("batched", 0.065, 0.16), ("forward tensor", 0.05, 0.17)],
-)  # fmt: skip
+    [
+        ("forward", 0.04, 0.11),
+        ("dgrad", 0.03, 0.09),
+        ("wgrad", 0.035, 0.1),
+        ("batched", 0.065, 0.16),
+        ("forward tensor", 0.05, 0.17),
+    ],
+)
 def test_products_of_every_shape(name: str, kernel: str, median: float, ninetieth: float) -> None:
     found, gpu = [], replace(ALONE, bandwidth=MEMORY[name])
     for row in rows(name, "gemm", kernel):

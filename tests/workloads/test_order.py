@@ -10,9 +10,18 @@ from netsim.workloads.tape import Tape, Task
 from tests.training.steps import SMALL, setting
 
 MOE = Transformer(
-    name="moe", layers=2, hidden=512, heads=8, kv_heads=8, ffn=2048, vocabulary=1000, sequence=256,
-    experts=8, top_k=2, expert_ffn=512,
-)  # fmt: skip
+    name="moe",
+    layers=2,
+    hidden=512,
+    heads=8,
+    kv_heads=8,
+    ffn=2048,
+    vocabulary=1000,
+    sequence=256,
+    experts=8,
+    top_k=2,
+    expert_ffn=512,
+)
 
 
 def tape_of(**given: object) -> Tape:
@@ -28,9 +37,11 @@ def waits(tape: Tape, later: int, earlier: int) -> bool:
     reached, front = set[int](), {later}
     while front:
         before = {d for task in front for d in tape.tasks[task].after} | {
-            k for task in front for k in range(task - 1, task - 40, -1)
+            k
+            for task in front
+            for k in range(task - 1, task - 40, -1)
             if k >= 0 and tape.tasks[k].stream == tape.tasks[task].stream
-        }  # fmt: skip
+        }
         front = before - reached
         reached |= before
     return earlier in reached
@@ -39,9 +50,10 @@ def waits(tape: Tape, later: int, earlier: int) -> bool:
 def number(tape: Tape, layer: str, name: str, phase: str = "", micro: int = 0) -> int:
     """The task of a layer with a name."""
     (found,) = (
-        k for k, t in enumerate(tape.tasks)
+        k
+        for k, t in enumerate(tape.tasks)
         if t.layer == layer and t.name == name and t.micro_batch == micro and phase in t.phase
-    )  # fmt: skip
+    )
     return found
 
 
@@ -52,19 +64,33 @@ def test_fsdp_gathers_the_root_first_then_unit_by_unit_and_prefetches_before_sca
     back = [(t.collective[:3], t.layer) for t in dp if t.phase == "backward"]
     # Gather of the next unit, kernels of this one, then its gradients: what PRE means.
     assert back == [
-        ("all", "layer 7"), ("all", "layer 6"), ("red", "layer 7"), ("all", "layer 5"),
-        ("red", "layer 6"), ("all", "layer 4"), ("red", "layer 5"), ("all", "layer 3"),
-        ("red", "layer 4"), ("all", "layer 2"), ("red", "layer 3"), ("all", "layer 1"),
-        ("red", "layer 2"), ("all", "layer 0"), ("red", "layer 1"), ("red", "layer 0"),
+        ("all", "layer 7"),
+        ("all", "layer 6"),
+        ("red", "layer 7"),
+        ("all", "layer 5"),
+        ("red", "layer 6"),
+        ("all", "layer 4"),
+        ("red", "layer 5"),
+        ("all", "layer 3"),
+        ("red", "layer 4"),
+        ("all", "layer 2"),
+        ("red", "layer 3"),
+        ("all", "layer 1"),
+        ("red", "layer 2"),
+        ("all", "layer 0"),
+        ("red", "layer 1"),
+        ("red", "layer 0"),
         ("red", "root"),
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(
     ("prefetch", "order"),
-    [("post", ["all 7", "all 6", "red 7", "all 5", "red 6"]),
-     ("none", ["all 7", "red 7", "all 6", "red 6", "all 5"])],
-)  # fmt: skip
+    [
+        ("post", ["all 7", "all 6", "red 7", "all 5", "red 6"]),
+        ("none", ["all 7", "red 7", "all 6", "red 6", "all 5"]),
+    ],
+)
 def test_fsdp_prefetches_later_or_never(prefetch: str, order: list[str]) -> None:
     tape = tape_of(dp=8, data="fsdp", no_sync=False, batch=8, backward_prefetch=prefetch)
     back = [t for t in calls(tape, "dp") if t.phase == "backward"]
@@ -75,9 +101,10 @@ def test_fsdp_gathers_a_unit_again_only_after_it_was_given_up() -> None:
     tape = tape_of(dp=8, data="fsdp", no_sync=False, batch=16)
     for layer in range(8):
         gathers = [
-            k for k, t in enumerate(tape.tasks)
+            k
+            for k, t in enumerate(tape.tasks)
             if t.layer == f"layer {layer}" and t.collective == "all_gather"
-        ]  # fmt: skip
+        ]
         assert len(gathers) == 4  # twice a micro-batch
         kernels = [
             k for k, t in enumerate(tape.tasks) if t.layer == f"layer {layer}" and not t.collective
@@ -106,9 +133,10 @@ def test_ddp_reduces_from_the_end_and_its_first_bucket_early() -> None:
 def _reversed_tensors() -> list[tuple[str, int]]:
     return [
         (layer.name, tensor.count)
-        for layer in reversed(layers_of(SMALL)) for tensor in reversed(layer.tensors)
+        for layer in reversed(layers_of(SMALL))
+        for tensor in reversed(layer.tensors)
         for _ in range(tensor.copies)
-    ]  # fmt: skip
+    ]
 
 
 def test_the_loss_is_summed_before_anything_goes_back() -> None:
@@ -124,17 +152,33 @@ def test_sequence_parallelism_gathers_again_beside_the_column_product() -> None:
     block = [t for t in tape.tasks if t.layer == "layer 3"]
     ahead = [t.name for t in block if t.phase == "forward"]
     assert ahead == [
-        "norm", "attention input", "qkv+attention+proj", "attention output",
-        "norm", "mlp input", "mlp+mlp out", "mlp output", "residual",
-    ]  # fmt: skip
+        "norm",
+        "attention input",
+        "qkv+attention+proj",
+        "attention output",
+        "norm",
+        "mlp input",
+        "mlp+mlp out",
+        "mlp output",
+        "residual",
+    ]
     back = [t.name for t in block if t.phase == "backward"]
     assert back == [
-        "mlp output gradient", "mlp out dgrad+mlp out wgrad", "mlp input again", "mlp in dgrad",
-        "mlp input gradient", "mlp in wgrad", "mlp norm backward",
-        "attention output gradient", "proj dgrad+proj wgrad+attention backward",
-        "attention input again", "qkv dgrad", "attention input gradient", "attention in wgrad",
+        "mlp output gradient",
+        "mlp out dgrad+mlp out wgrad",
+        "mlp input again",
+        "mlp in dgrad",
+        "mlp input gradient",
+        "mlp in wgrad",
+        "mlp norm backward",
+        "attention output gradient",
+        "proj dgrad+proj wgrad+attention backward",
+        "attention input again",
+        "qkv dgrad",
+        "attention input gradient",
+        "attention in wgrad",
         "attention norm backward",
-    ]  # fmt: skip
+    ]
     wgrad = number(tape, "layer 3", "mlp in wgrad")
     assert number(tape, "layer 3", "mlp input again") in tape.tasks[wgrad].after
     assert number(tape, "layer 3", "mlp input gradient") not in tape.tasks[wgrad].after
@@ -149,8 +193,11 @@ def test_ddp_fills_buckets_with_gradients_as_backward_makes_them() -> None:
     # Each matrix fills a bucket, the MLP's first; with it goes the head's norm, with the last one
     # those of the block.
     assert [t.nbytes // 2 for t in buckets] == [
-        512 + sizes["mlp out"], sizes["mlp in"], sizes["proj"], 2 * 512 + sizes["qkv"],
-    ]  # fmt: skip
+        512 + sizes["mlp out"],
+        sizes["mlp in"],
+        sizes["proj"],
+        2 * 512 + sizes["qkv"],
+    ]
     for task, copy in zip(buckets, copied, strict=True):
         assert task.after == (copy,)
     assert tape.tasks[copied[0]].after == (first,)
@@ -187,12 +234,22 @@ def test_experts_send_tokens_back_after_both_gradients() -> None:
     tape = tape_of(dp=1, ep=8, model=MOE, batch=8)
     block = [t.name for t in tape.tasks if t.layer == "layer 1" and t.kind != "dp"]
     assert [name for name in block if name != "copy in"] == [
-        "norm+qkv+attention+proj", "norm+router", "token counts", "dispatch", "experts", "combine",
+        "norm+qkv+attention+proj",
+        "norm+router",
+        "token counts",
+        "dispatch",
+        "experts",
+        "combine",
         "unpermute+residual",
-        "unpermute backward", "combine gradient", "experts dgrad+experts wgrad",
-        "dispatch gradient", "router backward+norm backward+proj dgrad+proj wgrad",
-        "attention backward+qkv dgrad", "attention in wgrad", "attention norm backward",
-    ]  # fmt: skip
+        "unpermute backward",
+        "combine gradient",
+        "experts dgrad+experts wgrad",
+        "dispatch gradient",
+        "router backward+norm backward+proj dgrad+proj wgrad",
+        "attention backward+qkv dgrad",
+        "attention in wgrad",
+        "attention norm backward",
+    ]
     sent = number(tape, "layer 1", "dispatch gradient")
     assert number(tape, "layer 1", "experts dgrad+experts wgrad") in tape.tasks[sent].after
 

@@ -54,9 +54,16 @@ def _milliseconds(prepared: PreparedStep, parts: tuple[Part, ...]) -> float:
     for part in parts:
         if part.collective:
             task = Task(
-                name=part.name, kind="tp", phase="forward", stream="tp", groups=ALL, after=(),
-                collective=part.collective, nbytes=part.nbytes, dtype=part.dtype or "half",
-            )  # fmt: skip
+                name=part.name,
+                kind="tp",
+                phase="forward",
+                stream="tp",
+                groups=ALL,
+                after=(),
+                collective=part.collective,
+                nbytes=part.nbytes,
+                dtype=part.dtype or "half",
+            )
             took = prepared.costs(task, tuple(range(8))).seconds
             collectives = done[part.name] = max(kernels, collectives, blocked) + took
             blocked = collectives if part.blocks else blocked

@@ -142,9 +142,13 @@ def test_ddp_ends_when_its_recurrence_says(bucket: int, rate: float) -> None:
     """start(i) = max(ready(i), end(i - 1)); the step ends with the last bucket."""
     count, parameters = 6, 1000
     s = setting(
-        dp=2, model=layers(count, parameters), batch=2, bucket=bucket, first_bucket=bucket,
+        dp=2,
+        model=layers(count, parameters),
+        batch=2,
+        bucket=bucket,
+        first_bucket=bucket,
         gradient_dtype="float",
-    )  # fmt: skip
+    )
     tape, lowered, _, end = run(s, rate)
     nbytes, ready, expected = parameters * 4, count * FORWARD, 0.0
     filled = 0
@@ -253,8 +257,10 @@ def test_what_only_moves_bytes_loses_nothing_to_channels() -> None:
         tape.compute("kernel", ranks[:1], 2.0, moving=moving)
     lowered = lower(tape, 2, lambda task, group: held)
     timeline = simulate(place(lowered.schedule, switch(2, float("inf"))), "simpy")
-    took = [float(timeline.end[lowered.end[k]][0] - timeline.start[lowered.begin[k]][0])
-            for k in (1, 2, 3)]  # fmt: skip
+    took = [
+        float(timeline.end[lowered.end[k]][0] - timeline.start[lowered.begin[k]][0])
+        for k in (1, 2, 3)
+    ]
     assert took == pytest.approx([4.0, 3.0, 2.0], rel=1e-6)
 
 

@@ -94,8 +94,9 @@ def test_context_parallelism_moves_keys_and_values(c: int) -> None:
     ring = tasks_of(setting(cp=c, batch=1, context="p2p"), "cp")
     found = Counter((task.phase, task.nbytes) for task in ring)
     assert found == {
-        ("forward", kv): layers * (c - 1), ("backward", 2 * kv): layers * (c - 1),
-    }  # fmt: skip
+        ("forward", kv): layers * (c - 1),
+        ("backward", 2 * kv): layers * (c - 1),
+    }
     gathered = tasks_of(setting(cp=c, batch=1, context="all_gather"), "cp")
     assert Counter((task.phase, task.collective) for task in gathered) == {
         ("forward", "all_gather"): layers,
@@ -210,8 +211,10 @@ def test_of_an_mlp_that_is_done_again_nothing_is_kept_but_its_input(gated: bool)
     model, width = replace(SMALL, gated=gated), 3 if gated else 2
     block, element = layers_of(model)[1], 2
     for tp in (1, 4):
-        kept = {again: activation_bytes(setting(tp=tp, model=model, recompute=again), block)
-                for again in ((), ("mlp",), ("ops",), ("mlp", "core_attn"))}  # fmt: skip
+        kept = {
+            again: activation_bytes(setting(tp=tp, model=model, recompute=again), block)
+            for again in ((), ("mlp",), ("ops",), ("mlp", "core_attn"))
+        }
         assert kept[()] - kept["mlp",] == 256 * element * model.ffn * width / tp
         assert kept["mlp",] == kept["mlp", "core_attn"]  # fused attention keeps no scores
         normed = 2 * model.hidden  # and what the function between the products makes
@@ -248,9 +251,15 @@ def test_activations_are_those_of_korthikanti(t: int, b: int, s: int, stored: bo
     block = layers_of(gpt)[1]
     for divided in (False, True):
         one = setting(
-            tp=t, model=gpt, micro=b, batch=b, sequence=s, attention="unfused",
-            sequence_parallel=divided, recompute=() if stored else ("selective",),
-        )  # fmt: skip
+            tp=t,
+            model=gpt,
+            micro=b,
+            batch=b,
+            sequence=s,
+            attention="unfused",
+            sequence_parallel=divided,
+            recompute=() if stored else ("selective",),
+        )
         closed = (34 + scores) / t if divided else 10 + (24 + scores) / t
         assert activation_bytes(one, block) == pytest.approx(sbh * closed)
 
@@ -268,9 +277,12 @@ def test_states_follow_the_formulas_at_any_size(data: str, n: int, parameters: f
 
 @settings(deadline=None, max_examples=40)
 @given(
-    st.integers(1, 4), st.sampled_from([1, 2, 4]), st.integers(1, 3), st.sampled_from([1, 2, 4]),
+    st.integers(1, 4),
+    st.sampled_from([1, 2, 4]),
+    st.integers(1, 3),
+    st.sampled_from([1, 2, 4]),
     st.sampled_from(["ddp", "zero1", "zero2", "distributed-optimizer"]),
-)  # fmt: skip
+)
 def test_volumes_hold_at_combined_degrees(d: int, t: int, c: int, p: int, data: str) -> None:
     """Any dp x tp x cp x pp: each axis sends what it does alone, of what the others leave it."""
     if data == "zero2" and p > 1:
@@ -313,11 +325,14 @@ def test_deduplicated_tokens_go_once_to_each_rank_or_to_each_domain(
 @pytest.mark.parametrize(
     ("change", "given"),
     [
-        ({"biases": True}, {}), ({"clamped": True}, {}), ({"qk_norm": True}, {}),
-        ({}, {"deduplicated": False}), ({}, {"imbalance": 1.5}),
+        ({"biases": True}, {}),
+        ({"clamped": True}, {}),
+        ({"qk_norm": True}, {}),
+        ({}, {"deduplicated": False}),
+        ({}, {"imbalance": 1.5}),
         ({}, {"roofline": replace(H100, routed=0.2)}),
     ],
-)  # fmt: skip
+)
 def test_what_experts_do_beside_their_products_takes_time(
     change: dict[str, bool], given: dict[str, object]
 ) -> None:

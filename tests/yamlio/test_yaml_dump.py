@@ -10,13 +10,20 @@ from hypothesis import strategies as st
 from netsim.yamlio.read import dump, parse_source
 
 SCALARS = st.one_of(
-    st.none(), st.booleans(), st.integers(-(10**9), 10**9),
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**9), 10**9),
     st.floats(allow_nan=False, allow_infinity=False),
     st.text(st.characters(codec="ascii", exclude_categories=["C"]), max_size=12),
     st.sampled_from(["1e9", "2:1", "no", "on", "0x1F", "~", "007", "2.20", ".inf", "2020-01-01"]),
-)  # fmt: skip
-VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-    st.from_regex(r"[a-z_]{1,8}", fullmatch=True), inner, max_size=3))  # fmt: skip
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), inner, max_size=3)
+    ),
+)
 
 
 @given(st.dictionaries(st.from_regex(r"k[a-z_.]{1,8}", fullmatch=True), VALUES, min_size=1))

@@ -88,10 +88,13 @@ def test_refused_overrides(assignment, message):
         ("clutser.nodes=4", "clutser: unknown key 'clutser' (did you mean cluster?)"),
         ("cluster.nodes=0", "cluster.nodes: expected at least 1, got 0"),
         ("cluster={}", "cluster: missing key 'nodes'"),
-        ("cluster.fabric={nic: 4}", "cluster.fabric.nic: expected a bandwidth such as 400Gbps "
-         "or 50GB/s, got 4 (the unit is missing; did you mean 4Gbps?)"),
+        (
+            "cluster.fabric={nic: 4}",
+            "cluster.fabric.nic: expected a bandwidth such as 400Gbps "
+            "or 50GB/s, got 4 (the unit is missing; did you mean 4Gbps?)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_mistakes_in_overrides_name_them(assignment, message):
     assert refusal(VALID, assignment) == f"--set {assignment}: {message}"
 

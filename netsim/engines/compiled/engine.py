@@ -19,7 +19,7 @@ from netsim.engines.compiled.grouping import (
     followers_of,
     group_rows,
     tight_entries,
-)  # fmt: skip
+)
 from netsim.engines.compiled.machine_code import Entry, Inner
 from netsim.program import program as beginnings
 from netsim.program.program import COARSE, Choices, Operations, Program, Timeline, stalled
@@ -32,9 +32,11 @@ DONE, STALLED, STOPPED, PAUSED, MORE_SEATS, MORE_ALARMS = range(6)
 
 @Entry
 def advance_rows(
-    rows: structures.Rows, net: structures.Net, future: structures.Future,
+    rows: structures.Rows,
+    net: structures.Net,
+    future: structures.Future,
     options: structures.Options,
-) -> int:  # fmt: skip
+) -> int:
     """Simulate on to the end, or until there is not enough room; why it stopped. All state lies in
     the arguments: a call takes up exactly where the last one left off."""
     core, waiting = net.core[0], options.waiting
@@ -63,9 +65,11 @@ def advance_rows(
 
 @Inner
 def _next_instant(
-    rows: structures.Rows, net: structures.Net, future: structures.Future,
+    rows: structures.Rows,
+    net: structures.Net,
+    future: structures.Future,
     options: structures.Options,
-) -> bool:  # fmt: skip
+) -> bool:
     """Go to the earliest of all events, and collect what belongs to its instant."""
     core = net.core[0]
     ends, alarms, changes = future.ends, future.alarms, future.changes
@@ -107,9 +111,11 @@ def _next_instant(
 
 @Inner
 def _begin(
-    rows: structures.Rows, net: structures.Net, future: structures.Future,
+    rows: structures.Rows,
+    net: structures.Net,
+    future: structures.Future,
     options: structures.Options,
-) -> None:  # fmt: skip
+) -> None:
     """Take the next row that is ready: start it, or set its alarm for when it can. Nothing holds
     up a row that shares no link: its end is known at once, long before its time has come."""
     core = net.core[0]
@@ -321,9 +327,12 @@ class Simulator:
     program: Program
 
     def timeline(
-        self, begins: Floats | None = None, *, progress: Progress | None = None,
+        self,
+        begins: Floats | None = None,
+        *,
+        progress: Progress | None = None,
         instant: float | None = None,
-    ) -> Timeline:  # fmt: skip
+    ) -> Timeline:
         """The Timeline if ranks begin at these times; `progress` hears rows done, rows and now.
         `instant`: another than the program's."""
         program = self.program if instant is None else replace(self.program, instant=instant)
@@ -468,12 +477,22 @@ def _rows(many: Operations, laid: _Laid, begins: Floats | None) -> structures.Ro
     lags = np.zeros(len(schedule.lags), structures.LAG)
     lags["seconds"], lags["arrival"] = program.lag_seconds, program.lag_arrival
     return structures.Rows(
-        style=schedule.style, piece=schedule.piece, path=program.path, start=start,
-        end=np.full(len(many), -1.0), waits=waits, child=structures.untouched(len(many), np.int32),
-        next_ptr=laid.followers.ptr, next_row=laid.followers.row, next_lag=laid.followers.lag,
-        styles=styles, lags=lags, amount=schedule.pieces.amount,
-        path_latency=program.path_latency, group=laid.grouping.group,
-    )  # fmt: skip
+        style=schedule.style,
+        piece=schedule.piece,
+        path=program.path,
+        start=start,
+        end=np.full(len(many), -1.0),
+        waits=waits,
+        child=structures.untouched(len(many), np.int32),
+        next_ptr=laid.followers.ptr,
+        next_row=laid.followers.row,
+        next_lag=laid.followers.lag,
+        styles=styles,
+        lags=lags,
+        amount=schedule.pieces.amount,
+        path_latency=program.path_latency,
+        group=laid.grouping.group,
+    )
 
 
 def _net(program: Program, found: Grouping, places: int) -> structures.Net:
@@ -484,12 +503,16 @@ def _net(program: Program, found: Grouping, places: int) -> structures.Net:
     core["kinds"], core["incast"] = found.kinds, program.links.incast
     core["instant"], core["horizon"] = program.instant, -float(program.instant > 0.0)
     return structures.Net(
-        core=core, links=found.links.copy(), kinds=found.limits, groups=found.groups.copy(),
-        draws=found.draws, members=found.members,
+        core=core,
+        links=found.links.copy(),
+        kinds=found.limits,
+        groups=found.groups.copy(),
+        draws=found.draws,
+        members=found.members,
         seats=structures.untouched(len(found.groups) - 1, structures.SEAT),
         looks=structures.empty_queue(len(found.links) + _has_caps(found) * places),
         crowds=_crowds(program.links.senders, found),
-    )  # fmt: skip
+    )
 
 
 def _crowds(senders: Mapping[int, int], found: Grouping) -> structures.Records:

@@ -141,11 +141,24 @@ def relieved(program: Program, kind: NDArray[np.int32], limits: Records) -> NDAr
     active, files = paths.active.copy(), np.zeros(cells, np.int32)
     fillable = np.zeros(len(links), np.bool_)
     find_relieved(
-        schedule.style, program.path, schedule.dep_ptr, schedule.dep_row,
-        kind, limits, paths.ptr, paths.link, paths.weight, least, most,
-        np.zeros(len(program), np.bool_), files, np.zeros(len(links)),
-        np.ones(len(links), np.bool_), fillable, active,
-    )  # fmt: skip
+        schedule.style,
+        program.path,
+        schedule.dep_ptr,
+        schedule.dep_row,
+        kind,
+        limits,
+        paths.ptr,
+        paths.link,
+        paths.weight,
+        least,
+        most,
+        np.zeros(len(program), np.bool_),
+        files,
+        np.zeros(len(links)),
+        np.ones(len(links), np.bool_),
+        fillable,
+        active,
+    )
     doubtful = np.flatnonzero(active & ~fillable[paths.link])
     if len(doubtful):
         doubtful = doubtful[np.argsort(paths.link[doubtful], kind="stable")]
@@ -159,13 +172,24 @@ def relieved(program: Program, kind: NDArray[np.int32], limits: Records) -> NDAr
 
 @Entry
 def find_relieved(
-    style: NDArray[np.int32], path: NDArray[np.int32], dep_ptr: NDArray[np.int32],
-    dep_row: NDArray[np.int32], kind: NDArray[np.int32], limits: Records, ptr: NDArray[np.int64],
-    link: NDArray[np.int32], weight: NDArray[np.float64], least: NDArray[np.float64],
-    most: NDArray[np.float64], followed: NDArray[np.bool_], files: NDArray[np.int32],
-    load: NDArray[np.float64], capped: NDArray[np.bool_], fillable: NDArray[np.bool_],
+    style: NDArray[np.int32],
+    path: NDArray[np.int32],
+    dep_ptr: NDArray[np.int32],
+    dep_row: NDArray[np.int32],
+    kind: NDArray[np.int32],
+    limits: Records,
+    ptr: NDArray[np.int64],
+    link: NDArray[np.int32],
+    weight: NDArray[np.float64],
+    least: NDArray[np.float64],
+    most: NDArray[np.float64],
+    followed: NDArray[np.bool_],
+    files: NDArray[np.int32],
+    load: NDArray[np.float64],
+    capped: NDArray[np.bool_],
+    fillable: NDArray[np.bool_],
     active: NDArray[np.bool_],
-) -> int:  # fmt: skip
+) -> int:
     """Count the files of every (path, kind), add up what they may draw, and mark what has room.
 
     Caps count for what they are. Where another resource is what bounds a row, there has to be room
@@ -238,15 +262,32 @@ def group_rows(program: Program) -> Grouping:
     hashes = np.zeros(1 << (4 * len(keys) // 3).bit_length(), np.int32)
     sizes = np.zeros(3, np.int64)
     form_groups(
-        keys, limits, paths.ptr, paths.link, paths.weight, active,
-        hashes, groups, draws, number, count, of_key, sizes,
-    )  # fmt: skip
+        keys,
+        limits,
+        paths.ptr,
+        paths.link,
+        paths.weight,
+        active,
+        hashes,
+        groups,
+        draws,
+        number,
+        count,
+        of_key,
+        sizes,
+    )
     found, size, used = sizes.tolist()
     return Grouping(
-        limits=limits, groups=groups[: found + 1], draws=draws[:size],
-        links=_links(program, number, count[:used]), members=np.empty(size, MEMBER), number=number,
-        group=_spread(table, keys, of_key, kinds), kind=kind, kinds=kinds,
-    )  # fmt: skip
+        limits=limits,
+        groups=groups[: found + 1],
+        draws=draws[:size],
+        links=_links(program, number, count[:used]),
+        members=np.empty(size, MEMBER),
+        number=number,
+        group=_spread(table, keys, of_key, kinds),
+        kind=kind,
+        kinds=kinds,
+    )
 
 
 def tight_entries(program: Program) -> NDArray[np.bool_]:
@@ -340,11 +381,20 @@ def _same(groups: Records, draws: Records, group: int, start: int, end: int, kin
 
 @Entry
 def form_groups(
-    keys: NDArray[np.int64], limits: Records, ptr: NDArray[np.int64], link: NDArray[np.int32],
-    weight: NDArray[np.float64], active: NDArray[np.bool_], seen: NDArray[np.int32],
-    groups: Records, draws: Records, number: NDArray[np.int32], count: NDArray[np.int32],
-    of_key: NDArray[np.int32], sizes: NDArray[np.int64],
-) -> int:  # fmt: skip
+    keys: NDArray[np.int64],
+    limits: Records,
+    ptr: NDArray[np.int64],
+    link: NDArray[np.int32],
+    weight: NDArray[np.float64],
+    active: NDArray[np.bool_],
+    seen: NDArray[np.int32],
+    groups: Records,
+    draws: Records,
+    number: NDArray[np.int32],
+    count: NDArray[np.int32],
+    of_key: NDArray[np.int32],
+    sizes: NDArray[np.int64],
+) -> int:
     """Write down the group of every key once; `sizes` are those of groups, draws and links.
 
     `seen` is a hash table of group numbers + 1 (open addressing), `count` becomes the groups of
@@ -404,9 +454,13 @@ def followers_of(schedule: Schedule) -> Followers:
 
 @Entry
 def turn_around(
-    dep_ptr: NDArray[np.int32], dep_row: NDArray[np.int32], dep_lag: NDArray[np.int16],
-    ptr: NDArray[np.int32], row: NDArray[np.int32], lag: NDArray[np.int16],
-) -> int:  # fmt: skip
+    dep_ptr: NDArray[np.int32],
+    dep_row: NDArray[np.int32],
+    dep_lag: NDArray[np.int16],
+    ptr: NDArray[np.int32],
+    row: NDArray[np.int32],
+    lag: NDArray[np.int16],
+) -> int:
     """Count, add up, fill in: while rows are filled in, ptr[i + 1] is where row i goes on."""
     for k in range(len(dep_row)):
         ptr[dep_row[k] + 2] += 1

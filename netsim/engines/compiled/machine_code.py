@@ -87,11 +87,18 @@ def processor() -> str:
 def _target(*, library: bool = False) -> Any:
     _llvm().initialize_native_target()
     _llvm().initialize_native_asmprinter()
-    return _llvm().Target.from_default_triple().create_target_machine(
-        cpu=_llvm().get_host_cpu_name(), features=_llvm().get_host_cpu_features().flatten(),
-        opt=_SPEED, jit=not library, reloc="pic" if library else "default",
-        codemodel="default" if library else "jitdefault",
-    )  # fmt: skip
+    return (
+        _llvm()
+        .Target.from_default_triple()
+        .create_target_machine(
+            cpu=_llvm().get_host_cpu_name(),
+            features=_llvm().get_host_cpu_features().flatten(),
+            opt=_SPEED,
+            jit=not library,
+            reloc="pic" if library else "default",
+            codemodel="default" if library else "jitdefault",
+        )
+    )
 
 
 # Machine code, and where it is kept from one run to the next.

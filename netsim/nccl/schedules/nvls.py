@@ -97,10 +97,15 @@ def switch_kind(
     if not second:
         uses.append(schedule.Use("sm", end, 1.0, index=channel.number))
     style = schedule.Style(
-        kind, src_buffer=src_buffer, dst_buffer=dst_buffer, **channel.tags,
-        wire=1 / (mechanism.nvls_efficiency * reached), uses=tuple(uses),
-        latency=0.0 if second else mechanism.step_cost.simple / channel.pieces, cap=channel.rate,
-    )  # fmt: skip
+        kind,
+        src_buffer=src_buffer,
+        dst_buffer=dst_buffer,
+        **channel.tags,
+        wire=1 / (mechanism.nvls_efficiency * reached),
+        uses=tuple(uses),
+        latency=0.0 if second else mechanism.step_cost.simple / channel.pieces,
+        cap=channel.rate,
+    )
     return RowKind(style)
 
 

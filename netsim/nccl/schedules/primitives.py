@@ -193,10 +193,14 @@ class PlannedChannel:
             wire *= 1.0 if self.simple else mechanism.nvlink_lines
             wire *= mechanism.crowding if self.simple and self.plan.crowded else 1.0
         style = Style(
-            TRANSFER, made.op, made.src_buffer, made.dst_buffer, wire=wire,
+            TRANSFER,
+            made.op,
+            made.src_buffer,
+            made.dst_buffer,
+            wire=wire,
             route=self.plan.route_of(self.number, src, dst),
             uses=(*self._uses(made), Use("hbm", "dst", 1.0), *self._bus(src, dst)),
-        )  # fmt: skip
+        )
         if self.simple and self.plan.link_of(src, dst) == "nvlink":
             made = replace(made, threads=min(made.threads, mechanism.store_share))
         return self._by_block(style, made)
@@ -232,21 +236,29 @@ class PlannedChannel:
         """What the proxy of `src` sends to `dst`."""
         network = self.plan.mechanism.network
         style = Style(
-            TRANSFER, op, SCRATCH, dst_buffer, **self.tags, wire=PAYLOAD_WIRE[self.plan.protocol],
+            TRANSFER,
+            op,
+            SCRATCH,
+            dst_buffer,
+            **self.tags,
+            wire=PAYLOAD_WIRE[self.plan.protocol],
             route=self.plan.route_of(self.number, src, dst),
             uses=(Use("hbm", "src", 1.0), Use("hbm", "dst", 1.0)),
-        )  # fmt: skip
+        )
         pool = network.pool if self.plan.transfers is not None else 0.0
         post = network.post.of(self.plan.protocol) + pool
         every = (
-            ("proxy", "src", post), ("proxy", "dst", network.receive),
+            ("proxy", "src", post),
+            ("proxy", "dst", network.receive),
             ("nic_msg", "src", network.message),
-        )  # fmt: skip
+        )
         costs = tuple(cost for cost in every if cost[2] > 0)
         return RowKind(
-            *(style, costs), path=network.path, protocol=self.plan.protocol,
+            *(style, costs),
+            path=network.path,
+            protocol=self.plan.protocol,
             pieces=1 if self.simple else self.pieces,
-        )  # fmt: skip
+        )
 
     def further(self, kind: RowKind) -> RowKind:
         """What a proxy sends after the first row of a step: a message for every slice of Simple;

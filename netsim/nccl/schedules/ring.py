@@ -256,10 +256,13 @@ def _sends(
     chunk, base = _data(c, walk, order, step, place)
     turn = np.where(by_proxy, np.where(sub > 0, 4, 2 + (step > 0)), sub > 0)
     woven.rows(
-        kinds[which[step], place, turn], order[place],
-        np.where(own_fifo, order[place], following[place]), chunk * numbers.subs + sub, step=step,
+        kinds[which[step], place, turn],
+        order[place],
+        np.where(own_fifo, order[place], following[place]),
+        chunk * numbers.subs + sub,
+        step=step,
         base=base,
-    )  # fmt: skip
+    )
 
 
 def _last_passes(
@@ -337,9 +340,12 @@ def _order(woven: Weave, channel: PlannedChannel, numbers: Numbers) -> None:
 
 
 def _waits(
-    woven: Weave, channel: PlannedChannel, numbers: Numbers, hops: Sequence[tuple[int, int]],
+    woven: Weave,
+    channel: PlannedChannel,
+    numbers: Numbers,
+    hops: Sequence[tuple[int, int]],
     slots: int,
-) -> None:  # fmt: skip
+) -> None:
     syncs, credits = ([f(*hop) for hop in hops] for f in (channel.sync, channel.credit))
     step, sub = (x.ravel() for x in np.indices((numbers.steps, numbers.subs)))
     for lag in dict.fromkeys(syncs):

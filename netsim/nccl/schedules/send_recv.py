@@ -83,10 +83,17 @@ def written_parts(plan: Plan, element_bytes: int) -> MessageParts:
     which, place = _spread(pieces.size[pieces.turn[stand_in[others]]])
     likes, like = _likes(sends, pieces, send, row)
     return MessageParts(
-        sends.src[send], sends.dst[send], sends.offset[send] + start, sends.target[send] + start,
-        channel, like, likes, pieces.wave[pieces.turn[send]],
-        first[stand_in[others]][which] + place, receiver[others][which],
-    )  # fmt: skip
+        sends.src[send],
+        sends.dst[send],
+        sends.offset[send] + start,
+        sends.target[send] + start,
+        channel,
+        like,
+        likes,
+        pieces.wave[pieces.turn[send]],
+        first[stand_in[others]][which] + place,
+        receiver[others][which],
+    )
 
 
 def _received(transfers: Transfers, sends: Columns, fold: Fold) -> tuple[Ints, Ints]:
@@ -240,9 +247,13 @@ class Exchange:
         found = []
         for part in np.unique(which, return_index=True)[1].tolist():
             channel = PlannedChannel(
-                self.plan, int(ends.channel[part]), self.multiplicity, self.cut.subs,
-                int(ends.copies[part]), self.of,
-            )  # fmt: skip
+                self.plan,
+                int(ends.channel[part]),
+                self.multiplicity,
+                self.cut.subs,
+                int(ends.copies[part]),
+                self.of,
+            )
             share = 1 / int(self.crowd[end][part])
             found.append(self.woven.kind(make(channel, ends.hop(part), share)))
         return np.array(found, np.int64)[which]
@@ -285,9 +296,13 @@ class Exchange:
         return np.arange(self.cut.subs)[:, None]
 
     def _rows(
-        self, kinds: Ints, src: Ints, dst: Ints, segments: Ints | None = None,
+        self,
+        kinds: Ints,
+        src: Ints,
+        dst: Ints,
+        segments: Ints | None = None,
         which: NDArray[np.bool_] | slice = slice(None),
-    ) -> Ints:  # fmt: skip
+    ) -> Ints:
         segment = self.pieces if segments is None else segments
         base, origin = self.ends.target[which], self.ends.offset[which]
         made = self.woven.rows(kinds, src, dst, segment, base=base, origin=origin)
@@ -379,10 +394,13 @@ class _Writer:
         element_bytes = self.output.collective.element_bytes
         table = chunk_table(Work(0, 0, like.count, like.chunk), element_bytes)
         exchange = Exchange(
-            plan, Ends(src, dst, parts.offset[mine], parts.target[mine], channel, self.copies[src]),
-            (crowd[seats[0]], crowd[seats[1]]), segments(plan, element_bytes, table),
-            like.multiplicity, like.of,
-        )  # fmt: skip
+            plan,
+            Ends(src, dst, parts.offset[mine], parts.target[mine], channel, self.copies[src]),
+            (crowd[seats[0]], crowd[seats[1]]),
+            segments(plan, element_bytes, table),
+            like.multiplicity,
+            like.of,
+        )
         made = exchange.copies() if like.alone else exchange.passes()
         gates = np.full(len(exchange.woven), -1, np.int32)
         for rows, seat in zip(made, seats, strict=False):

@@ -86,11 +86,14 @@ def skeleton_of(collective: Collective, plan: Plan, turn: Ints) -> Skeleton:
     number = np.array([numbers[what] for what in moved])[:, None]
     found: Ints = np.unique(number * (places.max() + 1) + places, return_inverse=True)[1]
     return Skeleton(
-        n, np.tile(np.arange(n, dtype=np.int32), len(lanes)),
+        n,
+        np.tile(np.arange(n, dtype=np.int32), len(lanes)),
         np.repeat(np.array([lane.work.channel for lane in lanes], np.int32), n),
-        np.repeat(np.arange(len(lanes), dtype=np.int32), n), found.reshape(-1),
-        tuple(_hops(plan, lanes, links)), turn,
-    )  # fmt: skip
+        np.repeat(np.arange(len(lanes), dtype=np.int32), n),
+        found.reshape(-1),
+        tuple(_hops(plan, lanes, links)),
+        turn,
+    )
 
 
 def works_alike(collective: Collective, plan: Plan) -> tuple[object, ...]:
@@ -368,8 +371,13 @@ def folded_plan(collective: Collective, plan: Plan, where: Where, per_process: i
             return plan
         ways = where.topology.router.per_channel and [w.channels for w in plan.transfers.works()]
         asked = (
-            "sends alike", collective.name, collective.in_place, repr(ways), per_process, here,
-        )  # fmt: skip
+            "sends alike",
+            collective.name,
+            collective.in_place,
+            repr(ways),
+            per_process,
+            here,
+        )
         of_sends = partial(sends_alike, collective, plan, where, turn)
         return replace(plan, symmetry=plan.memo.of(asked, of_sends))
     if not plan.work or not foldable(collective, plan):  # nothing moves: nothing is alike

@@ -56,9 +56,16 @@ class Weave:
         return self.kinds.setdefault(kind, len(self.kinds))
 
     def rows(
-        self, kind: ArrayLike, src: ArrayLike, dst: ArrayLike, segment: ArrayLike, *,
-        step: ArrayLike = 0, base: ArrayLike = 0, origin: ArrayLike | None = None,
-    ) -> Ints:  # fmt: skip
+        self,
+        kind: ArrayLike,
+        src: ArrayLike,
+        dst: ArrayLike,
+        segment: ArrayLike,
+        *,
+        step: ArrayLike = 0,
+        base: ArrayLike = 0,
+        origin: ArrayLike | None = None,
+    ) -> Ints:
         """Append rows (arrays broadcast against each other) and return their numbers. Their data
         lies `base` elements behind the offset of their segment, at the sender's `origin`."""
         self._flush()
@@ -98,9 +105,13 @@ class Weave:
         self._pairs = {}
 
     def unroll(
-        self, builder: Builder, segments: Segments, *, places: bool,
+        self,
+        builder: Builder,
+        segments: Segments,
+        *,
+        places: bool,
         gates: Sequence[tuple[Rows, Lag]],
-    ) -> Rows:  # fmt: skip
+    ) -> Rows:
         """Append all turns; returns the numbers of the rows by turn (first axis). The rows of the
         first turn wait for the rows in `gates` too (one for each, -1: none)."""
         self._flush()
@@ -111,10 +122,13 @@ class Weave:
         turns, size = len(segments.count), self._size
         joins = self._unrolled(builder, turns, gates)
         made = builder.rows(
-            self._styles(builder, kind, segment, segments).ravel(), np.tile(src, turns),
-            np.tile(dst, turns), _pieces(builder, segments, segment, bases).ravel(),
-            step=np.tile(step, turns), joins=joins,
-        )  # fmt: skip
+            self._styles(builder, kind, segment, segments).ravel(),
+            np.tile(src, turns),
+            np.tile(dst, turns),
+            _pieces(builder, segments, segment, bases).ravel(),
+            step=np.tile(step, turns),
+            joins=joins,
+        )
         return made.reshape(turns, size)
 
     def _styles(self, builder: Builder, kind: Ints, segment: Ints, segments: Segments) -> Rows:
@@ -237,9 +251,13 @@ def chunk_table(
 
 
 def segments(
-    plan: Plan, element_bytes: int, table: tuple[Ints, Ints], *, steps: Steps = ONE,
+    plan: Plan,
+    element_bytes: int,
+    table: tuple[Ints, Ints],
+    *,
+    steps: Steps = ONE,
     threads: float = 1.0,
-) -> Segments:  # fmt: skip
+) -> Segments:
     """Cut all chunks alike: the u subs of chunk c are the segments c·u, c·u + 1, … After them come
     whole chunks, and last an empty segment for rows that only wait. A FIFO of `plan.slots` holds as
     many chunks as fit. `threads` is the least part of a block's threads that moves a chunk."""
@@ -421,9 +439,13 @@ class Output:
     """A Builder, and the rows that end each rank."""
 
     def __init__(
-        self, collective: Collective, *, places: bool = True, keep: bool = True,
+        self,
+        collective: Collective,
+        *,
+        places: bool = True,
+        keep: bool = True,
         fold: Fold | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.collective = collective
         self.builder = Builder(
             collective.ranks, float(collective.element_bytes), (collective.name,)
@@ -522,9 +544,13 @@ class Sheet:
         return self.woven, number
 
     def kinds(
-        self, hops: "HopsOf", made: Sequence[ArrayLike], *, proxy: bool,
+        self,
+        hops: "HopsOf",
+        made: Sequence[ArrayLike],
+        *,
+        proxy: bool,
         change: Callable[[RowKind], RowKind] = lambda kind: kind,
-    ) -> Ints:  # fmt: skip
+    ) -> Ints:
         """The kinds of rows of hops, each made by a pass; of each different one there is one."""
         table = np.stack(
             [np.broadcast_to(np.asarray(x, np.float64), hops.src.shape) for x in made]

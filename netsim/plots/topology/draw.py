@@ -96,20 +96,37 @@ def draw_legend(figure: Figure, picture: Picture, left: float, top: float, *, he
     """Kinds of links with their widths, and what colors mean; `top` is where there is room."""
     width, height = figure.get_size_inches()
     keys: list[Artist] = [
-        Line2D([], [], color=style.GREY if heat else LINK_LOOKS[kind].colour,
-               linewidth=width_of(rate), label=_rate_text(kind, rate, picture.usable))
+        Line2D(
+            [],
+            [],
+            color=style.GREY if heat else LINK_LOOKS[kind].colour,
+            linewidth=width_of(rate),
+            label=_rate_text(kind, rate, picture.usable),
+        )
         for kind, rate in _rates(picture)
-    ]  # fmt: skip
+    ]
     keys += _dead_keys(picture)
-    figure.legend(handles=keys, loc="upper left", bbox_to_anchor=(left - 0.05 / width, top),
-                  ncols=_columns(len(keys), width), title=_KEY_TITLE,
-                  fontsize=9, title_fontsize=9, alignment="left", borderpad=0.1)  # fmt: skip
+    figure.legend(
+        handles=keys,
+        loc="upper left",
+        bbox_to_anchor=(left - 0.05 / width, top),
+        ncols=_columns(len(keys), width),
+        title=_KEY_TITLE,
+        fontsize=9,
+        title_fontsize=9,
+        alignment="left",
+        borderpad=0.1,
+    )
     if heat:
         place = figure.add_axes((left, 0.45 / height, min(4.5, width - 0.4) / width, 0.13 / height))
-        bar = figure.colorbar(ScalarMappable(Normalize(0, 100), HEAT), cax=place,
-                              orientation="horizontal")  # fmt: skip
-        bar.set_label("utilisation (%), the busiest of links drawn as one; grey: unused",
-                      fontsize=9, loc="left")  # fmt: skip
+        bar = figure.colorbar(
+            ScalarMappable(Normalize(0, 100), HEAT), cax=place, orientation="horizontal"
+        )
+        bar.set_label(
+            "utilisation (%), the busiest of links drawn as one; grey: unused",
+            fontsize=9,
+            loc="left",
+        )
         bar.outline.set_visible(False)
         place.tick_params(labelsize=8)
 
@@ -196,12 +213,28 @@ def _draw_frames(axes: Axes, picture: Picture, points: float) -> None:
     looks: dict[str, Any] = {"facecolor": "#fafafa", "edgecolor": "#b5b5b5", "linewidth": 0.9}
     for frame in picture.frames:
         size = frame.right - frame.left, frame.top - frame.bottom
-        axes.add_patch(FancyBboxPatch((frame.left, frame.bottom), *size, zorder=0, **looks,
-                                      boxstyle="round,pad=0,rounding_size=0.15"))  # fmt: skip
+        axes.add_patch(
+            FancyBboxPatch(
+                (frame.left, frame.bottom),
+                *size,
+                zorder=0,
+                **looks,
+                boxstyle="round,pad=0,rounding_size=0.15",
+            )
+        )
         if frame.label:
-            axes.text(frame.left + 0.12, frame.top + 0.06, frame.label, fontsize=points + 1,
-                      va="bottom", ha="left", color=style.GREY, fontweight="bold", zorder=5,
-                      bbox=_BEHIND)  # fmt: skip
+            axes.text(
+                frame.left + 0.12,
+                frame.top + 0.06,
+                frame.label,
+                fontsize=points + 1,
+                va="bottom",
+                ha="left",
+                color=style.GREY,
+                fontweight="bold",
+                zorder=5,
+                bbox=_BEHIND,
+            )
 
 
 def _draw_boxes(axes: Axes, picture: Picture, points: float) -> None:
@@ -212,28 +245,65 @@ def _draw_boxes(axes: Axes, picture: Picture, points: float) -> None:
             inside = (1.0, 1.0, 1.0)
             look |= {"edgecolor": DEAD, "linestyle": _DASHES}
             _cross_out(axes, box)
-        axes.add_patch(FancyBboxPatch(corner, box.width, box.height, facecolor=inside, **look,
-                                      boxstyle="round,pad=0,rounding_size=0.08"))  # fmt: skip
-        axes.text(box.x, box.y, box.label, fontsize=points, ha="center", va="center_baseline"
-                  if "\n" not in box.label else "center", zorder=4, linespacing=1.15)  # fmt: skip
+        axes.add_patch(
+            FancyBboxPatch(
+                corner,
+                box.width,
+                box.height,
+                facecolor=inside,
+                **look,
+                boxstyle="round,pad=0,rounding_size=0.08",
+            )
+        )
+        axes.text(
+            box.x,
+            box.y,
+            box.label,
+            fontsize=points,
+            ha="center",
+            va="center_baseline" if "\n" not in box.label else "center",
+            zorder=4,
+            linespacing=1.15,
+        )
 
 
 def _cross_out(axes: Axes, box: Box) -> None:
     """Draw both diagonals of a box, behind its text and above its face."""
     low, high = box.y - box.height / 2, box.y + box.height / 2
     for start, end in ((low, high), (high, low)):
-        axes.plot([box.left, box.right], [start, end], color=style.tint(DEAD, 0.45),
-                  linewidth=0.9, zorder=3.5)  # fmt: skip
+        axes.plot(
+            [box.left, box.right],
+            [start, end],
+            color=style.tint(DEAD, 0.45),
+            linewidth=0.9,
+            zorder=3.5,
+        )
 
 
 def _draw_texts(axes: Axes, picture: Picture, points: float) -> None:
     for one in picture.captions:
         size = points * 2 if one.strong else points
-        axes.text(one.x, one.y, one.text, fontsize=size, ha=one.align, va="center", zorder=4,
-                  color=style.GREY)  # fmt: skip
+        axes.text(
+            one.x,
+            one.y,
+            one.text,
+            fontsize=size,
+            ha=one.align,
+            va="center",
+            zorder=4,
+            color=style.GREY,
+        )
     for y, text in picture.rows:
-        axes.text(picture.left - 0.35, y, text, fontsize=points + 0.5, ha="right", va="center",
-                  color=style.BLACK, linespacing=1.2)  # fmt: skip
+        axes.text(
+            picture.left - 0.35,
+            y,
+            text,
+            fontsize=points + 0.5,
+            ha="right",
+            va="center",
+            color=style.BLACK,
+            linespacing=1.2,
+        )
 
 
 def _draw_lines(axes: Axes, picture: Picture, points: float, *, heat: bool) -> None:
@@ -322,13 +392,29 @@ def _label_counts(
     else:
         text = ""
     if text:
-        axes.text(picture.left - 0.35, y, text, fontsize=points, ha="right", va="center",
-                  color=style.GREY, style="italic")  # fmt: skip
+        axes.text(
+            picture.left - 0.35,
+            y,
+            text,
+            fontsize=points,
+            ha="right",
+            va="center",
+            color=style.GREY,
+            style="italic",
+        )
         return
     for line, (x, height) in members:
         if line.count > 1:
-            axes.text(x, height, f"×{line.count}", fontsize=points, ha="center", va="center",
-                      zorder=4, bbox=_BEHIND)  # fmt: skip
+            axes.text(
+                x,
+                height,
+                f"×{line.count}",
+                fontsize=points,
+                ha="center",
+                va="center",
+                zorder=4,
+                bbox=_BEHIND,
+            )
 
 
 def _noun(members: list[tuple[Stroke, Point]]) -> str:
@@ -391,8 +477,14 @@ def plot_loads(name: str, cluster: Cluster, stem: Path) -> list[Path]:
             one.bar(np.arange(len(order)), order, width=1.0, color=style.BLUE)
             one.axhline(flows.mean(), color="black", linewidth=0.8, linestyle=":")
             one.set(title=routing, ylim=(0, most * 1.08), xlabel="links, fullest first")
-            one.text(0.98, 0.95, f"most {flows.max(initial=0.0):.3g}\nmean {flows.mean():.3g}",
-                     transform=one.transAxes, ha="right", va="top")  # fmt: skip
+            one.text(
+                0.98,
+                0.95,
+                f"most {flows.max(initial=0.0):.3g}\nmean {flows.mean():.3g}",
+                transform=one.transAxes,
+                ha="right",
+                va="top",
+            )
         axes[0].set_ylabel("flows on a link between switches")
         figure.suptitle(f"{name}: every GPU sends to the one half way round")
         return style.save(figure, stem)

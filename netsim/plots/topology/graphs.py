@@ -60,9 +60,13 @@ def _height(label: str) -> float:
 
 
 def grid_picture(
-    title: str, subtitle: str, topology: Topology, dims: Sequence[int], cells: Sequence[Cell],
+    title: str,
+    subtitle: str,
+    topology: Topology,
+    dims: Sequence[int],
+    cells: Sequence[Cell],
     used: Use,
-) -> shapes.Picture:  # fmt: skip
+) -> shapes.Picture:
     """Cells in the order of a torus, the last dimension to the right, the one before downwards."""
     sheet = shapes.Sheet()
     deep = len(dims) > 2

@@ -80,9 +80,15 @@ class _Plan:
 
 
 def draw_host(
-    sheet: shapes.Sheet, host: Host, name: str, start: float, *, switch: str, levels: int = 0,
+    sheet: shapes.Sheet,
+    host: Host,
+    name: str,
+    start: float,
+    *,
+    switch: str,
+    levels: int = 0,
     dead_nics: Sequence[int] = (),
-) -> float:  # fmt: skip
+) -> float:
     """Add a host from `start` on and return its end; `switch`: its NVSwitch unless shared;
     `dead_nics`: the numbers of the NICs that faults took out."""
     plan = _Plan(host, tuple(dead_nics))
@@ -443,9 +449,11 @@ def _subtitle(cluster: Cluster) -> str:
         ways = [f"{format_bandwidth(float(up.max()))} to other GPUs"] if up.any() else []
         ways += [f"{format_bandwidth(float(out.max()), bits=True)} of NIC"] if out.any() else []
         return f"{len(cluster.topology)} x {gpu.model}; a GPU has {' and '.join(ways) or 'PCIe'}"
-    over = "non-blocking" if found.oversubscription < 1.01 else (
-        f"oversubscribed {found.oversubscription:.3g}:1"
-    )  # fmt: skip
+    over = (
+        "non-blocking"
+        if found.oversubscription < 1.01
+        else (f"oversubscribed {found.oversubscription:.3g}:1")
+    )
     several = "es" * (found.diameter != 1)
     return (
         f"{cluster.transport.name}; {format_bandwidth(found.bisection)} between the halves in each "

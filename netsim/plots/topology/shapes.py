@@ -108,10 +108,13 @@ class Picture:
         first = len(self.boxes)
         lines = (replace(one, tail=one.tail + first, head=one.head + first) for one in moved.lines)
         return replace(
-            self, boxes=self.boxes + moved.boxes, lines=(*self.lines, *lines),
-            captions=self.captions + moved.captions, frames=self.frames + moved.frames,
+            self,
+            boxes=self.boxes + moved.boxes,
+            lines=(*self.lines, *lines),
+            captions=self.captions + moved.captions,
+            frames=self.frames + moved.frames,
             rows=self.rows + moved.rows,
-        )  # fmt: skip
+        )
 
     def moved(self, right: float, up: float) -> "Picture":
         """The same elsewhere."""

@@ -331,10 +331,14 @@ def policy_of(config: Any, transport: Transport) -> Policy:
         usual["dual-plane"] = "spray"
     routing = config.routing or usual.get(config.kind, transport.routing)
     return Policy(
-        "static" if routing == "rail" else routing, config.seed, config.qps, config.split_on_qps,
-        in_order=_in_order(config, transport), window=config.window or inf,
+        "static" if routing == "rail" else routing,
+        config.seed,
+        config.qps,
+        config.split_on_qps,
+        in_order=_in_order(config, transport),
+        window=config.window or inf,
         incast=_incast(config, transport),
-    )  # fmt: skip
+    )
 
 
 def _incast(config: Any, transport: Transport) -> float:

@@ -135,9 +135,13 @@ class Upper:
 
 
 def clos_shape(
-    leaves: int, down: int, uplinks: int, radix: int, spines: int | None = None,
+    leaves: int,
+    down: int,
+    uplinks: int,
+    radix: int,
+    spines: int | None = None,
     upper: Upper | None = None,
-) -> Shape:  # fmt: skip
+) -> Shape:
     """Two levels where the spines have enough ports, else three if they are offered."""
     if leaves == 1:
         _fits("a leaf", down, 0, radix)
@@ -241,9 +245,15 @@ def leaf_spine(
 
 
 def rail_optimized(
-    at: Site, *, radix: int, oversubscription: Ratios, nodes_per_unit: Some, spines: Some,
-    levels: Some, units_per_pod: Some,
-) -> Fabric:  # fmt: skip
+    at: Site,
+    *,
+    radix: int,
+    oversubscription: Ratios,
+    nodes_per_unit: Some,
+    spines: Some,
+    levels: Some,
+    units_per_pod: Some,
+) -> Fabric:
     """A leaf a rail in every scalable unit; spines (and cores, if many units) join the rails."""
     ports, terms, hosts = at
     nics, ratio, (over, *above) = _nics(ports), _ratio(ports, terms), oversubscription
@@ -275,8 +285,11 @@ def fat_tree(at: Site, *, k: Some, levels: int, oversubscription: Ratios) -> Fab
     nics, each = _nics(ports), 4 if levels == 3 else 2
     need = hosts * nics
     if k is None:  # over 8 ports, no host is split between edge switches, as nobody would wire it
-        k = next(k for k in range(2, 2**20, 2) if k**levels // each >= need
-                 and (k <= 8 or 0 in (k // 2 % nics, nics % (k // 2))))  # fmt: skip
+        k = next(
+            k
+            for k in range(2, 2**20, 2)
+            if k**levels // each >= need and (k <= 8 or 0 in (k // 2 % nics, nics % (k // 2)))
+        )
     if k % 2:
         raise TopologyError(f"k: a fat tree needs an even k, got {k}")
     have = k**levels // each
@@ -345,9 +358,14 @@ def single_switch(ports: Ports, terms: Terms) -> Fabric:
 
 
 def torus(
-    at: Site, *, dims: tuple[int, ...] | None = None, kind: str = "torus",
-    link: tuple[float, ...] = (), latency: tuple[float, ...] = (), **shape: Any,
-) -> Fabric:  # fmt: skip
+    at: Site,
+    *,
+    dims: tuple[int, ...] | None = None,
+    kind: str = "torus",
+    link: tuple[float, ...] = (),
+    latency: tuple[float, ...] = (),
+    **shape: Any,
+) -> Fabric:
     """A router for each host; without `dims` a ring of all of them. `link` and `latency` are by
     dimension, `shape` is as for `grid_cables`."""
     ports, terms, hosts = at
@@ -428,9 +446,12 @@ Cable = tuple[int, int, float | None, float | None]  # ends, bytes/s, seconds
 
 
 def custom(
-    ports: Ports, terms: Terms, switches: tuple[str, ...], cables: list[Cable],
+    ports: Ports,
+    terms: Terms,
+    switches: tuple[str, ...],
+    cables: list[Cable],
     groups: Ints | None = None,
-) -> Fabric:  # fmt: skip
+) -> Fabric:
     """Ends of cables are numbered: ports first, then switches."""
     joined = {end for cable in cables for end in cable[:2]}
     missing = next((port for port in range(len(ports)) if port not in joined), None)
@@ -478,7 +499,9 @@ def far_apart(parts: Sequence[Fabric], ports: Ports, sites: Any) -> Fabric:
     delay = np.where(tail < first[-1], terms.hop, sites.delay)
     levels = [*(part.level for part in parts), np.full(len(parts), len(parts[0].tiers))]
     return replace(
-        made, tiers=(*parts[0].tiers, "site"), level=np.concatenate(levels).astype(np.int32),
+        made,
+        tiers=(*parts[0].tiers, "site"),
+        level=np.concatenate(levels).astype(np.int32),
         bandwidth=np.r_[made.bandwidth[: 2 * len(ports)], np.repeat(rate, 2)],
         latency=np.r_[made.latency[: 2 * len(ports)], np.repeat(delay, 2)],
-    )  # fmt: skip
+    )

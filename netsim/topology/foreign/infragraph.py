@@ -223,9 +223,12 @@ def _shares(found: "nx.Graph[Any]", gpus: tuple[str, ...]) -> dict[tuple[str, st
 
 
 def _figures(
-    shares: Mapping[tuple[str, str], int], kinds: Mapping[str, str], ends: tuple[str, str],
-    data: Mapping[str, Any], name: str,
-) -> dict[str, Any]:  # fmt: skip
+    shares: Mapping[tuple[str, str], int],
+    kinds: Mapping[str, str],
+    ends: tuple[str, str],
+    data: Mapping[str, Any],
+    name: str,
+) -> dict[str, Any]:
     """Bandwidth, latency, kind and duplex of an edge; what has no bandwidth gets an assumed one."""
     link = str(data["link"])
     kind = _link_kind(link, {kinds[end] for end in ends})

@@ -392,10 +392,14 @@ def machine_of(
     return Machine(
         description=f"imported from {name} ({'RCCL' if compute_units else 'NCCL'} topology XML)",
         gpu=_gpus(tree, like, compute_units),
-        scale_up=_shared(given, hosts, like), c2c=_c2c(tree, like), pcie=_pcie(tree),
-        cpu=_cpus(cpus, like), nics=_nics(tree, like, nic_rate, shape.cpu),
-        p2p=bool(shape.p2p) or like.p2p, transport=_transport(tree, like),
-    )  # fmt: skip
+        scale_up=_shared(given, hosts, like),
+        c2c=_c2c(tree, like),
+        pcie=_pcie(tree),
+        cpu=_cpus(cpus, like),
+        nics=_nics(tree, like, nic_rate, shape.cpu),
+        p2p=bool(shape.p2p) or like.p2p,
+        transport=_transport(tree, like),
+    )
 
 
 def _one_host(system: XmlSystem, name: str) -> tuple[list[XmlCpu], int]:
@@ -425,11 +429,15 @@ def _shape(tree: Tree, cpus: Sequence[XmlCpu]) -> BoxShape:
     up = _scale_up(tree, None) if known else None
     rates = [port.net.speed for port in tree.ports if port.net and port.net.speed > 0]
     return BoxShape(
-        len(tree.gpus), joined_by(up, len(tree.gpus)),
-        any(gpu.gdr for gpu in known) if known else None, cpus[0].arch,
-        (_vendor(cpus[0]), cpus[0].familyid, cpus[0].modelid), len(tree.ports),
-        rates[0] * 1e6 / 8 if rates else None, len(up.peers) if up else None,
-    )  # fmt: skip
+        len(tree.gpus),
+        joined_by(up, len(tree.gpus)),
+        any(gpu.gdr for gpu in known) if known else None,
+        cpus[0].arch,
+        (_vendor(cpus[0]), cpus[0].familyid, cpus[0].modelid),
+        len(tree.ports),
+        rates[0] * 1e6 / 8 if rates else None,
+        len(up.peers) if up else None,
+    )
 
 
 def _gpus(tree: Tree, like: Machine, compute_units: int) -> Gpu:
@@ -462,10 +470,13 @@ def _scale_up(tree: Tree, like: Machine | None) -> ScaleUp | None:
         _check_one_kind(tree, switch_links, pairs)
         links = [switch_links[number] for number in range(len(tree.gpus))]
         return ScaleUp.model_construct(
-            kind="nvlink", link_bandwidth=rate, links=max(links),
+            kind="nvlink",
+            link_bandwidth=rate,
+            links=max(links),
             links_each=tuple(links) if min(links) < max(links) else None,
-            switches=usual.switches or 1 if usual else 1, multicast=sm >= 90,
-        )  # fmt: skip
+            switches=usual.switches or 1 if usual else 1,
+            multicast=sm >= 90,
+        )
     if not pairs:
         return None
     has_xgmi = any(link.xgmi for gpu in gpus for link in gpu.nvlinks)
@@ -543,10 +554,12 @@ def _pcie(tree: Tree) -> Pcie:
     """The tree; the link of the first GPU stands for all that is not told."""
     usual = tree.gpus[0].link
     return Pcie(
-        generation=usual.generation, width=usual.width,
+        generation=usual.generation,
+        width=usual.width,
         switches=tuple(place for place, _ in tree.switches),
-        uplinks=tuple(link for _, link in tree.switches) or None, bridged=tree.bridged,
-    )  # fmt: skip
+        uplinks=tuple(link for _, link in tree.switches) or None,
+        bridged=tree.bridged,
+    )
 
 
 def _vendor(cpu: XmlCpu) -> str:
@@ -566,12 +579,16 @@ def _cpus(cpus: Sequence[XmlCpu], like: Machine) -> Cpu:
     memory, link = known[max(least for least in known if least <= first.modelid)]
     named = f"family {first.familyid} model {first.modelid}"
     return Cpu.model_construct(
-        vendor=vendor or "unknown", model=like.cpu.model if same else named, arch=first.arch,
-        family=first.familyid, model_id=first.modelid, domains=len(cpus),
+        vendor=vendor or "unknown",
+        model=like.cpu.model if same else named,
+        arch=first.arch,
+        family=first.familyid,
+        model_id=first.modelid,
+        domains=len(cpus),
         memory=like.cpu.memory if same else None,
         memory_bandwidth=like.cpu.memory_bandwidth if same else memory,
         link=((like.cpu.link if same else None) or link) if len(cpus) > 1 else None,
-    )  # fmt: skip
+    )
 
 
 def _nics(
@@ -587,11 +604,14 @@ def _nics(
     name = nets[0].name.rstrip("0123456789").rstrip("_") if nets else ""
     reach = all(slot.gpu.gdr for slot in tree.gpus if slot.gpu is not None)
     return Nics.model_construct(
-        model=like.nics.model if alike and like.nics else name or "NIC", count=len(rates),
-        rate=rates[0], rate_each=rates, at=tuple(port.place for port in tree.ports),
+        model=like.nics.model if alike and like.nics else name or "NIC",
+        count=len(rates),
+        rate=rates[0],
+        rate_each=rates,
+        at=tuple(port.place for port in tree.ports),
         gpudirect=reach and (not nets or any(net.gdr for net in nets)),
         pcie=tuple(_measured(port.link or tree.gpus[0].link, like, cpu) for port in tree.ports),
-    )  # fmt: skip
+    )
 
 
 def _measured(link: PcieLink, like: Machine, cpu: tuple[str, int, int] | None) -> PcieLink:

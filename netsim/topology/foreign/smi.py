@@ -169,12 +169,17 @@ def _amd_matrix(text: str, source: str) -> Matrix:
     direct = _direct(kinds, tables, source)
     cells = tuple(
         tuple(
-            "X" if a == b else f"NV{direct[one, other]}" if (one, other) in direct
-            else "NODE" if numa.get(a) == numa.get(b) else "SYS"
+            "X"
+            if a == b
+            else f"NV{direct[one, other]}"
+            if (one, other) in direct
+            else "NODE"
+            if numa.get(a) == numa.get(b)
+            else "SYS"
             for b, other in enumerate(names)
         )
         for a, one in enumerate(names)
-    )  # fmt: skip
+    )
     gpus = range(len(names))
     return Matrix(
         tuple(f"GPU{n}" for n in gpus), cells, tuple(numa.get(n, -1) for n in gpus), amd=True
@@ -346,12 +351,14 @@ def read_smi(
     return Machine(
         description=f"imported from {source} ({'amd' if matrix.amd else 'nvidia'}-smi topology)",
         gpu=like.gpu.model_copy(update={"count": len(gpus), "at": gpus, "pcie": None}),
-        scale_up=_scale_up(matrix, like, source), c2c=like.c2c,
+        scale_up=_scale_up(matrix, like, source),
+        c2c=like.c2c,
         pcie=Pcie(generation=like.pcie.generation, switches=tuple(places.switches)),
         cpu=like.cpu.model_copy(update=cpu),
-        nics=_nics(matrix, [places.of[n] for n in matrix.nics], like, nic_rate), p2p=like.p2p,
+        nics=_nics(matrix, [places.of[n] for n in matrix.nics], like, nic_rate),
+        p2p=like.p2p,
         transport=like.transport,
-    )  # fmt: skip
+    )
 
 
 def _check_links_shown(matrix: Matrix, like: Machine, source: str) -> None:
@@ -396,9 +403,11 @@ def _nics(
     first = matrix.devices[matrix.nics[0]]
     return Nics.model_construct(
         model=dict(matrix.legend).get(first, first).rstrip("0123456789").rstrip("_") or "NIC",
-        count=len(places), rate=nic_rate or (like.nics.rates[0] if like.nics else USUAL_RATE),
-        at=tuple(places), gpudirect=like.nics.gpudirect if like.nics else False,
-    )  # fmt: skip
+        count=len(places),
+        rate=nic_rate or (like.nics.rates[0] if like.nics else USUAL_RATE),
+        at=tuple(places),
+        gpudirect=like.nics.gpudirect if like.nics else False,
+    )
 
 
 class _Places:
@@ -542,11 +551,14 @@ def _scale_up(matrix: Matrix, like: Machine, source: str) -> ScaleUp | None:
     if _is_switched(matrix, like):
         links = links_to_switch(matrix, source)
         return ScaleUp.model_construct(
-            kind="nvlink", link_bandwidth=rate, links=max(links),
+            kind="nvlink",
+            link_bandwidth=rate,
+            links=max(links),
             links_each=links if min(links) < max(links) else None,
-            switches=usual.switches or 1 if usual else 1, hosts=usual.hosts if usual else 1,
+            switches=usual.switches or 1 if usual else 1,
+            hosts=usual.hosts if usual else 1,
             multicast=like.gpu.sm >= MULTICAST,
-        )  # fmt: skip
+        )
     gpus = len(matrix.gpus)
     is_complete = len(pairs) == gpus * (gpus - 1) // 2
     if matrix.amd and is_complete and len(set(pairs.values())) == 1:

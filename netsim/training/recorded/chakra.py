@@ -119,9 +119,17 @@ def packed(value: Value) -> list[int]:
 
 COMPUTE, SEND, RECEIVE, COLLECTIVE = 4, 5, 6, 7  # kinds of nodes
 TYPES = (
-    "all_reduce", "reduce", "all_gather", "gather", "scatter", "broadcast", "alltoall",
-    "reduce_scatter", "reduce_scatter", "barrier",
-)  # fmt: skip
+    "all_reduce",
+    "reduce",
+    "all_gather",
+    "gather",
+    "scatter",
+    "broadcast",
+    "alltoall",
+    "reduce_scatter",
+    "reduce_scatter",
+    "barrier",
+)
 ID, NAME, TYPE, CONTROL, DATA, START, DURATION, INPUTS, ATTRIBUTE = 1, 2, 3, 4, 5, 6, 7, 8, 10
 TYPES_IN = {1: "values", 3: "types"}  # of a node's inputs
 # Where a value stands in an attribute, by its type.
@@ -184,9 +192,13 @@ def nodes_of(
 
 
 def _calls(
-    node: Node, task: Task, rank: int, ranks: tuple[int, ...], groups: dict[tuple[int, ...], int],
+    node: Node,
+    task: Task,
+    rank: int,
+    ranks: tuple[int, ...],
+    groups: dict[tuple[int, ...], int],
     second: int,
-) -> list[Node]:  # fmt: skip
+) -> list[Node]:
     """The node of a collective, a send or a receive; of both, the other has the number `second`."""
     if task.collective == "p2p":
         return [_end(node, task, (ranks[0], ranks[1]), node.number, sends=rank == ranks[0])]
@@ -201,16 +213,21 @@ def _calls(
     group = groups.setdefault(ranks, len(groups) + 1)  # ASTRA-sim takes 0 for no group
     size = max(1, task.nbytes // len(ranks)) if task.collective in PARTS else task.nbytes
     told: dict[str, Value] = {
-        "comm_size": size, "comm_type": TYPES.index(task.collective),
-        "pg_name": str(group).encode(), "dtype": task.dtype.encode(),
-    }  # fmt: skip
+        "comm_size": size,
+        "comm_type": TYPES.index(task.collective),
+        "pg_name": str(group).encode(),
+        "dtype": task.dtype.encode(),
+    }
     return [replace(node, kind=COLLECTIVE, micros=0, attributes=told)]
 
 
 def _end(node: Node, task: Task, pair: tuple[int, int], tag: int, *, sends: bool) -> Node:
     told: dict[str, Value] = {
-        "comm_size": task.nbytes, "comm_src": pair[0], "comm_dst": pair[1], "comm_tag": tag,
-    }  # fmt: skip
+        "comm_size": task.nbytes,
+        "comm_src": pair[0],
+        "comm_dst": pair[1],
+        "comm_tag": tag,
+    }
     return replace(node, kind=SEND if sends else RECEIVE, micros=0, attributes=told)
 
 
@@ -279,13 +296,26 @@ def _read(data: bytes) -> Node:
 # kernels of a profile were linked in.
 
 KINDS = (
-    "INVALID_NODE", "METADATA_NODE", "MEM_LOAD_NODE", "MEM_STORE_NODE", "COMP_NODE",
-    "COMM_SEND_NODE", "COMM_RECV_NODE", "COMM_COLL_NODE",
-)  # fmt: skip
+    "INVALID_NODE",
+    "METADATA_NODE",
+    "MEM_LOAD_NODE",
+    "MEM_STORE_NODE",
+    "COMP_NODE",
+    "COMM_SEND_NODE",
+    "COMM_RECV_NODE",
+    "COMM_COLL_NODE",
+)
 METADATA = 1
 PLAIN = (
-    "is_cpu_op", "comm_type", "comm_size", "comm_src", "comm_dst", "comm_tag", "pg_name", "dtype",
-)  # fmt: skip
+    "is_cpu_op",
+    "comm_type",
+    "comm_size",
+    "comm_src",
+    "comm_dst",
+    "comm_tag",
+    "pg_name",
+    "dtype",
+)
 GROUPS_MADE = "process_group:init"
 JSON_MARKS = re.compile(rb'"(workload_graph|(data|ctrl)_?[dD]eps)"\s*:')
 BROKEN = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
@@ -327,11 +357,13 @@ def _of_json(one: Mapping[str, Any]) -> Node:
     told |= {name: text.encode() for name, text in one.get("inputs", {}).items()}
     kind = one.get("NodeType", one.get("type", 0))
     return Node(
-        int(one.get("Id", one.get("id", 0))), str(one.get("Name", one.get("name", ""))),
+        int(one.get("Id", one.get("id", 0))),
+        str(one.get("Name", one.get("name", ""))),
         KINDS.index(kind) if kind in KINDS else int(kind),
         tuple(map(int, one.get("data_deps", one.get("dataDeps", ())))),
-        int(one.get("runtime", one.get("durationMicros", 0))), told,
-    )  # fmt: skip
+        int(one.get("runtime", one.get("durationMicros", 0))),
+        told,
+    )
 
 
 def _plain(value: object) -> Value:
@@ -375,9 +407,10 @@ def _record(number: int, inputs: Mapping[str, Any], after: Sequence[int]) -> Nod
         return None
     kind, group = str(match.lastgroup), values[place - 2]
     told: dict[str, Value] = {
-        "comm_size": _bytes_in(values[0]), "types": str(inputs["types"][0]).encode(),
+        "comm_size": _bytes_in(values[0]),
+        "types": str(inputs["types"][0]).encode(),
         "pg_name": str(group[0] if isinstance(group, list) else group).encode(),
-    }  # fmt: skip
+    }
     if kind in TYPES:
         told["comm_type"] = TYPES.index(kind)
         return Node(number, kind, COLLECTIVE, tuple(after), 0, told)
@@ -468,9 +501,12 @@ def _ordered(path: Path, nodes: Sequence[Node]) -> list[Node]:
 
 
 def write_ranks(
-    folder: Path, name: str, tape: Tape, ranks: Sequence[int],
+    folder: Path,
+    name: str,
+    tape: Tape,
+    ranks: Sequence[int],
     slowdown: Mapping[int, float] | None = None,
-) -> list[Path]:  # fmt: skip
+) -> list[Path]:
     """A file for every rank, and the groups; `slowdown` is by rank, of what it computes."""
     folder.mkdir(parents=True, exist_ok=True)
     groups: dict[tuple[int, ...], int] = {}
@@ -533,7 +569,7 @@ def _tape_of_one(path: Path, world: int, rank: int | None) -> tuple[Tape, tuple[
             seconds = node.micros * 1e-6
             made[node.number] = tape.compute(
                 node.name, everyone, seconds, after, moving=node.moving
-            )  # fmt: skip
+            )
             continue
         key = (call.collective == "p2p", call.ranks)
         if key not in tiles:
@@ -561,9 +597,16 @@ class _Call:
         self, tape: Tape, groups: Ranks, after: Deps, stream: str, *, posted: bool = False
     ) -> int:
         (made,) = tape.collective(  # calls have two ranks and a byte at least
-            self.name, GROUP, self.collective, groups, self.nbytes, after, stream=stream,
-            dtype=self.dtype, posted=posted,
-        )  # fmt: skip
+            self.name,
+            GROUP,
+            self.collective,
+            groups,
+            self.nbytes,
+            after,
+            stream=stream,
+            dtype=self.dtype,
+            posted=posted,
+        )
         return made
 
 

@@ -536,9 +536,11 @@ class Profile:
     def of_step(self, step: int) -> "Profile":
         """What belongs to one step."""
         return replace(
-            self, kernels=tuple(one for one in self.kernels if one.step == step),
-            calls=tuple(one for one in self.calls if one.step == step), steps=(step,),
-        )  # fmt: skip
+            self,
+            kernels=tuple(one for one in self.kernels if one.step == step),
+            calls=tuple(one for one in self.calls if one.step == step),
+            steps=(step,),
+        )
 
     def usual_step(self) -> int | None:
         """The step of median length; None where there are no steps."""
@@ -761,10 +763,16 @@ def _written(tape: Tape, call: Call, groups: dict[Key, Ranks], after: Deps) -> i
     said = call.said
     together = f" part {call.part}" if call.part else ""
     (made,) = tape.collective(  # calls have two ranks and a byte at least
-        said.collective, said.group, said.collective, groups[_key(call)], said.nbytes, after,
-        stream=f"{said.group} {call.stream}{together}", dtype=said.dtype,
+        said.collective,
+        said.group,
+        said.collective,
+        groups[_key(call)],
+        said.nbytes,
+        after,
+        stream=f"{said.group} {call.stream}{together}",
+        dtype=said.dtype,
         measured=call.end - call.begin,
-    )  # fmt: skip
+    )
     return made
 
 

@@ -57,9 +57,12 @@ class _Found:
         begin = float(event["ts"])
         number = args_of(event).get("Sequence number", -1)
         one = Interval(
-            begin, begin + float(event["dur"]), event.get("tid"), name,
+            begin,
+            begin + float(event["dur"]),
+            event.get("tid"),
+            name,
             number if isinstance(number, int) else -1,
-        )  # fmt: skip
+        )
         if kind in ("python_function", "user_annotation"):
             self.spans.append(one)
         elif kind == "cpu_op" and name.startswith(BACKWARD):
