@@ -411,7 +411,7 @@ def profiles() -> Found:
         yield "calls", [found.calls, found.kernels, found.steps, found.world]
         for asked in (None, 3, 4, 5):
             chosen, notes = step_of(found, asked)
-            yield f"step {asked}", [tape_of(chosen).tasks, notes]
+            yield f"step {asked}", [tape_of(chosen).entries, notes]
 
 
 ASKED = ("default", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "const", "enum")
@@ -535,7 +535,7 @@ def tapes() -> Found:
         model = experts if name in MIXED else replace(few, layers=2 * given.get("chunks", 1) + 2)
         batch = 4 * given.get("dp", 1) * given.get("ep", 1)
         made = setting(batch=batch, model=model, roofline=rates, **given)
-        yield name, [training_step(made).tasks, memories(made)]
+        yield name, [training_step(made).entries, memories(made)]
 
 
 def steps(rest: str, model: str = MODEL) -> Found:
@@ -548,7 +548,7 @@ def steps(rest: str, model: str = MODEL) -> Found:
     yield "path", [causes_of(visits), list(hops_of(visits))]
     if "fsdp" in rest:
         yield "explained", explained_step(found)
-    yield "tasks", [found.spans.tape.tasks, found.spans.timeline]
+    yield "tasks", [found.spans.tape.entries, found.spans.timeline]
     yield "program", placed(found.program)
 
 

@@ -158,7 +158,7 @@ def of_profile(path: Path) -> Any:
     """A trace of a profiler's, and a step of it."""
     found = read_profile(path)
     step, notes = step_of(found, None)
-    return [found.calls, found.kernels, found.steps, found.world, tape_of(step).tasks, notes]
+    return [found.calls, found.kernels, found.steps, found.world, tape_of(step).entries, notes]
 
 
 def of_scenario(text: str) -> Any:

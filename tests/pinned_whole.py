@@ -481,7 +481,7 @@ def fitting() -> Found:
         draws = (random.Random(f"{number} {part}") for part in range(250))
         made = (odd_setting(draw, even=True) for draw in draws)
         some = (one for one in made if one.grid.size <= 8 and not any(misfits_of(one, work)))
-        yield f"{number}", [[memories(one), training_step(one).tasks] for one in islice(some, 8)]
+        yield f"{number}", [[memories(one), training_step(one).entries] for one in islice(some, 8)]
 
 
 PARSERS = (

@@ -16,7 +16,7 @@ from netsim.base.units import format_size, format_time
 from netsim.base.values import dataclass
 from netsim.cli.shown import shortened
 from netsim.results.row import Row
-from netsim.sweep.run import Task
+from netsim.sweep.run import TapeEntry
 from netsim.timing.bench import Progress as Report
 
 WIDTH = 28  # characters of what is being worked at
@@ -143,7 +143,7 @@ class Bar(Shown):
         self.all = self.progress.add_task("sizes", total=tasks)
         self.one = self.progress.add_task("rows", total=None, visible=False)
 
-    def task(self, task: Task) -> Report | None:
+    def task(self, task: TapeEntry) -> Report | None:
         """What the engine reports to while it simulates one task."""
         if not self.shown:
             return None

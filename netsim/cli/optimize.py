@@ -21,7 +21,7 @@ from netsim.results.workspace import RESULTS, check_place
 from netsim.scenario.cells import Expansion, expand, expand_all, named
 from netsim.scenario.sweep import SEED, looked_up
 from netsim.sweep import search as searches
-from netsim.sweep.run import Task
+from netsim.sweep.run import TapeEntry
 from netsim.sweep.summary import about, check_prices
 from netsim.training.run import OF_MODEL
 from netsim.yamlio.read import Source, dump
@@ -195,7 +195,7 @@ def _tell_own(search: searches.Search, source: Source) -> None:
         (cell,) = expand(bare)
     except (KeyError, ScenarioError):
         return
-    own = searches.told(searches.Choice({}, (Task(cell, 0),)))
+    own = searches.told(searches.Choice({}, (TapeEntry(cell, 0),)))
     if own.refused:
         typer.echo(f"as the file states it: {own.refused}")
         return

@@ -280,7 +280,7 @@ def _is_explained(prepared: AnyPrepared) -> bool:
         return False
     if prepared.large and not prepared.why_in_full:
         return True  # one rank of each stage stands for all
-    tasks = len(prepared.tape().tasks) * prepared.setting.grid.size
+    tasks = len(prepared.tape().entries) * prepared.setting.grid.size
     if tasks > LARGEST_STEP:
         raise InputError(
             f"a step of {tasks:,} tasks, the most that a report explains is {LARGEST_STEP:,}",

@@ -42,7 +42,7 @@ from netsim.scenario.models import Workload, hosts_label
 from netsim.scenario.sweep import SEED
 from netsim.sweep import run as sweep
 from netsim.sweep import summary
-from netsim.sweep.run import Task, Workers, finished_row, run_tasks, tasks_of
+from netsim.sweep.run import TapeEntry, Workers, finished_row, run_tasks, tasks_of
 from netsim.sweep.summary import CLEARLY, base_rows, best_row, time_of, without_seed
 
 MOST_AT_ONCE = 4  # processes at most where nobody said how many
@@ -699,7 +699,7 @@ def _simulate(
 
 
 def _advanced(
-    found: Iterable[tuple[Task, Row, NetsimError | None]],
+    found: Iterable[tuple[TapeEntry, Row, NetsimError | None]],
     rows: list[Row],
     failures: list[NetsimError],
     bar: shown_progress.NoBar,

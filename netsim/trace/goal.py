@@ -292,9 +292,9 @@ def replayed(goal: Goal, gpus: int, rendezvous: int | None = None) -> tuple[tape
     calculated = np.flatnonzero(goal.table[:, 1] == CALCULATE)
     ends = goal.table[:, [0, 2]].astype(np.int32)
     named = {tape.COMPUTE: ends[calculated, :1], "messages": ends[sends]}
-    tasks = [tape.Task(name, name, "", name, groups, ()) for name, groups in named.items()]
+    tasks = [tape.TapeEntry(name, name, "", name, groups, ()) for name, groups in named.items()]
     found = place[calculated], place[sends]
-    return tape.Tape(tasks=tasks), Lowered(schedule, found, found, ((), ()), found)
+    return tape.Tape(entries=tasks), Lowered(schedule, found, found, ((), ()), found)
 
 
 def _pairs(goal: Goal) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from netsim.base.values import dataclass, grouped
 from netsim.training.recorded.kineto import Call, Profile
 from netsim.training.run import Step, alike_calls
-from netsim.workloads.tape import Task
+from netsim.workloads.tape import TapeEntry
 
 Times = NDArray[np.float64]
 NEAR = 0.02  # by which sizes of one collective may differ: padding of buckets and units
@@ -129,7 +129,10 @@ class _Bare:
 def simulated_calls(step: Step) -> Iterator[Simulated]:
     """The calls of a simulated step by what is alike; figures are means over its ranks."""
     for some, calls, times, exposed in alike_calls(step, _alike):
-        key, coarse = _alike(step.spans.tape.tasks[some[0]]), step.spans.lowered.coarse[some[0]][0]
+        key, coarse = (
+            _alike(step.spans.tape.entries[some[0]]),
+            step.spans.lowered.coarse[some[0]][0],
+        )
         us = float(np.median(times)) * 1e6
         yield Simulated(
             *key,
@@ -144,7 +147,7 @@ def simulated_calls(step: Step) -> Iterator[Simulated]:
         )
 
 
-def _alike(task: Task) -> Key:
+def _alike(task: TapeEntry) -> Key:
     return task.collective, task.kind, task.groups.shape[1], task.nbytes, task.dtype
 
 

@@ -34,7 +34,7 @@ from netsim.timing.steady import runs_of, why_whole
 from netsim.topology.cluster import Cluster
 from netsim.topology.graph import LINK_KINDS, Topology
 from netsim.workloads.lower import Coarse
-from netsim.workloads.tape import Task
+from netsim.workloads.tape import TapeEntry
 
 Floats = NDArray[np.float64]
 KEPT = ("hbm", "nic_msg", "nvls")  # what other collectives and kernels share with this one
@@ -229,7 +229,7 @@ class Costs:
     jobs: Memo = field(default_factory=Memo)
     patterns: dict[Group, tuple[Key, Key]] = field(default_factory=dict)
 
-    def __call__(self, task: Task, group: Group) -> Coarse:
+    def __call__(self, task: TapeEntry, group: Group) -> Coarse:
         """The coarse form of a task's collective in one group."""
         if group not in self.patterns:  # nor those of its task, as a rule
             groups = [tuple(one) for one in np.asarray(task.groups).tolist()]
@@ -275,7 +275,7 @@ class Costs:
         key = self.patterns[group][0]
         return self.jobs.of(key, lambda: job_of(self.cluster, gpus, self.wishes))
 
-    def _made(self, task: Task, group: Group) -> tuple[Coarse, frozenset[str]]:
+    def _made(self, task: TapeEntry, group: Group) -> tuple[Coarse, frozenset[str]]:
         collective = _collective(task, len(group))
         topology = self.topology or self.cluster.topology
         gpus, world = np.array(group, np.int32), (tuple(range(len(group))),)
@@ -367,7 +367,7 @@ def _moved(schedule: schedules.Schedule) -> float:
     return float((schedule.amount * times).sum())
 
 
-def _collective(task: Task, ranks: int) -> Collective:
+def _collective(task: TapeEntry, ranks: int) -> Collective:
     element = DTYPES[task.dtype]
     even = ranks * max(element, 16)
     size = -(-task.nbytes // even) * even

@@ -35,7 +35,7 @@ from netsim.training.run import (
     told_seconds,
 )
 from netsim.workloads.lower import Coarse, Realise, lower
-from netsim.workloads.tape import COMPUTE, Tape, Task
+from netsim.workloads.tape import COMPUTE, Tape, TapeEntry
 from netsim.yamlio.models import override
 
 HOST = "host"
@@ -46,7 +46,7 @@ ROUNDING = 1e-9  # of a time: what adding up floats leaves over
 class Visit:
     """A task on the path: when, seconds alone, and the `rank` that runs or began it."""
 
-    task: Task
+    task: TapeEntry
     rank: int
     begin: float
     end: float
@@ -86,7 +86,7 @@ def visits_of(step: Step) -> list[Visit]:
 def _visit(
     step: Step, number: int, rows: NDArray[np.int64], when: tuple[float, float], before: int
 ) -> Visit:
-    task, lowered = step.spans.tape.tasks[number], step.spans.lowered
+    task, lowered = step.spans.tape.entries[number], step.spans.lowered
     if not task.collective:
         rank = int(step.program.schedule.src[rows[0]])
         slowdown = slowdowns_of(step.prepared.topology).get(rank, 1.0)
@@ -203,7 +203,7 @@ def answers_of(
 def _time(step: Step, kinds: set[str], factor: float, engine: str) -> float:
     tape = step.spans.tape
     if COMPUTE in kinds:
-        tasks = [task if task.collective else task.scaled(factor) for task in tape.tasks]
+        tasks = [task if task.collective else task.scaled(factor) for task in tape.entries]
         tape = Tape(tasks, kind_of_rank=tape.kind_of_rank)
     return _run(step, tape, _scaling(step.costs, kinds, factor), engine)
 
@@ -249,7 +249,7 @@ def _run(
 def _scaling(realise: Realise, kinds: set[str], factor: float) -> Realise:
     part = cache(partial(_part_of, factor=factor))
 
-    def scaled(task: Task, group: tuple[int, ...]) -> Coarse:
+    def scaled(task: TapeEntry, group: tuple[int, ...]) -> Coarse:
         coarse = realise(task, group)
         return part(coarse) if task.kind in kinds else coarse
 
@@ -351,7 +351,7 @@ def _calls(step: Step, visits: Sequence[Visit]) -> list[dict[str, Any]]:
             one["on_path"] += 1
             one["path_us"] += (visit.end - visit.begin) * MICRO
             one["sharing_us"] += visit.slowed * MICRO
-    for task, exposed in zip(step.spans.tape.tasks, step.breakdown.exposed_by_task, strict=True):
+    for task, exposed in zip(step.spans.tape.entries, step.breakdown.exposed_by_task, strict=True):
         if task.collective:
             entry(task)["exposed_us"] += float(exposed) / step.spans.ranks * MICRO
     return sorted(alike.values(), key=lambda one: (-one["path_us"], -one["exposed_us"]))

@@ -661,12 +661,12 @@ class PreparedStep:
         if self.lowered is not None:
             return needed(gpus, 0, len(self.lowered.schedule) * BYTES_A_ROW)
         told = self.large and not self.why_in_full
-        return needed(gpus, 0, len(self.tape().tasks) * (TOLD if told else gpus * BYTES_A_TASK))
+        return needed(gpus, 0, len(self.tape().entries) * (TOLD if told else gpus * BYTES_A_TASK))
 
     @cached_property
     def large(self) -> bool:
         """Whether a step has more tasks on all GPUs than each is run of, if one may do."""
-        tasks = 0 if self.lowered is not None else len(self.tape().tasks)
+        tasks = 0 if self.lowered is not None else len(self.tape().entries)
         return tasks * self.setting.grid.size > MOST_TASKS
 
     @cached_property

@@ -37,7 +37,7 @@ from netsim.workloads.memory import FULL, activation_bytes, full_activation_byte
 from netsim.workloads.passes import EXPERT, Part
 from netsim.workloads.setting import Setting
 from netsim.workloads.step import Pass, empty_tape, synchronised, training_step
-from netsim.workloads.tape import COMPUTE, Deps, Tape, Task, emit
+from netsim.workloads.tape import COMPUTE, Deps, Tape, TapeEntry, emit
 
 Times = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -69,13 +69,13 @@ class Spans:
     @cached_property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of tasks there are, kernels first."""
-        names = dict.fromkeys(task.kind for task in self.tape.tasks)
+        names = dict.fromkeys(task.kind for task in self.tape.entries)
         return (COMPUTE, *(name for name in names if name != COMPUTE))
 
     @cached_property
     def columns(self) -> tuple[Ints, Ints, Ints, Times, Times]:
         """Rank, kind, task, begin and end of all that ranks who stand for others take part in."""
-        parts = [self._parts(number, task) for number, task in enumerate(self.tape.tasks)]
+        parts = [self._parts(number, task) for number, task in enumerate(self.tape.entries)]
         columns = zip(*parts, strict=True)
         rank, kind, task, begin, end = (np.concatenate(column) for column in columns)
         order = np.argsort(rank, kind="stable")
@@ -87,7 +87,7 @@ class Spans:
         part = slice(*np.searchsorted(ranks, self.first[rank] + np.arange(2)))
         return task[part], begin[part], end[part]
 
-    def _parts(self, number: int, task: Task) -> tuple[Ints, Ints, Ints, Times, Times]:
+    def _parts(self, number: int, task: TapeEntry) -> tuple[Ints, Ints, Ints, Times, Times]:
         groups = task.groups
         mine = self._known.of(Same(groups), lambda: np.argwhere(self.first[groups] == groups))
         group, place = mine.T
@@ -125,7 +125,7 @@ class Breakdown:
 def breakdown_of(spans: Spans) -> Breakdown:
     """Where the time of each rank goes."""
     kinds = tuple(kind for kind in spans.kinds if kind != COMPUTE)
-    by_task, found = np.zeros(len(spans.tape.tasks)), []
+    by_task, found = np.zeros(len(spans.tape.entries)), []
     rank, kind, task, begin, end = spans.columns
     told, like, count = np.unique(spans.first, return_inverse=True, return_counts=True)
     edges = (np.searchsorted(rank, told, side) for side in ("left", "right"))
@@ -144,7 +144,7 @@ def launch_waits(spans: Spans) -> Times:
     They are a part of the idle time of the breakdown: a gap between all that came before and a task
     that begins at the very moment at which it is launched.
     """
-    launched_of_task = np.array([task.launched for task in spans.tape.tasks])
+    launched_of_task = np.array([task.launched for task in spans.tape.entries])
     rank, _, task, begin, end = spans.columns
     of_told_rank = np.zeros(spans.ranks)
     for told in np.unique(spans.first).tolist():
@@ -260,7 +260,7 @@ def simulate_step(
     """Simulate the step of a cell; the last one is kept, for it is asked for again."""
     if progress is not None and engine == "simpy":
         return _simulated(prepared, engine, progress)
-    told = prepared.recorded and (prepared.recorded.tape.tasks, prepared.recorded.alone)
+    told = prepared.recorded and (prepared.recorded.tape.entries, prepared.recorded.alone)
     asked = (prepared.cell.id, engine, dumps((prepared.setting, prepared.lowered, told)))
     return _KEPT.of(asked, lambda: _simulated(prepared, engine, None))
 
@@ -471,7 +471,7 @@ def _changes(step: Step, rank: int, layers: Layers) -> tuple[Times, Times]:
     spans: dict[tuple[str, int], dict[str, tuple[float, float]]] = {}
     columns = (column.tolist() for column in step.spans.of_rank(rank))
     for number, begin, end in zip(*columns, strict=True):
-        task = step.spans.tape.tasks[number]
+        task = step.spans.tape.entries[number]
         if task.layer not in layers or task.collective:
             continue
         phases = spans.setdefault((task.layer, task.micro_batch), {})
@@ -511,7 +511,7 @@ def _shown(activations: Times) -> NDArray[np.intp]:
 PASSES = {"forward": "F", "backward": "B", "weights": "W"}
 
 
-def task_title(task: Task, rank: int, members: tuple[int, ...], *, several: bool) -> str:
+def task_title(task: TapeEntry, rank: int, members: tuple[int, ...], *, several: bool) -> str:
     """A slice: `layer 3 norm+mlp (mb 0)`, `all_gather layer 3 weights`, `send activations`.
     `several`: there is more than one micro-batch."""
     words = [task.layer] if task.layer and not task.name.startswith(task.layer) else []
@@ -524,7 +524,7 @@ def task_title(task: Task, rank: int, members: tuple[int, ...], *, several: bool
     return f"{title} (mb {task.micro_batch})" if several and task.micro_batch >= 0 else title
 
 
-def pass_title(task: Task) -> str:
+def pass_title(task: TapeEntry) -> str:
     """The pass that a kernel belongs to: `F mb 2`, `B mb 0 chunk 1`, `step`."""
     if task.micro_batch < 0 or task.phase not in PASSES:
         return task.phase
@@ -572,7 +572,7 @@ def write_collectives(path: Path, step: Step) -> Path:
     over the calls of one rank, the mean of ranks that take part."""
     lines, hosts = list[Sequence[object]](), step.prepared.cluster.gpu_host
     for numbers, calls, times, exposed in alike_calls(step, _key):
-        tasks = [step.spans.tape.tasks[number] for number in numbers]
+        tasks = [step.spans.tape.entries[number] for number in numbers]
         task, coarse = tasks[0], step.spans.lowered.coarse[numbers[0]][0]
         groups, ranks = task.groups.shape
         mean, told = float(np.mean(times)), [one.measured for one in tasks]
@@ -602,10 +602,10 @@ def write_collectives(path: Path, step: Step) -> Path:
 
 
 def alike_calls(
-    step: Step, key: Callable[[Task], object]
+    step: Step, key: Callable[[TapeEntry], object]
 ) -> Iterator[tuple[list[int], float, Times, float]]:
     """Calls that are alike: tasks, how many a rank has, seconds of each, a rank's in the open."""
-    spans, tasks = step.spans, step.spans.tape.tasks
+    spans, tasks = step.spans, step.spans.tape.entries
     calls = (number for number, task in enumerate(tasks) if task.collective)
     for some in grouped(calls, lambda number: key(tasks[number])).values():
         where = {Same(tasks[n].groups): tasks[n].groups for n in some}
@@ -615,7 +615,7 @@ def alike_calls(
         yield some, sum(tasks[n].groups.size for n in some) / members, times, exposed
 
 
-def _key(task: Task) -> tuple[object, ...]:
+def _key(task: TapeEntry) -> tuple[object, ...]:
     return (
         task.kind,
         family(task.name),
@@ -665,7 +665,7 @@ def folded_step(prepared: PreparedStep) -> Rates:
 def _told(prepared: PreparedStep, tape: Tape) -> Step:
     """A step told by one rank of each stage, with the times of all its tasks."""
     fold, grid = _Fold(prepared), prepared.setting.grid
-    run = _Run(fold, tape.tasks)
+    run = _Run(fold, tape.entries)
     run.finished()
     lowered, times = fold.listed(tape, run.before), Timeline(np.array(run.begin), np.array(run.end))
     heads = np.array([grid.stage(k)[0] for k in range(grid.degrees["pp"])], np.int32)
@@ -676,7 +676,7 @@ def _told(prepared: PreparedStep, tape: Tape) -> Step:
 
 def told_seconds(prepared: PreparedStep, tape: Tape, realise: Realise) -> float:
     """How long it takes with collectives that are others."""
-    return _Run(_Fold(prepared, realise), tape.tasks).finished()
+    return _Run(_Fold(prepared, realise), tape.entries).finished()
 
 
 @dataclass
@@ -706,7 +706,7 @@ class _Fold:
             tape = self._tape(one, lambda part: not (beside and part.axis == EXPERT))
             self.known[key] = self.run(tape)
             if beside:  # as long as its exchanges, or the rest of it with the SMs that are left
-                costs = [self.cost(t) for t in self._tape(one, lambda p: p.axis == EXPERT).tasks]
+                costs = [self.cost(t) for t in self._tape(one, lambda p: p.axis == EXPERT).entries]
                 held = min(self.known[key], sum(sms * seconds for seconds, sms, _ in costs))
                 exchanged = sum(seconds for seconds, *_ in costs)
                 self.known[key] = max(self.known[key] + held, exchanged)
@@ -722,21 +722,21 @@ class _Fold:
 
     def run(self, tape: Tape) -> float:
         """The end of the last task."""
-        return _Run(self, tape.tasks).finished()
+        return _Run(self, tape.entries).finished()
 
-    def cost(self, task: Task) -> Cost:
+    def cost(self, task: TapeEntry) -> Cost:
         """Seconds alone, the part of the SMs that it holds, what it loads of kinds of links."""
         if not task.collective:
             return task.seconds, 0.0, ()
         coarse = self.coarse(task)
         return coarse.seconds, coarse.channels / self.prepared.setting.roofline.sms, coarse.loads
 
-    def coarse(self, task: Task) -> Coarse:
+    def coarse(self, task: TapeEntry) -> Coarse:
         """What a collective is made of in the group in which it takes longest."""
         asked = (Same(task.groups), task.collective, task.nbytes, task.dtype, task.kind)
         return self.loads.of(asked, lambda: self._between(task))
 
-    def _between(self, task: Task) -> Coarse:
+    def _between(self, task: TapeEntry) -> Coarse:
         if task.nbytes <= LARGE:
             return self._asked(task)
         low = 1 << (task.nbytes.bit_length() - 1)
@@ -744,13 +744,13 @@ class _Fold:
         part = task.nbytes / low - 1
         return replace(lower, seconds=lower.seconds + part * (upper.seconds - lower.seconds))
 
-    def _asked(self, task: Task) -> Coarse:
+    def _asked(self, task: TapeEntry) -> Coarse:
         """The slowest of its groups: those of one kind of GPU are alike, so that one is asked."""
         realise = self.realise or self.costs
         groups = self._groups_of_kinds(task)
         return max((realise(task, group) for group in groups), key=lambda one: one.seconds)
 
-    def _groups_of_kinds(self, task: Task) -> list[tuple[int, ...]]:
+    def _groups_of_kinds(self, task: TapeEntry) -> list[tuple[int, ...]]:
         """One group for each pattern of kinds of GPU that the groups of a task have."""
         gpu_kinds = self.prepared.setting.gpu_kinds
         if gpu_kinds is None:
@@ -761,7 +761,7 @@ class _Fold:
 
     def listed(self, tape: Tape, before: Sequence[Sequence[int]]) -> Lowered:
         """A row for each task, on the first of its ranks, which waits for all that it does."""
-        tasks, builder = tape.tasks, Builder(self.prepared.setting.grid.size)
+        tasks, builder = tape.entries, Builder(self.prepared.setting.grid.size)
         joins = np.cumsum([0, *map(len, before)]), [*chain(*before)], IN_ORDER
         rows = builder.marks([task.groups[0, 0] for task in tasks], joins=joins)
         row = [np.broadcast_to(rows[n], len(task.groups)) for n, task in enumerate(tasks)]
@@ -769,14 +769,14 @@ class _Fold:
         classes = [np.broadcast_to(np.int32(0), len(task.groups)) for task in tasks]
         return Lowered(builder.finish(), (*row,), (*row,), (*coarse,), (*classes,))
 
-    def columns(self, task: Task) -> tuple[int, ...]:
+    def columns(self, task: TapeEntry) -> tuple[int, ...]:
         """The stages that a task runs in."""
         stages = self.prepared.setting.grid.stages
         return tuple(sorted({stages[rank] for rank in task.groups[0].tolist()}))
 
 
 class _Run:
-    def __init__(self, fold: _Fold, tasks: Sequence[Task]) -> None:
+    def __init__(self, fold: _Fold, tasks: Sequence[TapeEntry]) -> None:
         self.now, self.queue = 0.0, list[tuple[float, int, int]]()
         count = len(tasks)
         self.columns, self.left, self.sms, self.loads = [], [], [], list[dict[str, float]]()

@@ -24,7 +24,7 @@ from netsim.trace.names import (
 )
 from netsim.training.run import Spans, Step, pass_title, stream_title, task_title
 from netsim.workloads.lower import row_by_rank
-from netsim.workloads.tape import COMPUTE, Task
+from netsim.workloads.tape import COMPUTE, TapeEntry
 
 
 def ready(spans: Spans, rank: int) -> Iterator[tuple[int, int, tuple[float, float, float]]]:
@@ -33,7 +33,7 @@ def ready(spans: Spans, rank: int) -> Iterator[tuple[int, int, tuple[float, floa
     free, ends, rows = dict[str, float](), dict[int, float](), Memo()
     columns = (column.tolist() for column in spans.of_rank(rank))
     for number, begin, end in zip(*columns, strict=True):
-        task = spans.tape.tasks[number]
+        task = spans.tape.entries[number]
         asked = partial(row_by_rank, task.groups, spans.ranks)
         row = int(rows.of(Same(task.groups), asked)[rank])
         known = (ends[one] for one in task.after if one in ends)
@@ -136,16 +136,16 @@ class _Seen:
         self.step, self.ranks = step, ranks
         self.groups: dict[str, Operation] = {}
         self.threads = self._threads()
-        all_streams = (task.stream for task in step.spans.tape.tasks)
+        all_streams = (task.stream for task in step.spans.tape.entries)
         self.stream_numbers = stream_numbers(all_streams, COMPUTE)
         self.kernel_count = 0
-        batches = {task.micro_batch for task in step.spans.tape.tasks}
+        batches = {task.micro_batch for task in step.spans.tape.entries}
         self.several = len(batches - {-1}) > 1
 
     def _threads(self) -> dict[tuple[int, str], int]:
         spans = self.step.spans
         streams = {
-            (rank, spans.tape.tasks[number].stream)
+            (rank, spans.tape.entries[number].stream)
             for rank in self.ranks
             for number in spans.of_rank(rank)[0].tolist()
         }
@@ -161,7 +161,7 @@ class _Seen:
             seq: dict[str, int] = {}
             kernels: list[tuple[str, float, float]] = []
             for number, row, when in ready(self.step.spans, rank):
-                task, (_, begin, end) = self.step.spans.tape.tasks[number], when
+                task, (_, begin, end) = self.step.spans.tape.entries[number], when
                 if not task.collective:
                     kernels.append((pass_title(task), begin, end))
                     yield self._slice(task, rank, (rank,), (begin, end))
@@ -178,7 +178,7 @@ class _Seen:
     def _call(
         self, number: int, row: int, rank: int, seq: int, when: tuple[float, float, float]
     ) -> Iterator[Event]:
-        task = self.step.spans.tape.tasks[number]
+        task = self.step.spans.tape.entries[number]
         come, begin, end = when
         members = tuple(task.groups[row].tolist())
         first = come if begin - come > VISIBLE else begin
@@ -196,7 +196,7 @@ class _Seen:
             yield {**kind, **arrow, "ts": begin * 1e6}
 
     def _slice(
-        self, task: Task, rank: int, members: tuple[int, ...], when: tuple[float, float]
+        self, task: TapeEntry, rank: int, members: tuple[int, ...], when: tuple[float, float]
     ) -> Event:
         name = task_title(task, rank, members, several=self.several)
         told = {"phase": task.phase, "layer": task.layer, "micro batch": task.micro_batch}
@@ -222,7 +222,7 @@ class _Seen:
         }
 
     def _collective_args(
-        self, number: int, task: Task, row: int, rank: int, seq: int, members: tuple[int, ...]
+        self, number: int, task: TapeEntry, row: int, rank: int, seq: int, members: tuple[int, ...]
     ) -> Event:
         lowered = self.step.spans.lowered
         coarse = lowered.coarse[number][int(lowered.class_of[number][row])]

@@ -17,7 +17,7 @@ from netsim.base.values import dataclass
 from netsim.schedule.builder import Builder, compute_style
 from netsim.schedule.schedule import IN_ORDER, MULTICAST, SWITCH_REDUCE, Schedule, Style, Use
 from netsim.workloads.setting import Ranks
-from netsim.workloads.tape import KernelTime, Tape, Task
+from netsim.workloads.tape import KernelTime, Tape, TapeEntry
 
 NONE = -1
 SOME = 0.1  # of a kernel's time
@@ -48,7 +48,7 @@ class Coarse:
     loads: tuple[tuple[str, float], ...] = ()
 
 
-Realise = Callable[[Task, tuple[int, ...]], Coarse]
+Realise = Callable[[TapeEntry, tuple[int, ...]], Coarse]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ _Made = tuple[NDArray[np.int32], NDArray[np.int32], tuple[Coarse, ...], NDArray[
 class _Lowering:
     def __init__(self, tape: Tape, world: int, realise: Realise) -> None:
         self.tape, self.world, self.realise = tape, world, realise
-        self.names = {name: k for k, name in enumerate(dict.fromkeys(map(label, tape.tasks)))}
+        self.names = {name: k for k, name in enumerate(dict.fromkeys(map(label, tape.entries)))}
         self.builder = Builder(world, collectives=tuple(self.names))
         self.streams = defaultdict[str, NDArray[np.int32]](lambda: np.full(world, NONE, np.int32))
         self.made: list[_Made] = []
@@ -91,11 +91,11 @@ class _Lowering:
 
     def rows_of(self, task: int, ranks: Ranks) -> NDArray[np.int32]:
         """The row after which a task is done at each of these ranks; -1 where it has no part."""
-        groups = self.tape.tasks[task].groups
+        groups = self.tape.entries[task].groups
         place = self.known.of(Same(groups), lambda: row_by_rank(groups, self.world))[ranks]
         return np.where(place >= 0, self.made[task][1][place], NONE).astype(np.int32)
 
-    def compute(self, task: Task) -> None:
+    def compute(self, task: TapeEntry) -> None:
         """Write the rows of a kernel on all its ranks, those of one kind of GPU after another."""
         ranks = task.groups[:, 0]
         begin = np.full(len(ranks), NONE, np.int32)
@@ -106,7 +106,7 @@ class _Lowering:
         self.made.append((begin, end, (), np.zeros(0, np.int32)))
 
     def times_of(
-        self, task: Task, ranks: Ranks
+        self, task: TapeEntry, ranks: Ranks
     ) -> Iterator[tuple[slice | NDArray[np.intp], KernelTime]]:
         """The places of the ranks of each kind of GPU, and how long the kernel takes there."""
         if not task.by_kind:
@@ -119,7 +119,7 @@ class _Lowering:
                 yield places, time
 
     def kernel(
-        self, task: Task, ranks: Ranks, time: KernelTime
+        self, task: TapeEntry, ranks: Ranks, time: KernelTime
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The first and the last row of a kernel on each of some ranks, whose GPUs are alike."""
         after = [self.streams[task.stream][ranks], *(self.rows_of(d, ranks) for d in task.after)]
@@ -132,7 +132,7 @@ class _Lowering:
             before = [(rows[-1], IN_ORDER)]
         return rows[0], rows[-1]
 
-    def collective(self, task: Task) -> None:
+    def collective(self, task: TapeEntry) -> None:
         groups = task.groups
         distinct, class_of = self.realised(task)
         begin = self.join(task)
@@ -140,7 +140,7 @@ class _Lowering:
         self.streams[task.stream][groups] = end[:, None]
         self.made.append((begin, end, distinct, class_of))
 
-    def realised(self, task: Task) -> tuple[tuple[Coarse, ...], NDArray[np.int32]]:
+    def realised(self, task: TapeEntry) -> tuple[tuple[Coarse, ...], NDArray[np.int32]]:
         """The different forms of a task's collective, and which of them each group has."""
 
         def found() -> tuple[tuple[Coarse, ...], NDArray[np.int32]]:
@@ -151,7 +151,7 @@ class _Lowering:
         asked = (Same(task.groups), task.kind, task.collective, task.nbytes, task.dtype)
         return self.known.of(asked, found)
 
-    def join(self, task: Task) -> NDArray[np.int32]:
+    def join(self, task: TapeEntry) -> NDArray[np.int32]:
         """Marks that wait until all ranks of each group have come."""
         groups = task.groups
         waiting = groups[:, :-1] if task.posted else groups
@@ -166,7 +166,7 @@ class _Lowering:
 
     def transfer(
         self,
-        task: Task,
+        task: TapeEntry,
         distinct: tuple[Coarse, ...],
         class_of: NDArray[np.int32],
         begin: NDArray[np.int32],
@@ -179,7 +179,7 @@ class _Lowering:
         return self.builder.marks(task.groups[:, 0], joins=joins)
 
     def rows_written(
-        self, task: Task, distinct: tuple[Coarse, ...], class_of: NDArray[np.int32]
+        self, task: TapeEntry, distinct: tuple[Coarse, ...], class_of: NDArray[np.int32]
     ) -> "_Block":
         """The rows of a collective in all its groups, those of one form after the other."""
         parts, group = [], []
@@ -198,7 +198,7 @@ class _Lowering:
         )
 
     def row_columns(
-        self, task: Task, coarse: Coarse, groups: Ranks
+        self, task: TapeEntry, coarse: Coarse, groups: Ranks
     ) -> tuple[NDArray[np.int32], ...]:
         """Styles, sources, targets and pieces of the rows of one form in some groups."""
         name, stream = self.names[label(task)], task.stream
@@ -237,7 +237,7 @@ def parts_of(time: KernelTime) -> list[tuple[float, tuple[Use, ...]]]:
 def lower(tape: Tape, world: int, realise: Realise) -> Lowered:
     """The schedule of a tape on `world` ranks."""
     work = _Lowering(tape, world, realise)
-    for task in tape.tasks:
+    for task in tape.entries:
         if task.collective:
             work.collective(task)
         else:
@@ -255,6 +255,6 @@ def row_by_rank(groups: Ranks, world: int) -> NDArray[np.int32]:
     return rows
 
 
-def label(task: Task) -> str:
+def label(task: TapeEntry) -> str:
     """What rows of a task are called: `compute`, or kind and collective."""
     return f"{task.kind} {task.collective}".strip()

@@ -1,8 +1,8 @@
-"""The tape: a training step as tasks in a topological order, each on a stream of its ranks.
+"""The tape: a training step as entries in a topological order, each on a stream of its ranks.
 
-A task is what many ranks do alike: a kernel on each of them, or one collective in each of several
-groups. On one stream of one rank, tasks run in the order in which they were written down; `after`
-adds what else a rank waits for: what it did itself in earlier tasks."""
+An entry is the same work on many ranks: a kernel on each of them, or one collective in each of
+several groups. On one stream of one rank, entries run in the order of the tape; `after` lists the
+earlier entries that a rank waits for as well."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,14 +31,20 @@ class KernelTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """One entry of the tape. `groups` has a row a group, in rank order; of a kernel, one rank each.
-    `collective` is empty for kernels. `nbytes` is the size as nccl-tests counts it. `posted`: the
-    last rank of each group has posted its receive ahead and holds nobody up. `measured`: seconds
-    that a profile recorded. `launched`: when the host has launched it, if that may be too late.
-    `moving`: seconds that need no more than a few SMs. `by_kind`: the times of a kernel on each
-    kind of GPU of the tape, where its ranks have several; `seconds` and `moving` are those of the
-    slowest of these then."""
+class TapeEntry:
+    """One kernel on many ranks, or one collective in each of several groups of ranks.
+
+    `groups` has one row a group, in rank order; a kernel has one rank in each.
+    `after` holds the numbers of earlier entries that its ranks wait for.
+    `seconds` is the time of a kernel; on several kinds of GPU, that of the slowest kind.
+    `collective` is the name of the collective, and empty for a kernel.
+    `nbytes` is the size of the collective as nccl-tests counts it.
+    `posted`: the last rank of each group has posted its receive early and delays no other rank.
+    `measured` is the time in seconds that a profile recorded, 0 without a profile.
+    `launched` is the time at which the host has launched it, if that may delay it.
+    `moving` is the part of `seconds` that only moves bytes and needs no more than a few SMs.
+    `by_kind` has the times on each kind of GPU of the tape, if there are several kinds.
+    """
 
     name: str
     kind: str
@@ -59,7 +65,7 @@ class Task:
     moving: float = 0.0
     by_kind: tuple[KernelTime, ...] = ()
 
-    def scaled(self, factor: float) -> "Task":
+    def scaled(self, factor: float) -> "TapeEntry":
         """The same kernel `factor` times as long, on every kind of GPU."""
         by_kind = tuple(
             replace(time, seconds=time.seconds * factor, moving=time.moving * factor)
@@ -83,11 +89,14 @@ class Host:
 
 @dataclass
 class Tape:
-    """Collects the tasks of a step; `tasks[i]` may wait for earlier ones only. Tasks are launched
-    in this order, `launch` seconds a kernel, by the host of stage `at`; `in_order`: and begin so.
-    `kind_of_rank`: the kind of GPU of every rank, where there are several kinds."""
+    """The entries of a step; an entry may wait for earlier ones only.
 
-    tasks: list[Task] = field(default_factory=list)
+    The host of stage `at` launches them in this order and takes `launch` seconds for each kernel.
+    `in_order`: they also begin in this order.
+    `kind_of_rank` is the kind of GPU of every rank, if there are several kinds.
+    """
+
+    entries: list[TapeEntry] = field(default_factory=list)
     phase: str = "forward"
     layer: str = ""
     micro_batch: int = -1
@@ -152,7 +161,7 @@ class Tape:
         )
         return (made,)
 
-    def kernel_time(self, task: Task, rank: int) -> KernelTime:
+    def kernel_time(self, task: TapeEntry, rank: int) -> KernelTime:
         """How long a kernel takes on the GPU of one rank."""
         if not task.by_kind:
             return KernelTime(task.seconds, task.moving)
@@ -192,7 +201,7 @@ class Tape:
         seconds: float = 0.0,
         **more: object,
     ) -> int:
-        number, host = len(self.tasks), self._hosts[self.at]
+        number, host = len(self.entries), self._hosts[self.at]
         if self.in_order:  # of what is launched earlier, all has begun
             after = (*after, *host.line)
             line = (*after, host.last[stream]) if stream in host.last else after
@@ -200,8 +209,8 @@ class Tape:
         earlier = tuple(dict.fromkeys(after))
         launched = self._launched(host, stream, earlier, launches, seconds) if self.launch else 0.0
         host.last[stream] = number
-        self.tasks.append(
-            Task(
+        self.entries.append(
+            TapeEntry(
                 name,
                 kind,
                 self.phase,
@@ -234,24 +243,25 @@ class Tape:
 def tape_of_kinds(tapes: Sequence[Tape], kind_of_rank: tuple[int, ...]) -> Tape:
     """One tape for GPUs of several kinds, from the tape that a step has on each kind alone.
 
-    All tapes have the same tasks; only the times of their kernels differ. A task is launched when
-    the host has come to it, which no GPU changes: a tape says 0 where its own GPUs are surely busy
-    for longer, so that the largest figure holds for all.
+    All tapes have the same entries; only the times of their kernels differ. An entry is
+    launched when the host has come to it, which no GPU changes: a tape says 0 where its own GPUs
+    are surely busy for longer, so that the largest figure holds for all.
     """
     kinds = np.array(kind_of_rank, np.int32)
     kinds_of_groups = Memo()
     joined = []
-    for tasks in zip(*(tape.tasks for tape in tapes), strict=True):
-        first = tasks[0]
-        if any(_shape_of(task) != _shape_of(first) for task in tasks):
-            raise AssertionError(f"{first.name}: GPUs of several kinds run different tasks")
-        task = replace(first, launched=max(task.launched for task in tasks))
-        if not task.collective:
-            groups = task.groups
+    for entries in zip(*(tape.entries for tape in tapes), strict=True):
+        first = entries[0]
+        if any(_shape_of(entry) != _shape_of(first) for entry in entries):
+            raise AssertionError(f"{first.name}: GPUs of several kinds run different work")
+        slowest = replace(first, launched=max(entry.launched for entry in entries))
+        if not slowest.collective:
+            groups = slowest.groups
             present = kinds_of_groups.of(Same(groups), partial(_kinds_among, kinds, groups))
-            task = _with_times(task, [KernelTime(t.seconds, t.moving) for t in tasks], present)
-        joined.append(task)
-    return replace(tapes[0], tasks=joined, kind_of_rank=kind_of_rank)
+            times = [KernelTime(entry.seconds, entry.moving) for entry in entries]
+            slowest = _with_times(slowest, times, present)
+        joined.append(slowest)
+    return replace(tapes[0], entries=joined, kind_of_rank=kind_of_rank)
 
 
 def _kinds_among(kinds: NDArray[np.int32], ranks: Ranks) -> list[int]:
@@ -260,12 +270,20 @@ def _kinds_among(kinds: NDArray[np.int32], ranks: Ranks) -> list[int]:
     return present
 
 
-def _shape_of(task: Task) -> tuple[object, ...]:
-    """What of a task is the same on GPUs of every kind."""
-    return (task.name, task.kind, task.stream, task.after, task.collective, task.nbytes, task.dtype)
+def _shape_of(entry: TapeEntry) -> tuple[object, ...]:
+    """The fields of an entry that are equal on GPUs of every kind."""
+    return (
+        entry.name,
+        entry.kind,
+        entry.stream,
+        entry.after,
+        entry.collective,
+        entry.nbytes,
+        entry.dtype,
+    )
 
 
-def _with_times(task: Task, times: Sequence[KernelTime], present: Sequence[int]) -> Task:
+def _with_times(task: TapeEntry, times: Sequence[KernelTime], present: Sequence[int]) -> TapeEntry:
     """A kernel with its times on every kind of GPU, of which some are `present` in the task."""
     slowest = max((times[kind] for kind in present), key=lambda time: time.seconds)
     differs = any(times[kind] != slowest for kind in present)

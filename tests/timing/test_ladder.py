@@ -21,7 +21,7 @@ from netsim.timing.ladder import Asked, Offer, Refusal
 from netsim.timing.steady import Recurrence, full_ring, runs_of, why_whole
 from netsim.training.costs import Costs
 from netsim.workloads.lower import Coarse
-from netsim.workloads.tape import Task
+from netsim.workloads.tape import TapeEntry
 from netsim.yamlio.read import parse_source
 from tests.nccl.nccl_plans import small_plan
 from tests.timing.cells import simulate_size
@@ -85,7 +85,7 @@ def made_in_step(case: Case, limits: Limits) -> Coarse:
     ready = case.ready
     costs = Costs(ready.jobs[0].cluster, wishes_of(ready.cell.scenario), limits=limits)
     group = tuple(range(case.nodes * case.gpus))
-    task = Task(
+    task = TapeEntry(
         case.name, "", "", "", [group], (), collective=case.name, nbytes=case.size, dtype="float"
     )
     return costs(task, group)

@@ -34,7 +34,7 @@ from netsim.training.recorded.chakra import (
 )
 from netsim.training.run import simulate_step
 from netsim.workloads.step import training_step
-from netsim.workloads.tape import Task
+from netsim.workloads.tape import TapeEntry
 from netsim.yamlio.read import parse_source
 from tests.cli.command import netsim
 from tests.training.steps import setting, step
@@ -76,7 +76,7 @@ def test_a_step_written_and_read_back_takes_the_same_time(tmp_path) -> None:
     text = f"cluster: {{machine: dgx-h100}}\nworkload: {{trace: {tmp_path}/step.0.et}}\n"
     again = simulate_step(prepare_step(expand(parse_source(text, "x.yaml"))[0]))
     assert again.seconds == pytest.approx(first.seconds, rel=2e-3)
-    kinds = [[t.collective for t in one.spans.tape.tasks] for one in (first, again)]
+    kinds = [[t.collective for t in one.spans.tape.entries] for one in (first, again)]
     assert kinds[0] == kinds[1]
 
 
@@ -210,7 +210,7 @@ def test_what_google_s_protobuf_writes_is_read_with_every_type_of_value() -> Non
 
 def test_durations_add_up_though_each_is_rounded() -> None:
     tape = training_step(setting(dp=4))
-    total = sum(task.seconds for task in tape.tasks if 2 in task.groups) * 1e6
+    total = sum(task.seconds for task in tape.entries if 2 in task.groups) * 1e6
     for slowdown in (1.0, 1.37):
         nodes = nodes_of(tape, 2, {}, slowdown)
         assert sum(node.micros for node in nodes) == pytest.approx(total * slowdown, abs=1)
@@ -220,7 +220,7 @@ def test_sizes_are_what_one_rank_puts_in() -> None:
     s = setting(dp=4, data="fsdp", batch=4)
     tape = training_step(s)
     told = [n for n in nodes_of(tape, 0, {}) if n.kind == COLLECTIVE]
-    tasks = [task for task in tape.tasks if task.collective]
+    tasks = [task for task in tape.entries if task.collective]
     for node, task in zip(told, tasks, strict=True):
         part = 4 if task.collective == "all_gather" else 1
         assert node.attributes["comm_size"] == task.nbytes // part
@@ -228,9 +228,9 @@ def test_sizes_are_what_one_rank_puts_in() -> None:
 
 def test_a_ring_is_a_send_and_a_receive_and_both_are_waited_for() -> None:
     tape = training_step(setting(cp=4, batch=1))
-    ring = next(k for k, task in enumerate(tape.tasks) if task.collective == "sendrecv")
+    ring = next(k for k, task in enumerate(tape.entries) if task.collective == "sendrecv")
     nodes = {node.number: node for node in nodes_of(tape, 2, {})}
-    sent, received = nodes[ring], nodes[len(tape.tasks) + ring]
+    sent, received = nodes[ring], nodes[len(tape.entries) + ring]
     assert (sent.kind, received.kind) == (SEND, RECEIVE)
     assert (sent.attributes["comm_src"], sent.attributes["comm_dst"]) == (2, 3)
     assert (received.attributes["comm_src"], received.attributes["comm_dst"]) == (1, 2)
@@ -257,7 +257,7 @@ def test_pairs_run_and_groups_are_all_ranks_where_none_is_named(tmp_path) -> Non
         Node(4, "lost", SEND, (), 0, {"comm_size": 2**20}),
     ]
     prepared = replayed(tmp_path, nodes)
-    tasks = prepared.tape().tasks
+    tasks = prepared.tape().entries
     assert [task.groups.tolist()[:2] for task in tasks[1:3]] == [[[0, 4], [1, 5]], [[2, 0], [3, 1]]]
     assert tasks[3].groups.tolist() == [list(range(8))]
     assert prepared.recorded is not None
@@ -276,7 +276,7 @@ def test_operators_of_hosts_and_memory_take_no_time_but_are_waited_through(tmp_p
         Node(3, "aten::op", COMPUTE, (2, 99), 80, {"is_cpu_op": 1}),
     ]
     prepared = replayed(tmp_path, nodes)
-    tasks = prepared.tape().tasks
+    tasks = prepared.tape().entries
     assert [task.name for task in tasks] == ["k", "late"]
     assert tasks[1].after == (0,)
     assert prepared.recorded is not None
@@ -345,7 +345,7 @@ def test_traces_that_do_not_fit_together_are_told(tmp_path, nodes, groups, messa
 @pytest.mark.parametrize("flags", [b"\x0a\x02\x01\x01", b"\x08\x01\x08\x01", b""])
 def test_all_dimensions_are_all_ranks(tmp_path, flags: bytes) -> None:
     told = {"comm_type": 0, "comm_size": 8, "involved_dim": flags}
-    (task,) = replayed(tmp_path, [Node(1, "a", COLLECTIVE, (), 0, told)]).tape().tasks
+    (task,) = replayed(tmp_path, [Node(1, "a", COLLECTIVE, (), 0, told)]).tape().entries
     assert task.groups.tolist() == [list(range(8))]
 
 
@@ -370,7 +370,7 @@ def test_every_layout_comes_back_with_the_files_of_all_ranks(tmp_path, layout: s
     again = run_from(tmp_path / "step.3.et")
     assert again.seconds == pytest.approx(first.seconds, rel=1e-3)
     told = [
-        sorted((t.collective, t.nbytes, t.dtype) for t in one.spans.tape.tasks for _ in t.groups)
+        sorted((t.collective, t.nbytes, t.dtype) for t in one.spans.tape.entries for _ in t.groups)
         for one in (first, again)
     ]
     pairs = [[one for one in found if one[0] != "p2p"] for found in told]
@@ -458,7 +458,7 @@ def test_the_type_of_a_kernel_is_its_name_s_and_else_two_bytes(tmp_path) -> None
     ]
     replayed(tmp_path, nodes)
     tape, notes = tape_of_trace(tmp_path / "a.1.et", 8)
-    assert [task.dtype for task in tape.tasks] == ["float", "bfloat16", "uint8", "bfloat16"]
+    assert [task.dtype for task in tape.entries] == ["float", "bfloat16", "uint8", "bfloat16"]
     assert "2 collectives that tell no dtype taken as bfloat16" in notes
 
 
@@ -490,7 +490,7 @@ MESSAGES = [
 def test_chakra_in_json_is_read(tmp_path, text: str) -> None:
     path = tmp_path / "a.json"
     path.write_text(text)
-    tasks = run_from(path).spans.tape.tasks
+    tasks = run_from(path).spans.tape.entries
     assert [(t.name, t.nbytes, t.dtype, t.after) for t in tasks] == [
         ("k", 0, "bfloat16", ()),
         ("c", 512, "bfloat16", (0,)),
@@ -533,7 +533,7 @@ def test_what_pytorch_observes_is_read(tmp_path) -> None:
     ]
     path = tmp_path / "pytorch.json"
     path.write_text(json.dumps({"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": nodes}))
-    tasks = run_from(path).spans.tape.tasks
+    tasks = run_from(path).spans.tape.entries
     assert [(t.collective, t.nbytes, t.after, len(t.groups[0])) for t in tasks] == [
         ("", 0, (), 1),
         ("all_reduce", 200, (0,), 8),
@@ -562,7 +562,7 @@ def test_on_a_graph_kernels_take_their_time_and_collectives_that_of_rings(tmp_pa
 @pytest.mark.parametrize(("rank", "kind"), [(5, SEND), (2, RECEIVE)])
 def test_a_message_has_its_sender_and_receiver_at_either_end(rank: int, kind: int) -> None:
     node = Node(7, "p2p", COMPUTE, (), 0)
-    task = Task("p2p", "pp", "", "", np.array([[5, 2]]), (), collective="p2p", nbytes=64)
+    task = TapeEntry("p2p", "pp", "", "", np.array([[5, 2]]), (), collective="p2p", nbytes=64)
     (found,) = _calls(node, task, rank, (5, 2), {}, 99)
     assert (found.number, found.kind) == (7, kind)
     told = found.attributes

@@ -10,7 +10,7 @@ from netsim.cell.prepare import prepare
 from netsim.scenario.cells import expand
 from netsim.schedule.schedule import MULTICAST, TRANSFER, Style, Use
 from netsim.training.costs import MOST_TARGETS, Costs, _thinned, _Way
-from netsim.workloads.tape import Task
+from netsim.workloads.tape import TapeEntry
 from netsim.yamlio.read import parse_source
 
 
@@ -60,7 +60,7 @@ def test_groups_whose_ways_are_alike_use_their_own_nics() -> None:
     ready = prepare(expand(parse_source(text, "x.yaml"))[0])
     costs = Costs(ready.jobs[0].cluster, wishes_of(ready.cell.scenario))
     groups = np.array([[gpu, 8 + gpu] for gpu in (0, 3)])
-    task = Task("x", "dp", "", "", groups, (), collective="all_reduce", nbytes=1 << 20)
+    task = TapeEntry("x", "dp", "", "", groups, (), collective="all_reduce", nbytes=1 << 20)
     found = [costs(task, tuple(group)) for group in groups.tolist()]
     assert [{style.route for style in one.styles} for one in found] == [
         {f"nic:{gpu}:{gpu}"} for gpu in (0, 3)

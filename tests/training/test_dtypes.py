@@ -68,7 +68,7 @@ def sent(dtype: str, layout: str, model: str = MODEL) -> list[tuple[str, str, st
     prepared = prepare_step(
         cell(f"  dtype: {dtype}\n  parallelism: {layout}", model=model, batch=8)
     )
-    tasks = prepared.tape().tasks
+    tasks = prepared.tape().entries
     return [(one.name, one.kind, one.dtype, one.nbytes) for one in tasks if one.collective]
 
 
@@ -146,7 +146,7 @@ def test_products_in_fp8_are_faster_and_nothing_else_is() -> None:
 
 
 def kernels(given: Setting) -> dict[str, float]:
-    return {one.name: one.seconds for one in training_step(given).tasks if not one.collective}
+    return {one.name: one.seconds for one in training_step(given).entries if not one.collective}
 
 
 def test_without_units_for_fp8_all_is_as_in_bfloat16() -> None:
@@ -157,7 +157,7 @@ def test_without_units_for_fp8_all_is_as_in_bfloat16() -> None:
 def blackwell(rest: str) -> dict[str, tuple[str, int]]:
     """What a step on B200 sends, by name: type and bytes."""
     text = f"cluster: {{machine: dgx-b200}}\nworkload:\n  model: {MODEL}\n  batch: 16\n{rest}"
-    tasks = prepare_step(expand(parse_source(text, "x.yaml"))[0]).tape().tasks
+    tasks = prepare_step(expand(parse_source(text, "x.yaml"))[0]).tape().entries
     return {one.name: (one.dtype, one.nbytes) for one in tasks if one.collective}
 
 

@@ -104,7 +104,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_large_step_is_told_with_all_that_a_run_writes(tmp_path: Path) -> None:
     step = simulate_step(prepare_step(large(batch=48)))
     assert (step.engine, set(step.spans.first)) == ("", {0, 12})
-    assert step_row(step).rows == len(step.spans.tape.tasks)
+    assert step_row(step).rows == len(step.spans.tape.entries)
     notes = traces._write_step(large(batch=48), tmp_path, "auto")
     assert "ranks 0, 12" in notes[0]
     files = {path.name for path in tmp_path.iterdir()}

@@ -161,14 +161,14 @@ def test_coalesced_sends_and_receives_are_one_kernel(tmp_path) -> None:
     ]
     assert [call.end - call.begin for call in calls] == pytest.approx([30e-6] * 3)
     tape = tape_of(read_profile(tmp_path / "t.json"))
-    sent = [task for task in tape.tasks if task.collective]
+    sent = [task for task in tape.entries if task.collective]
     assert [task.groups.tolist() for task in sent] == [
         [[0, 2], [1, 3], [4, 6], [5, 7]],
         [[0, 2], [1, 3], [4, 6], [5, 7]],
         [[2, 0], [3, 1], [6, 4], [7, 5]],
     ]
     assert sent[0].stream != sent[1].stream
-    (gap,) = (task for task in tape.tasks if not task.collective)  # 10 us between the kernels
+    (gap,) = (task for task in tape.entries if not task.collective)  # 10 us between the kernels
     assert gap.seconds == pytest.approx(10e-6)
     assert set(gap.after) == {0, 1}
     assert sent[2].after == (2,)

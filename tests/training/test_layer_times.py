@@ -132,8 +132,8 @@ workload:
 """
     prepared = prepare_step(expand(parse_source(text, "x.yaml"))[0])
     tape = prepared.tape()
-    spent = {(t.layer, t.phase): 0.0 for t in tape.tasks}
-    for task in tape.tasks:
+    spent = {(t.layer, t.phase): 0.0 for t in tape.entries}
+    for task in tape.entries:
         spent[task.layer, task.phase] += task.seconds * (task.name != "copy in")
     for name, (ahead, back) in EXPECTED.items():
         assert spent[name, "forward"] == pytest.approx(ahead * 1e-6)

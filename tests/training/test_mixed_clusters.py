@@ -68,7 +68,7 @@ def test_the_order_of_groups_does_not_change_a_data_parallel_step(seed: int) -> 
 
 def kernel_seconds(found: Step, rank: int) -> list[float]:
     """How long each kernel of a rank that nothing slows takes: those of the forward pass."""
-    tasks = found.spans.tape.tasks
+    tasks = found.spans.tape.entries
     numbers, begin, end = found.spans.of_rank(rank)
     lasted = zip(numbers.tolist(), (end - begin).tolist(), strict=True)
     return [
@@ -103,7 +103,7 @@ def test_explanations_and_folds_of_mixed_clusters_know_the_slow_gpus() -> None:
     mixed = prepared(H100, A100, rest="  parallelism: {tp: 4}")
     told = folded_step(mixed).seconds
     assert told == pytest.approx(simulate_step(mixed).seconds, rel=0.05)
-    task = next(task for task in mixed.tape().tasks if task.kind == COMPUTE)
+    task = next(task for task in mixed.tape().entries if task.kind == COMPUTE)
     assert task.by_kind
     assert task.scaled(0.5).by_kind[0].seconds == task.by_kind[0].seconds / 2
     assert task.seconds == max(time.seconds for time in task.by_kind)
@@ -174,7 +174,7 @@ def test_communicators_have_the_figures_of_their_own_machines() -> None:
 
 def test_channels_hold_a_fraction_of_the_sms_of_each_gpu() -> None:
     mixed = prepared(H100, A100)
-    task = next(task for task in mixed.tape().tasks if task.collective == "all_reduce")
+    task = next(task for task in mixed.tape().entries if task.collective == "all_reduce")
     coarse = mixed.costs(task, tuple(task.groups[0].tolist()))
     held = dict.fromkeys((0, 7), 0.0)
     for style, source, target, amount in zip(

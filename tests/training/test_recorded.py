@@ -54,8 +54,8 @@ def test_a_step_written_as_a_trace_and_read_back_takes_the_same_time(tmp_path, d
     write_step_trace(path, first)
     again = replayed(path)
     assert again.seconds == pytest.approx(first.seconds, rel=0.02)
-    calls = [task for task in again.spans.tape.tasks if task.collective]
-    told = [task for task in first.spans.tape.tasks if task.collective]
+    calls = [task for task in again.spans.tape.entries if task.collective]
+    told = [task for task in first.spans.tape.entries if task.collective]
     assert [(t.collective, t.dtype) for t in calls] == [(t.collective, t.dtype) for t in told]
     assert [t.nbytes for t in calls] == pytest.approx([t.nbytes for t in told], rel=1e-3)
 
@@ -64,8 +64,8 @@ def test_kernels_wait_for_what_ended_while_nothing_ran(tmp_path) -> None:
     events = [kernel(1000, 100), nccl(1100, 300), kernel(1410, 50), kernel(1460, 40)]
     profile = read_profile(trace(tmp_path / "t.json", events))
     tape = tape_of(profile)
-    assert [task.collective for task in tape.tasks] == ["", "all_reduce", ""]
-    before, call, after = tape.tasks
+    assert [task.collective for task in tape.entries] == ["", "all_reduce", ""]
+    before, call, after = tape.entries
     assert before.seconds == pytest.approx(100e-6)
     assert call.after == (0,)
     assert call.measured == pytest.approx(300e-6)
@@ -86,7 +86,7 @@ def test_a_pipeline_written_as_a_trace_keeps_its_idle_times(tmp_path) -> None:
 def test_what_overlaps_does_not_wait(tmp_path) -> None:
     events = [kernel(0, 100), nccl(50, 300), kernel(100, 400)]
     tape = tape_of(read_profile(trace(tmp_path / "t.json", events)))
-    assert [(task.collective, task.after) for task in tape.tasks] == [
+    assert [(task.collective, task.after) for task in tape.entries] == [
         ("", ()),
         ("all_reduce", (0,)),
         ("", (0,)),

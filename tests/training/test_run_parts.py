@@ -38,15 +38,15 @@ from netsim.training.run import (
 )
 from netsim.workloads.lower import Coarse
 from netsim.workloads.setting import Grid
-from netsim.workloads.tape import COMPUTE, Task
+from netsim.workloads.tape import COMPUTE, TapeEntry
 from tests.training.steps import SMALL, cell, setting, step
 
 NOBODY = np.zeros((1, 1), np.int64)
 
 
-def task(name: str = "gemm", kind: str = COMPUTE, stream: str = "", **more) -> Task:
+def task(name: str = "gemm", kind: str = COMPUTE, stream: str = "", **more) -> TapeEntry:
     given = {"phase": "forward", "groups": NOBODY, "after": (), **more}
-    return Task(name, kind, stream=stream or kind, **given)
+    return TapeEntry(name, kind, stream=stream or kind, **given)
 
 
 # **** Where the time goes ****
@@ -61,7 +61,7 @@ def ran(spans: list[tuple[int, int, int, int, int]], kinds: tuple[str, ...], ran
         columns=columns,
         first=np.arange(ranks),
         makespan=float(end),
-        tape=SimpleNamespace(tasks=tasks),
+        tape=SimpleNamespace(entries=tasks),
     )
 
 
@@ -164,7 +164,7 @@ def test_an_exchange_of_islands_is_added_or_hidden(monkeypatch: pytest.MonkeyPat
 # **** Tasks beside each other ****
 
 
-def seconds(*tasks: Task, sms: float = 0.0, loads: dict[str, float] | None = None) -> float:
+def seconds(*tasks: TapeEntry, sms: float = 0.0, loads: dict[str, float] | None = None) -> float:
     """The end of tasks, a stage for each rank; collectives hold so many SMs, load links so far."""
     held = (sms, tuple((loads or {}).items()))
     cost = {True: lambda t: (t.seconds, *held), False: lambda t: (t.seconds, 0.0, ())}
@@ -219,7 +219,7 @@ def test_what_the_host_launches_late_begins_then() -> None:
 def test_large_collectives_are_on_a_line_between_powers_of_two() -> None:
     asked = []
 
-    def time_of(one: Task):
+    def time_of(one: TapeEntry):
         asked.append(one.nbytes)
         return Coarse(float(one.nbytes) ** 2, (), *[NOBODY] * 3, channels=4, loads=(("nic", 1.0),))
 
@@ -248,7 +248,7 @@ def test_tasks_run_in_the_stages_of_their_ranks() -> None:
 
 
 def test_slices_are_called_by_layer_collective_and_micro_batch() -> None:
-    def title(one: Task, rank: int = 0, *, several: bool = True) -> str:
+    def title(one: TapeEntry, rank: int = 0, *, several: bool = True) -> str:
         return task_title(one, rank, (0, 1), several=several)
 
     kernel = task("norm+mlp", layer="layer 3", micro_batch=0)
@@ -376,7 +376,7 @@ def test_a_step_told_by_one_rank_a_stage_needs_memory_for_that(
         lowered=None,
         large=large,
         why_in_full=why,
-        tape=lambda: SimpleNamespace(tasks=range(1000)),
+        tape=lambda: SimpleNamespace(entries=range(1000)),
     )
     assert PreparedStep.memory_needed(step, 1) == needed(16, 0, 1000 * tasks)
     rows = SimpleNamespace(**{**vars(step), "lowered": SimpleNamespace(schedule=range(500))})

@@ -62,7 +62,7 @@ def test_overlap_of_kinds_that_cut_small_buckets_is_not_warned_of(data: str) -> 
 def test_buckets_of_zero_have_the_size_that_is_asked_for(data: str) -> None:
     def scattered(nbytes: int) -> list[int]:
         made = training_step(setting(dp=8, data=data, overlap=True, shard_bucket=nbytes))
-        return [task.nbytes for task in made.tasks if task.collective == "reduce_scatter"]
+        return [task.nbytes for task in made.entries if task.collective == "reduce_scatter"]
 
     whole, parts = scattered(0), scattered(1 << 20)
     assert sum(whole) == sum(parts)

@@ -6,7 +6,7 @@ import pytest
 
 from netsim.workloads.model import Transformer, layers_of
 from netsim.workloads.step import training_step
-from netsim.workloads.tape import Tape, Task
+from netsim.workloads.tape import Tape, TapeEntry
 from tests.training.steps import SMALL, setting
 
 MOE = Transformer(
@@ -28,19 +28,19 @@ def tape_of(**given: object) -> Tape:
     return training_step(setting(**given))
 
 
-def calls(tape: Tape, kind: str, rank: int = 0) -> list[Task]:
-    return [task for task in tape.tasks if task.kind == kind and rank in task.groups]
+def calls(tape: Tape, kind: str, rank: int = 0) -> list[TapeEntry]:
+    return [task for task in tape.entries if task.kind == kind and rank in task.groups]
 
 
 def waits(tape: Tape, later: int, earlier: int) -> bool:
     """Whether a task waits for another, directly or by way of tasks between."""
     reached, front = set[int](), {later}
     while front:
-        before = {d for task in front for d in tape.tasks[task].after} | {
+        before = {d for task in front for d in tape.entries[task].after} | {
             k
             for task in front
             for k in range(task - 1, task - 40, -1)
-            if k >= 0 and tape.tasks[k].stream == tape.tasks[task].stream
+            if k >= 0 and tape.entries[k].stream == tape.entries[task].stream
         }
         front = before - reached
         reached |= before
@@ -51,7 +51,7 @@ def number(tape: Tape, layer: str, name: str, phase: str = "", micro: int = 0) -
     """The task of a layer with a name."""
     (found,) = (
         k
-        for k, t in enumerate(tape.tasks)
+        for k, t in enumerate(tape.entries)
         if t.layer == layer and t.name == name and t.micro_batch == micro and phase in t.phase
     )
     return found
@@ -102,12 +102,14 @@ def test_fsdp_gathers_a_unit_again_only_after_it_was_given_up() -> None:
     for layer in range(8):
         gathers = [
             k
-            for k, t in enumerate(tape.tasks)
+            for k, t in enumerate(tape.entries)
             if t.layer == f"layer {layer}" and t.collective == "all_gather"
         ]
         assert len(gathers) == 4  # twice a micro-batch
         kernels = [
-            k for k, t in enumerate(tape.tasks) if t.layer == f"layer {layer}" and not t.collective
+            k
+            for k, t in enumerate(tape.entries)
+            if t.layer == f"layer {layer}" and not t.collective
         ]
         for first, again in pairwise(gathers):
             last = max(k for k in kernels if first < k < again)
@@ -149,7 +151,7 @@ def test_the_loss_is_summed_before_anything_goes_back() -> None:
 
 def test_sequence_parallelism_gathers_again_beside_the_column_product() -> None:
     tape = tape_of(tp=4, batch=1, sequence_parallel=True)
-    block = [t for t in tape.tasks if t.layer == "layer 3"]
+    block = [t for t in tape.entries if t.layer == "layer 3"]
     ahead = [t.name for t in block if t.phase == "forward"]
     assert ahead == [
         "norm",
@@ -180,15 +182,15 @@ def test_sequence_parallelism_gathers_again_beside_the_column_product() -> None:
         "attention norm backward",
     ]
     wgrad = number(tape, "layer 3", "mlp in wgrad")
-    assert number(tape, "layer 3", "mlp input again") in tape.tasks[wgrad].after
-    assert number(tape, "layer 3", "mlp input gradient") not in tape.tasks[wgrad].after
+    assert number(tape, "layer 3", "mlp input again") in tape.entries[wgrad].after
+    assert number(tape, "layer 3", "mlp input gradient") not in tape.entries[wgrad].after
 
 
 def test_ddp_fills_buckets_with_gradients_as_backward_makes_them() -> None:
     tape = tape_of(dp=8, batch=8, bucket=2**19, first_bucket=0)
     sizes = {t.name: t.total for t in layers_of(SMALL)[1].tensors}
     first = number(tape, "layer 7", "mlp out dgrad+mlp out wgrad")
-    copied = [k for k, t in enumerate(tape.tasks) if t.name == "copy in" and t.layer == "layer 7"]
+    copied = [k for k, t in enumerate(tape.entries) if t.name == "copy in" and t.layer == "layer 7"]
     buckets = [t for t in calls(tape, "dp") if t.layer == "layer 7"]
     # Each matrix fills a bucket, the MLP's first; with it goes the head's norm, with the last one
     # those of the block.
@@ -200,8 +202,8 @@ def test_ddp_fills_buckets_with_gradients_as_backward_makes_them() -> None:
     ]
     for task, copy in zip(buckets, copied, strict=True):
         assert task.after == (copy,)
-    assert tape.tasks[copied[0]].after == (first,)
-    assert first < copied[0] < tape.tasks[copied[1]].after[0]
+    assert tape.entries[copied[0]].after == (first,)
+    assert first < copied[0] < tape.entries[copied[1]].after[0]
     assert sum(t.nbytes for t in calls(tape, "dp")) == 2 * SMALL.parameters
     alone = calls(tape_of(dp=8, batch=8, bucket=0, first_bucket=0), "dp")
     assert len(alone) == sum(len(layer.tensors) for layer in layers_of(SMALL))
@@ -209,13 +211,13 @@ def test_ddp_fills_buckets_with_gradients_as_backward_makes_them() -> None:
 
 def test_the_host_launches_in_order_and_only_what_may_be_late_says_when() -> None:
     tape = tape_of(dp=8, batch=8, launch=1e-3)
-    late = [t.launched for t in tape.tasks]
+    late = [t.launched for t in tape.entries]
     assert late == sorted(late)
     begin, after = (number(tape, f"layer {k}", "norm+qkv+attention+proj") for k in (3, 4))
     # Norm, QKV, rotary, attention, projection; norm, MLP, function, MLP, sum.
     assert late[after] - late[begin] == pytest.approx(10e-3)
-    assert not any(t.launched for t in tape_of(dp=8, batch=8).tasks)
-    fast = tape_of(dp=8, batch=8, launch=1e-9).tasks
+    assert not any(t.launched for t in tape_of(dp=8, batch=8).entries)
+    fast = tape_of(dp=8, batch=8, launch=1e-9).entries
     assert not any(t.launched for t in fast if not t.collective)
 
 
@@ -224,15 +226,15 @@ def test_one_connection_begins_in_the_order_of_launches() -> None:
     gather = number(one, "layer 6", "weights", "backward")
     assert number(many, "layer 6", "weights", "backward") == gather
     # The gather for layer 6 is launched before layer 7's kernels: these wait for what it waits for.
-    kernels = next(k for k in range(gather, len(one.tasks)) if not one.tasks[k].collective)
-    assert one.tasks[kernels].layer == "layer 7"
-    assert {*many.tasks[gather].after} <= {*one.tasks[kernels].after}
-    assert not {*many.tasks[gather].after} <= {*many.tasks[kernels].after}
+    kernels = next(k for k in range(gather, len(one.entries)) if not one.entries[k].collective)
+    assert one.entries[kernels].layer == "layer 7"
+    assert {*many.entries[gather].after} <= {*one.entries[kernels].after}
+    assert not {*many.entries[gather].after} <= {*many.entries[kernels].after}
 
 
 def test_experts_send_tokens_back_after_both_gradients() -> None:
     tape = tape_of(dp=1, ep=8, model=MOE, batch=8)
-    block = [t.name for t in tape.tasks if t.layer == "layer 1" and t.kind != "dp"]
+    block = [t.name for t in tape.entries if t.layer == "layer 1" and t.kind != "dp"]
     assert [name for name in block if name != "copy in"] == [
         "norm+qkv+attention+proj",
         "norm+router",
@@ -251,21 +253,21 @@ def test_experts_send_tokens_back_after_both_gradients() -> None:
         "attention norm backward",
     ]
     sent = number(tape, "layer 1", "dispatch gradient")
-    assert number(tape, "layer 1", "experts dgrad+experts wgrad") in tape.tasks[sent].after
+    assert number(tape, "layer 1", "experts dgrad+experts wgrad") in tape.entries[sent].after
 
 
 def test_hybrid_sharding_sums_across_copies_beside_the_next_gather() -> None:
     tape = tape_of(dp=8, data="fsdp", shard=4, no_sync=False, batch=8)
-    across = [k for k, t in enumerate(tape.tasks) if t.name == "gradients across"]
-    assert {tape.tasks[k].stream for k in across} == {"dp replicas"}
+    across = [k for k, t in enumerate(tape.entries) if t.name == "gradients across"]
+    assert {tape.entries[k].stream for k in across} == {"dp replicas"}
     for k in across:
-        (scatter,) = tape.tasks[k].after
-        assert tape.tasks[scatter].collective == "reduce_scatter"
-        assert tape.tasks[scatter].layer == tape.tasks[k].layer
-    gathers = [k for k, t in enumerate(tape.tasks) if t.collective == "all_gather"]
+        (scatter,) = tape.entries[k].after
+        assert tape.entries[scatter].collective == "reduce_scatter"
+        assert tape.entries[scatter].layer == tape.entries[k].layer
+    gathers = [k for k, t in enumerate(tape.entries) if t.collective == "all_gather"]
     assert not any(waits(tape, gather, k) for gather in gathers for k in across if k < gather)
-    optimizer = next(k for k, t in enumerate(tape.tasks) if t.name == "optimizer")
-    assert set(across) <= set(tape.tasks[optimizer].after)
+    optimizer = next(k for k, t in enumerate(tape.entries) if t.name == "optimizer")
+    assert set(across) <= set(tape.entries[optimizer].after)
 
 
 def test_the_distributed_optimizer_gathers_the_first_layers_first() -> None:

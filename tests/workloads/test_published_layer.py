@@ -10,7 +10,7 @@ from netsim.scenario.cells import expand
 from netsim.training.prepare import PreparedStep, prepare_step
 from netsim.workloads.model import layers_of
 from netsim.workloads.passes import Part, PassTable
-from netsim.workloads.tape import Task
+from netsim.workloads.tape import TapeEntry
 from netsim.yamlio.read import parse_source
 
 TEXT = """\
@@ -53,7 +53,7 @@ def _milliseconds(prepared: PreparedStep, parts: tuple[Part, ...]) -> float:
     blocked = 0.0
     for part in parts:
         if part.collective:
-            task = Task(
+            task = TapeEntry(
                 name=part.name,
                 kind="tp",
                 phase="forward",

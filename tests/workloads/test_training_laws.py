@@ -17,7 +17,7 @@ from netsim.workloads.model import Layer, LayerList, Plain, Tensor, layers_of
 from netsim.workloads.passes import PassTable
 from netsim.workloads.setting import Extra, Setting
 from netsim.workloads.step import SCHEDULES, in_flight, training_step
-from netsim.workloads.tape import Tape, Task
+from netsim.workloads.tape import Tape, TapeEntry
 from tests.training.steps import H100, SMALL, setting
 
 FORWARD, BACKWARD = 1.0, 2.0
@@ -38,7 +38,7 @@ def run(
     tape = training_step(s)
     world = s.grid.size
 
-    def realise(task: Task, group: tuple[int, ...]) -> Coarse:
+    def realise(task: TapeEntry, group: tuple[int, ...]) -> Coarse:
         time = max(seconds * task.nbytes, 1e-9)
         style = Style(cap=task.nbytes / time)
         one = np.zeros(1, np.int32)
@@ -52,7 +52,7 @@ def run(
 
 def step_time(tape: Tape, lowered: Lowered, end: np.ndarray) -> float:
     """The end of the last pass."""
-    passes = [k for k, task in enumerate(tape.tasks) if task.phase != "step"]
+    passes = [k for k, task in enumerate(tape.entries) if task.phase != "step"]
     return max(float(end[lowered.end[k]].max()) for k in passes)
 
 
@@ -85,7 +85,7 @@ def first_stage(blocking: bool | None) -> tuple[list[float], list[float], float]
     )
     tape, lowered, start, end = run(s, seconds=SENDING)
     begun: dict[str, list[float]] = {"forward": [], "backward": []}
-    for number, task in enumerate(tape.tasks):
+    for number, task in enumerate(tape.entries):
         if not task.collective and task.phase in begun and task.groups[0, 0] == 0:
             begun[task.phase].append(float(start[lowered.end[number]].min()))
     return begun["forward"], begun["backward"], step_time(tape, lowered, end)
@@ -180,7 +180,7 @@ def test_a_synchronous_step_is_as_slow_as_its_slowest_gpu(data: str) -> None:
 def test_accumulation_communicates_once_without_sync_and_each_time_with() -> None:
     s = setting(dp=2, model=layers(4, 1000), batch=2 * 4)
     calls = {
-        flag: sum(task.kind == "dp" for task in training_step(replace(s, no_sync=flag)).tasks)
+        flag: sum(task.kind == "dp" for task in training_step(replace(s, no_sync=flag)).entries)
         for flag in (True, False)
     }
     assert calls[False] == 4 * calls[True]
@@ -190,13 +190,13 @@ def test_extras_run_at_their_moment() -> None:
     whens = ("forward", "backward", "step", "eval")
     extras = tuple(Extra(when, "all_reduce", ("dp",), 64, when) for when in whens)
     tape = training_step(setting(dp=2, model=layers(2, 1000), batch=2, extras=extras))
-    extra = [k for k, task in enumerate(tape.tasks) if task.kind == "extra"]
-    assert [tape.tasks[k].name for k in extra] == list(whens)
+    extra = [k for k, task in enumerate(tape.entries) if task.kind == "extra"]
+    assert [tape.entries[k].name for k in extra] == list(whens)
     place = dict(zip(whens, extra, strict=True))
-    place["optimizer"] = next(k for k, t in enumerate(tape.tasks) if t.name == "optimizer")
-    first = next(k for k, task in enumerate(tape.tasks) if not task.collective)
-    assert tape.tasks[first].after == (place["forward"],)  # the pass waits for its input
-    assert place["step"] in tape.tasks[place["optimizer"]].after
+    place["optimizer"] = next(k for k, t in enumerate(tape.entries) if t.name == "optimizer")
+    first = next(k for k, task in enumerate(tape.entries) if not task.collective)
+    assert tape.entries[first].after == (place["forward"],)  # the pass waits for its input
+    assert place["step"] in tape.entries[place["optimizer"]].after
     assert place["optimizer"] < place["eval"]
 
 
@@ -206,7 +206,7 @@ def test_compression_moves_fewer_bytes(keep: float) -> None:
     s = setting(dp=4, model=model, batch=4, gradient_dtype="float", bucket=1, first_bucket=1)
 
     def moved(**given: object) -> list[tuple[str, int]]:
-        tasks = training_step(replace(s, **given)).tasks  # type: ignore[arg-type]
+        tasks = training_step(replace(s, **given)).entries  # type: ignore[arg-type]
         return [(task.collective, task.nbytes) for task in tasks if task.kind == "dp"]
 
     assert moved() == [("all_reduce", 400_000)] * 2
@@ -222,7 +222,7 @@ def test_kernels_op_by_op_take_longer_where_norms_are_several() -> None:
     gpt = replace(SMALL, gated=False, biases=True)
     times = {
         (kind, model.gated): sum(
-            task.seconds for task in training_step(setting(model=model, elementwise=kind)).tasks
+            task.seconds for task in training_step(setting(model=model, elementwise=kind)).entries
         )
         for kind in ("fused", "eager")
         for model in (SMALL, gpt)
@@ -274,8 +274,8 @@ def test_before_hopper_a_product_ends_when_its_result_is_written() -> None:
 
 def test_attention_that_stores_scores_reads_them_again_and_again() -> None:
     fused, unfused = (setting(attention=kind, batch=1) for kind in ("fused", "unfused"))
-    more = sum(task.seconds for task in training_step(unfused).tasks)
-    more -= sum(task.seconds for task in training_step(fused).tasks)
+    more = sum(task.seconds for task in training_step(unfused).entries)
+    more -= sum(task.seconds for task in training_step(fused).entries)
     scores = SMALL.heads * 256 * 256
     least = SMALL.layers * (9 * 2 + 2) * scores / (H100.bandwidth * H100.memory)
     assert more > least

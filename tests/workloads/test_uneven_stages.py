@@ -31,7 +31,7 @@ def test_first_and_last_stage_carry_embedding_and_head() -> None:
     """By default blocks are even, so the ends take longer and hold more."""
     s = setting(pp=4, batch=4)
     busy = [0.0] * 4
-    for task in training_step(s).tasks:
+    for task in training_step(s).entries:
         if not task.collective and task.phase != "step":
             busy[int(task.groups[0, 0])] += task.seconds
     assert busy[0] > busy[1] == pytest.approx(busy[2])

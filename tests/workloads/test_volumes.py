@@ -12,15 +12,15 @@ from netsim.workloads.memory import activation_bytes, memory_of, states_of
 from netsim.workloads.model import MODELS, Transformer, layers_of
 from netsim.workloads.setting import Setting
 from netsim.workloads.step import training_step
-from netsim.workloads.tape import Task
+from netsim.workloads.tape import TapeEntry
 from tests.training.steps import H100, SMALL, setting
 
 DEGREES = (2, 3, 4, 8)
 
 
-def tasks_of(s: Setting, kind: str, rank: int = 0) -> list[Task]:
+def tasks_of(s: Setting, kind: str, rank: int = 0) -> list[TapeEntry]:
     """The collectives of one kind that a rank takes part in."""
-    return [task for task in training_step(s).tasks if task.kind == kind and rank in task.groups]
+    return [task for task in training_step(s).entries if task.kind == kind and rank in task.groups]
 
 
 def sent(s: Setting, kind: str, rank: int = 0) -> float:
@@ -150,7 +150,7 @@ def test_experts_exchange_tokens_times_top_k(e: int) -> None:
 def test_pipelines_hand_every_micro_batch_on_once_a_chunk(p: int, v: int, m: int) -> None:
     schedule = "interleaved" if v > 1 else "1f1b"
     s = setting(pp=p, chunks=v, batch=m, schedule=schedule)
-    sends = [task for task in training_step(s).tasks if task.kind == "pp"]
+    sends = [task for task in training_step(s).entries if task.kind == "pp"]
     assert len(sends) == 2 * m * (p * v - 1)
     assert {task.nbytes for task in sends} == {256 * SMALL.hidden * 2}
 
@@ -226,7 +226,7 @@ def test_exchanges_that_overlap_change_no_bytes_and_cost_what_parts_cost(tp: int
     found = {}
     for overlap in ("none", "bulk", "pipelined"):
         s = setting(tp=tp, batch=2, sequence_parallel=True, tensor_overlap=overlap)
-        tasks = training_step(s).tasks
+        tasks = training_step(s).entries
         seconds = Counter[str]()
         for task in tasks:
             seconds[task.phase] += task.seconds if not task.collective else 0.0
@@ -338,7 +338,7 @@ def test_what_experts_do_beside_their_products_takes_time(
 ) -> None:
     def computing(model: Transformer, **more: object) -> float:
         s = setting(model=model, ep=8, **{"deduplicated": True, **more})
-        return sum(one.seconds for one in training_step(s).tasks if not one.collective)
+        return sum(one.seconds for one in training_step(s).entries if not one.collective)
 
     assert computing(replace(EXPERTS, **change), **given) > computing(EXPERTS)
     assert computing(EXPERTS, fused_experts=True) < computing(EXPERTS)

@@ -20,7 +20,7 @@ from netsim.base.values import dataclass
 from netsim.scenario.names import DTYPES
 from netsim.training.recorded.kineto import RECORD, SPELT, groups_of, head_of, spelt_dtype, unpacked
 from netsim.workloads.setting import Ranks
-from netsim.workloads.tape import Deps, Tape, Task
+from netsim.workloads.tape import Deps, Tape, TapeEntry
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 Value = int | float | bytes
@@ -168,7 +168,7 @@ def nodes_of(
     last: dict[str, int] = {}
     made: dict[int, tuple[int, ...]] = {}
     computed = written_so_far = 0.0
-    for number, task in enumerate(tape.tasks):
+    for number, task in enumerate(tape.entries):
         rows = [row for row in task.groups.tolist() if rank in row]
         if not rows:
             continue
@@ -186,14 +186,14 @@ def nodes_of(
         node = Node(number, name, COMPUTE, after, micros, {MOVING: moving} if moving else {})
         nodes = [node]
         if task.collective:
-            nodes = _calls(node, task, rank, tuple(rows[0]), groups, len(tape.tasks) + number)
+            nodes = _calls(node, task, rank, tuple(rows[0]), groups, len(tape.entries) + number)
         made[number] = tuple(one.number for one in nodes)
         yield from nodes
 
 
 def _calls(
     node: Node,
-    task: Task,
+    task: TapeEntry,
     rank: int,
     ranks: tuple[int, ...],
     groups: dict[tuple[int, ...], int],
@@ -221,7 +221,7 @@ def _calls(
     return [replace(node, kind=COLLECTIVE, micros=0, attributes=told)]
 
 
-def _end(node: Node, task: Task, pair: tuple[int, int], tag: int, *, sends: bool) -> Node:
+def _end(node: Node, task: TapeEntry, pair: tuple[int, int], tag: int, *, sends: bool) -> Node:
     told: dict[str, Value] = {
         "comm_size": task.nbytes,
         "comm_src": pair[0],
