@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from netsim.cell import simulate
 from netsim.cli import GARBAGE
 from netsim.collectives.collective import collective_of
 from netsim.collectives.table import build
 from netsim.engines.compiled import engine
 from netsim.program.place import place
+from netsim.tasks import outcome
 from netsim.topology.routing import switch
 from tests import quick, searches
 
@@ -60,7 +60,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.fixture(autouse=True)
 def _nothing_recalled() -> None:
-    simulate.KNOWN.clear()
+    outcome.OUTCOMES.clear()
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ from pathlib import Path
 
 import netsim.cli
 from netsim.base.errors import NetsimError
-from netsim.cell.answer import load_source
 from netsim.cli.files import check_file
 from netsim.cli.topo_subject import TopologyOptions, find_subject
 from netsim.costs.prices import load_prices
@@ -37,6 +36,7 @@ from netsim.results.folder import open_folder
 from netsim.results.workspace import JOURNAL, MANIFEST, read_manifest
 from netsim.scenario.cells import expand_all
 from netsim.sweep.run import Cache
+from netsim.tasks.answer import load_source
 from netsim.topology.foreign.formats import read_foreign
 from netsim.topology.load import load_machine
 from netsim.trace.goal import read_goal, replayed

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 
 from netsim.base.errors import InputError
-from netsim.cell.explained import explained_run, shown_of
-from netsim.cell.prepare import Prepared, prepare
 from netsim.cli.files import SCHEMAS
 from netsim.collectives.collective import BLOCKS, HAS_IN_PLACE, collective_of
 from netsim.collectives.msccl import AlgoSheet, PlanSheet
@@ -31,6 +29,8 @@ from netsim.program.place import place
 from netsim.program.program import Program
 from netsim.scenario.cells import expand
 from netsim.schedule.schedule import Schedule
+from netsim.tasks.explained import explained_run, shown_of
+from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.topology.figures import fabric_figures, gpu_bandwidth, graph_figures, tiers_of
 from netsim.topology.foreign.formats import write_node_link
 from netsim.topology.foreign.nccl import machine_of
@@ -42,9 +42,9 @@ from netsim.trace.chrome import write_trace
 from netsim.trace.goal import Sheet
 from netsim.trace.tables import write_links, write_links_over_time, write_rows
 from netsim.training.explain import causes_of, explained_step, hops_of, visits_of
-from netsim.training.prepare import memories, model_flops
 from netsim.training.recorded.chakra import encoded, nodes_of
 from netsim.training.recorded.kineto import read_profile, step_of, tape_of
+from netsim.training.resolve import memories, model_flops
 from netsim.training.run import (
     details_of,
     held_over_time,
@@ -304,14 +304,14 @@ SCENES = {
 }
 
 
-def scene(name: str) -> Prepared:
+def scene(name: str) -> ResolvedCell:
     """The cell of a scene."""
     cluster, work = SCENES[name]
     text = f"cluster: {{{cluster}}}\nworkload: {{collective: {work}}}\n"
-    return prepare(expand(parse_source(text, "scene.yaml"))[0])
+    return resolve(expand(parse_source(text, "scene.yaml"))[0])
 
 
-def become(one: Prepared) -> Found:
+def become(one: ResolvedCell) -> Found:
     """What a question becomes on its way to an answer."""
     (size,) = one.cell.scenario.collective.size_list()
     plan = one.planned(size)
@@ -541,7 +541,7 @@ def tapes() -> Found:
 def steps(rest: str, model: str = MODEL) -> Found:
     """A training step: its tasks, its time, its memory, its causes."""
     found = step(rest, model=model, batch=16)
-    yield "memory", memories(found.prepared.setting)
+    yield "memory", memories(found.resolved.setting)
     yield "figures", [found.seconds, details_of(found), found.breakdown, held_over_time(found)]
     yield "traced", [encoded(list(nodes_of(found.spans.tape, rank, {}))) for rank in (0, 5)]
     visits = visits_of(found)

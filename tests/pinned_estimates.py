@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from netsim.cell.prepare import prepare
 from netsim.collectives.reduced import Sketch
 from netsim.collectives.table import build, folds
 from netsim.nccl.facts import parse_version
 from netsim.nccl.job import _joined
 from netsim.nccl.node import communicator, search_node
 from netsim.scenario.cells import expand
+from netsim.tasks.resolve import resolve
 from netsim.timing import ladder
 from netsim.timing.call import Call
 from netsim.timing.fits import LIMITS, Limits, limits_of
 from netsim.timing.ladder import SINGLE, Asked
-from netsim.training.prepare import memories
+from netsim.training.resolve import memories
 from netsim.workloads.kernels import Shapes, cast_bytes, elementwise_of
 from netsim.workloads.model import MODELS, Transformer, layers_of
 from netsim.workloads.passes import PassTable
@@ -28,6 +28,7 @@ from tests.collectives.collective_cases import TABLE, make
 from tests.nccl.nccl_nodes import system_of
 from tests.pinned_parts import tried
 from tests.pins import Found, family
+from tests.timing.cells import call_at
 from tests.training.steps import H100, setting
 
 CLUSTERS = {
@@ -86,11 +87,11 @@ def estimates() -> Found:
     for (name, cluster), work in product(CLUSTERS.items(), WORK):
         sizes = ", ".join(f"{size}B" for size in SIZES)
         told = f"cluster: {cluster}\nworkload: {{{work}, sizes: [{sizes}]}}\n"
-        made = tried(lambda text=told: prepare(expand(parse_source(text, "x.yaml"))[0]))
+        made = tried(lambda text=told: resolve(expand(parse_source(text, "x.yaml"))[0]))
         if isinstance(made, str):
             yield f"{name}, {work}", made
             continue
-        calls = [made.call(size) for size in SIZES]
+        calls = [call_at(made, size) for size in SIZES]
         for what, limits in SOME.items():
             yield f"{name}, {work}, {what}", [_known(call, limits) for call in calls]
 

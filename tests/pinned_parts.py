@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from netsim.base.errors import InputError, NetsimError
-from netsim.cell.prepare import prepare
 from netsim.collectives.collective import BLOCKS, Collective, collective_of
 from netsim.collectives.forest import searched
 from netsim.nccl.choice import busiest_sender
@@ -20,6 +19,7 @@ from netsim.nccl.split import chunk_bytes, split_over_channels
 from netsim.nccl.system import system_graph
 from netsim.nccl.tuning import Call, choose, launch, timed_costs
 from netsim.scenario.cells import expand
+from netsim.tasks.resolve import resolve
 from netsim.timing.fits import LIMITS
 from netsim.topology.figures import fabric_figures, gpu_bandwidth
 from netsim.yamlio.read import parse_source
@@ -218,7 +218,7 @@ def long_rings() -> Found:
             text = f"cluster: {{{place}}}\nworkload: {{collective: {work}, sizes: [960KB]}}\n"
             told = []
             for limits in (near, LIMITS):
-                made = tried(lambda text=text: prepare(expand(parse_source(text, "r.yaml"))[0]))
+                made = tried(lambda text=text: resolve(expand(parse_source(text, "r.yaml"))[0]))
                 found = made if isinstance(made, str) else tried(timed, made, 960_000, limits)
                 told.append(found if isinstance(found, str) else list(facts(found)))
             yield f"{place} {work}", told

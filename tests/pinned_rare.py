@@ -20,20 +20,20 @@ import numpy as np
 import netsim
 from netsim.base.constants import TABLE, Constant
 from netsim.base.errors import NetsimError
-from netsim.cell.explained import explained_paths
-from netsim.cell.prepare import prepare
 from netsim.collectives.collective import collective_of
 from netsim.collectives.forest import Links, links_of, packed
 from netsim.measured import estimate
 from netsim.measured.index import Entry, read_index
 from netsim.scenario.cells import expand_all
 from netsim.sweep.summary import Idle, reason
+from netsim.tasks.explained import explained_paths
+from netsim.tasks.resolve import resolve
 from netsim.topology.foreign import infragraph
 from netsim.topology.graph import empty_graph
 from netsim.training import compared
-from netsim.training.prepare import prepare_step
 from netsim.training.recorded import chakra
 from netsim.training.recorded.kineto import read_profile
+from netsim.training.resolve import resolve_step
 from netsim.training.run import simulate_step
 from netsim.workloads.step import training_step
 from netsim.yamlio.read import parse_source
@@ -146,7 +146,7 @@ def paths() -> Found:
             f"cluster: {{machine: dgx-a100, {place}}}\n"
             f"workload: {{collective: {work}, sizes: [64KiB]}}\n"
         )
-        made = prepare(expand_all(parse_source(text, "paths.yaml")).cells[0])
+        made = resolve(expand_all(parse_source(text, "paths.yaml")).cells[0])
         yield f"{place} {work}", outcome(lambda made=made: explained_paths(made, 65536, seeds=2))
 
 
@@ -196,7 +196,7 @@ def beside_traces() -> Found:
         yield "measured", list(compared.measured_calls(profile))
         for work in (f"trace: {path}", "model: bert-base, batch: 8, parallelism: {dp: 8}"):
             text = f"cluster: {{machine: dgx-h100}}\nworkload: {{{work}}}\n"
-            step = simulate_step(prepare_step(expand_all(parse_source(text, "t.yaml")).cells[0]))
+            step = simulate_step(resolve_step(expand_all(parse_source(text, "t.yaml")).cells[0]))
             found = compared.compare_trace("t", "m", profile, step)
             yield work.partition(":")[0], [found, [line.error for line in found.lines]]
 

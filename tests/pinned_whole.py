@@ -11,20 +11,20 @@ from typing import Any
 from netsim.base import units
 from netsim.base.errors import NetsimError
 from netsim.base.files import preset_names
-from netsim.cell.prepare import prepare
-from netsim.cell.simulate import row_of_size
 from netsim.nccl.facts import ALGORITHMS, PROTOCOLS
 from netsim.scenario.cells import expand
 from netsim.scenario.training import Straggler, Training
-from netsim.training import prepare as prepared_steps
-from netsim.training.prepare import memories, prepare_step
+from netsim.tasks.resolve import resolve
+from netsim.tasks.row import row_of_size
+from netsim.training import resolve as resolved_steps
+from netsim.training.resolve import memories, resolve_step
 from netsim.training.run import details_of, simulate_step
 from netsim.workloads.setting import Setting
 from netsim.workloads.step import training_step
 from netsim.yamlio.read import parse_source
 from tests.collectives.collective_cases import TABLE
 from tests.pins import Found, family
-from tests.timing.cells import folded, timed
+from tests.timing.cells import call_at, folded, timed
 from tests.topology.test_fabrics import FABRICS
 from tests.training.steps import H100, SMALL, setting
 from tests.whole import Whole
@@ -181,10 +181,10 @@ VARIABLES = (
 def asked(text: str) -> Iterator[Any]:
     """What a scenario becomes, one after the other; the words where that is refused."""
     try:
-        one = prepare(expand(parse_source(text, "drawn.yaml"))[0])
+        one = resolve(expand(parse_source(text, "drawn.yaml"))[0])
         yield one
         (size,) = one.cell.scenario.collective.size_list()
-        yield one.call(size)
+        yield call_at(one, size)
         yield one.planned(size)
         yield folded(one, size)
         yield timed(one, size)
@@ -342,12 +342,12 @@ MORE = (
 def of_step(text: str) -> Iterator[Any]:
     """What the scenario of a step becomes."""
     try:
-        prepared = prepare_step(expand(parse_source(text, "drawn.yaml"))[0])
-        yield prepared
-        done = simulate_step(prepared)
+        resolved = resolve_step(expand(parse_source(text, "drawn.yaml"))[0])
+        yield resolved
+        done = simulate_step(resolved)
         yield done
         yield details_of(done)
-        yield memories(prepared.setting)
+        yield memories(resolved.setting)
     except (NetsimError, ValueError) as error:
         yield str(error)
 
@@ -454,11 +454,11 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 def misfits_of(made: Setting, work: Training) -> list[list[str]]:
     """The words on what does not fit, by what is asked."""
     asks = (
-        prepared_steps._batch(made),
-        prepared_steps._transformer_misfits(made, made.model),
-        prepared_steps._pipeline(made),
-        prepared_steps._stages(made),
-        prepared_steps._replicas(work, made),
+        resolved_steps._batch(made),
+        resolved_steps._transformer_misfits(made, made.model),
+        resolved_steps._pipeline(made),
+        resolved_steps._stages(made),
+        resolved_steps._replicas(work, made),
     )
     return [sorted(map(str, one)) for one in asks]
 

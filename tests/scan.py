@@ -40,11 +40,11 @@ import yaml
 from netsim.base.errors import NetsimError
 from netsim.base.files import preset_names
 from netsim.base.units import format_size, parse_cli_size
-from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import row_of_size
 from netsim.cli.questions import Given, asked
 from netsim.nccl.choice import cost_table
 from netsim.scenario.cells import expand
+from netsim.tasks.resolve import ResolvedCell, resolve
+from netsim.tasks.row import row_of_size
 from netsim.topology.load import load_machine
 
 COLLECTIVES = (
@@ -73,10 +73,10 @@ class Table:
     collective: str
     nodes: int
 
-    def prepared(self, sizes: str, **forced: str) -> Prepared:
+    def resolved(self, sizes: str, **forced: str) -> ResolvedCell:
         """It as a cell, with an algorithm and a protocol if they are forced."""
         given = Given(self.nodes, sizes=sizes, **forced)
-        return prepare(expand(asked(self.machine, self.collective, given).source)[0])
+        return resolve(expand(asked(self.machine, self.collective, given).source)[0])
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Finding:
 def points(table: Table, sizes: str) -> Iterator[Point]:
     """The rows of a table, one by one, computed here."""
     before = _memory()
-    ready = table.prepared(sizes)
+    ready = table.resolved(sizes)
     for size in ready.cell.scenario.collective.size_list():
         begin = time.process_time()
         try:
@@ -272,7 +272,7 @@ def evidence_of(small: Point, large: Point) -> tuple[str, bool]:
     """What NCCL's model says of both choices at both sizes, and what the new one takes before; and
     whether that model, which is held against NCCL's own code, leaves the one for the other here.
     """
-    ready = small.table.prepared(f"{small.size}")
+    ready = small.table.resolved(f"{small.size}")
     if not ready.jobs:
         return "", False
     words, meant = [], True
@@ -287,7 +287,7 @@ def evidence_of(small: Point, large: Point) -> tuple[str, bool]:
         words.append(f"its model at {format_size(size)}: {told} us")
         meant = meant and best in both and both[best] <= min(both.values())
     try:
-        forced = small.table.prepared(f"{small.size}", algo=large.algorithm, proto=large.protocol)
+        forced = small.table.resolved(f"{small.size}", algo=large.algorithm, proto=large.protocol)
         earlier = row_of_size(forced, small.size).time_us
         words.append(f"{' '.join(large.choice)} at {format_size(small.size)}: {earlier:.4g} us")
     except NetsimError as error:

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from tests.pins import spelled
 
-NO_VALUES = {"Prepared": ("place",)}  # numbers by which objects of one process are told apart
+NO_VALUES = {"ResolvedCell": ("place",)}  # numbers by which objects of one process are told apart
 PLAIN = (str, bytes, bool, int, float, np.generic, Enum, type(None))
 
 

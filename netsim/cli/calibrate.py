@@ -11,7 +11,7 @@ from netsim.base.errors import InputError, LostError
 from netsim.base.files import SUFFIXES, find_preset, is_path, write_text
 from netsim.base.units import format_bandwidth, format_time
 from netsim.cli import check_outputs, print_lines, refuse_output_as_input, with_options
-from netsim.cli.log_questions import Question, prepared_with_notes, question_of
+from netsim.cli.log_questions import Question, question_of, resolved_with_notes
 from netsim.cli.progress import memory_of, tell
 from netsim.cli.questions import ONLY_EXPECT, Given, Text
 from netsim.measured.calibrate import Calibrated, calibrate
@@ -75,7 +75,7 @@ def command(
         if not run.rows:
             raise InputError(f"{run.file}: {run.problems[0] if run.problems else 'no rows'}")
         source, notes = question_of(Question(topology, None, given), run)
-        prepared_with_notes(source, notes, run)
+        resolved_with_notes(source, notes, run)
         pairs.append((source, run))
     found = calibrate(pairs, jobs, memory=memory_of(memory), tell=tell)
     print_lines(report(found))

@@ -23,7 +23,7 @@ from netsim.cli import (
     with_options,
     wrote,
 )
-from netsim.cli.log_questions import Question, cell_of_trace, prepared_with_notes, question_of
+from netsim.cli.log_questions import Question, cell_of_trace, question_of, resolved_with_notes
 from netsim.cli.questions import ONLY_EXPECT, Given, Text
 from netsim.measured import compare as comparing
 from netsim.measured.hypotheses import SIZES, Explained, explanations
@@ -38,8 +38,8 @@ from netsim.results.row import BANDS, Row, csv_text
 from netsim.results.workspace import RESULTS, OutputFolder
 from netsim.scenario.models import cluster_label, hosts_label, line_rate
 from netsim.training.compared import Line, TraceCompared, compare_trace
-from netsim.training.prepare import PreparedStep, prepare_step
 from netsim.training.recorded.kineto import Profile, is_trace, read_profile
+from netsim.training.resolve import ResolvedStep, resolve_step
 from netsim.training.run import simulate_step
 
 HEADER = (
@@ -134,22 +134,22 @@ def compare_traces(
 
 def _compared_trace(asked: Question, path: Path, profile: Profile) -> TraceCompared:
     cell, notes = cell_of_trace(asked, path, profile)
-    prepared = prepare_step(cell)
-    ranks = prepared.setting.grid.size
+    resolved = resolve_step(cell)
+    ranks = resolved.setting.grid.size
     if ranks != profile.world:
         raise InputError(f"{path}: the trace is of {profile.world} ranks, the scenario of {ranks}")
-    for note in (*notes, *_asides(profile, prepared)):
+    for note in (*notes, *_asides(profile, resolved)):
         typer.echo(f"{path}: {note}", err=True)
     cluster = cell.scenario.cluster
-    found = compare_trace(str(path), cluster_label(cluster), profile, simulate_step(prepared))
+    found = compare_trace(str(path), cluster_label(cluster), profile, simulate_step(resolved))
     typer.echo(f"# rank {profile.rank} of {ranks} on {hosts_label(cluster)}, {path}")
     print_lines(lines(found))
     return found
 
 
-def _asides(profile: Profile, prepared: PreparedStep) -> Iterator[str]:
-    if prepared.recorded is not None:
-        yield from prepared.recorded.notes
+def _asides(profile: Profile, resolved: ResolvedStep) -> Iterator[str]:
+    if resolved.recorded is not None:
+        yield from resolved.recorded.notes
     elif profile.unsized:
         yield f"{profile.unsized} kernels of NCCL's without size or peers left out"
     if len(profile.steps) > 1:
@@ -412,22 +412,22 @@ def _compare_run(
     if not run.rows:
         raise InputError(f"{run.file}: {run.problems[0] if run.problems else 'no rows'}")
     source, notes = question_of(question, run)
-    prepared = prepared_with_notes(source, notes, run)
+    resolved = resolved_with_notes(source, notes, run)
     if len(run.rows) == 1:
         typer.echo(f"{run.file}: one size only: no curve to compare", err=True)
-    scenario = prepared.cell.scenario
+    scenario = resolved.cell.scenario
     rows = list[Row]()
     typer.echo(f"# {run.collective} on {hosts_label(scenario.cluster)}, {run.file}")
     typer.echo(HEADER)
     try:
-        for row in comparing.rows_of(prepared, run):
+        for row in comparing.rows_of(resolved, run):
             # Pictures draw a line for each scenario, and name it so: that of a log is its label.
             rows.append(replace(row, scenario=label) if several else row)
             typer.echo(line(row, run.choices))
     finally:
         compared = comparing.Compared(run, tuple(rows), line_rate(scenario.cluster))
         launch = scenario.launch_costs()
-        usual_launch = usual_launch_cost(launch.style, prepared.gpus_per_node, launch.host)
+        usual_launch = usual_launch_cost(launch.style, resolved.gpus_per_node, launch.host)
         verdict = verdict_of(compared, tolerance, usual_launch)
         judged.append(Judged(label, source, compared, verdict))
     print_lines(summary(compared.bands, verdict=verdict))

@@ -16,8 +16,6 @@ from netsim.base.files import SUFFIXES, csv_value, preset_names
 from netsim.base.startup import at, on
 from netsim.base.units import format_size
 from netsim.base.values import dataclass
-from netsim.cell.answer import answer, checked_cells, find_scenario, load_source, prepare_any
-from netsim.cell.prepare import prepare
 from netsim.cli import print_lines, with_options
 from netsim.cli.questions import ONLY_EXPECT, Given, Text, asked, flag_of, simulated
 from netsim.measured.logs import read_log
@@ -27,6 +25,8 @@ from netsim.plots.sizes import AXIS, read_results, spoken
 from netsim.results.nccl_tests import microseconds
 from netsim.results.row import EQUAL, EXACT, Row, Span, csv_text, off_of, ratio_span
 from netsim.scenario.cells import Cell
+from netsim.tasks.answer import answer, checked_cells, find_scenario, load_source, resolve_any
+from netsim.tasks.resolve import resolve
 from netsim.yamlio.read import read_source
 
 CELL = "#"  # between a folder of results or a scenario and what names one of its cells
@@ -235,10 +235,10 @@ def _scenario(name: str) -> Side | None:
 
 def _rows(cell: Cell) -> list[Row]:
     sizes, rows = cell.scenario.workload.size_list(), list[Row]()
-    prepared = prepare_any(cell)
+    resolved = resolve_any(cell)
     for size in sizes:
         at(format_size(size) if size else "a step", len(rows), len(sizes))
-        rows.append(answer(prepared, size))
+        rows.append(answer(resolved, size))
     return rows
 
 
@@ -257,8 +257,8 @@ def _log(path: Path, collective: str | None) -> Side:
 
 def _topology(name: str, collective: str, given: Given) -> Side:
     on(name)
-    prepared = prepare(checked_cells(asked(name, collective, given)[0])[0])
-    rows = [row for row in simulated(prepared, "auto", []) if row.status == "ok"]
+    resolved = resolve(checked_cells(asked(name, collective, given)[0])[0])
+    rows = [row for row in simulated(resolved, "auto", []) if row.status == "ok"]
     return side_of(name, table_of(rows, ()))
 
 

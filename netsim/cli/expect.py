@@ -12,10 +12,6 @@ from netsim.base.errors import InputError, NetsimError
 from netsim.base.startup import late
 from netsim.base.units import format_bandwidth, parse_cli_size, parse_ratio
 from netsim.base.values import dataclass
-from netsim.cell import simulate
-from netsim.cell.answer import checked_cells
-from netsim.cell.cluster import wishes_of
-from netsim.cell.prepare import Prepared, prepare
 from netsim.cli import (
     check_outputs,
     parsed,
@@ -32,6 +28,10 @@ from netsim.results.nccl_tests import acceptance_csv, closing, line, microsecond
 from netsim.results.row import Row, csv_text, stored
 from netsim.scenario.cells import assumed_defaults
 from netsim.scenario.models import node_count
+from netsim.tasks.answer import checked_cells
+from netsim.tasks.cluster import wishes_of
+from netsim.tasks.resolve import ResolvedCell, resolve
+from netsim.tasks.validation import class_of
 from netsim.topology.config import ClusterConfig
 from netsim.topology.load import figure_text
 from netsim.topology.machine import Machine
@@ -39,27 +39,27 @@ from netsim.topology.machine import Machine
 SHOWN_SIZES = 4
 
 
-def assumptions(prepared: Prepared, given: Given) -> Iterator[str]:
+def assumptions(resolved: ResolvedCell, given: Given) -> Iterator[str]:
     """Everything that the answer depends on and nobody said."""
-    scenario, work = prepared.cell.scenario, prepared.cell.scenario.collective
+    scenario, work = resolved.cell.scenario, resolved.cell.scenario.collective
     config = scenario.cluster
     if config.graph is None and node_count(config) > 1:
         yield from _network(config, given)
-        yield from assumed_defaults(prepared.cell)
-        fabric = prepared.jobs[0].cluster.fabric if prepared.jobs else None
+        yield from assumed_defaults(resolved.cell)
+        fabric = resolved.jobs[0].cluster.fabric if resolved.jobs else None
         if fabric is not None and fabric.note:
             yield fabric.note
-    if given.launch is None and "launch" not in prepared.cell.source.data:
+    if given.launch is None and "launch" not in resolved.cell.source.data:
         yield "assumed: one process for each GPU (--launch single_process is nccl-tests -g 8)"
-    if prepared.jobs:
+    if resolved.jobs:
         if given.nccl is None and "version" not in scenario.nccl.model_fields_set:
             yield f"assumed: NCCL {scenario.nccl.version} (--nccl names another)"
-        yield from _plugin(prepared)
+        yield from _plugin(resolved)
         for name, why in environment.without_effect(scenario.nccl.env).items():
             yield f"warning: {name} is known to NCCL but has no effect here: {why}"
-        collective = prepared.collective(max(work.size_list()))
+        collective = resolved.collective(max(work.size_list()))
         # NCCL before 2.24 does not always do what it is told to.
-        if reason := choice.fallback(prepared.jobs[0], collective, work.dtype):
+        if reason := choice.fallback(resolved.jobs[0], collective, work.dtype):
             yield f"NCCL {scenario.nccl.version} {reason}"
     elif work.algorithm == "ring":
         yield "ring is the textbook algorithm, without NCCL's costs; NCCL's is Ring"
@@ -71,8 +71,8 @@ def assumptions(prepared: Prepared, given: Given) -> Iterator[str]:
             )
 
 
-def _plugin(prepared: Prepared) -> Iterator[str]:
-    job, scenario = prepared.jobs[0], prepared.cell.scenario
+def _plugin(resolved: ResolvedCell) -> Iterator[str]:
+    job, scenario = resolved.jobs[0], resolved.cell.scenario
     wishes = wishes_of(scenario)
     variables = wishes.on(job.cluster, job.gpus).variables
     ours = [f"{name}={value}" for name, value in variables.items() if name not in wishes.variables]
@@ -88,9 +88,9 @@ def approximations(rows: Sequence[Row]) -> Iterator[str]:
             yield f"approximated: {row.size_bytes} B: {row.approximation} (within {most:.2g} %)"
 
 
-def roundings(prepared: Prepared, sizes: list[int]) -> Iterator[str]:
+def roundings(resolved: ResolvedCell, sizes: list[int]) -> Iterator[str]:
     """Sizes that nccl-tests rounds, and to what."""
-    pairs = [(size, prepared.collective(size).size_bytes) for size in sizes]
+    pairs = [(size, resolved.collective(size).size_bytes) for size in sizes]
     rounded = [f"{size} B -> {became} B" for size, became in pairs if size != became]
     if rounded:
         more = len(rounded) - SHOWN_SIZES
@@ -207,7 +207,7 @@ def _cut_to_width(table: TextTable, width: int) -> TextTable:
 
 
 def print_tables(
-    tests: Sequence[Prepared],
+    tests: Sequence[ResolvedCell],
     form: Format,
     engine: Engine,
     failures: list[NetsimError],
@@ -217,20 +217,20 @@ def print_tables(
     """Print all sizes of all collectives and return the rows of each; sizes that cannot be
     simulated say why and do not stop the rest."""
     if form in ("csv", "json"):
-        groups = [list(simulated(prepared, engine, failures)) for prepared in tests]
+        groups = [list(simulated(resolved, engine, failures)) for resolved in tests]
         rows = [row for group in groups for row in group]
         values = json.dumps([asdict(row) for row in rows], indent=1) + "\n"
         typer.echo(csv_text(rows) if form == "csv" else values, nl=False)
         return groups
     if form == "nccl-tests":
-        return [_print_log(prepared, engine, failures) for prepared in tests]
-    names = [prepared.cell.scenario.collective.collective for prepared in tests]
+        return [_print_log(resolved, engine, failures) for resolved in tests]
+    names = [resolved.cell.scenario.collective.collective for resolved in tests]
     noise = tests[0].cell.scenario.noise is not None
     table = text_table(names, noise=noise, width=shown.compact_width(wide=wide))
     groups = [[] for _ in tests]
     held = [table.title]
-    for group, prepared in zip(groups, tests, strict=True):
-        for row in simulated(prepared, engine, failures):
+    for group, resolved in zip(groups, tests, strict=True):
+        for row in simulated(resolved, engine, failures):
             group.append(row)
             held.append(table.line(row))
             if any(_is_timed(row) for rows in groups for row in rows):
@@ -257,12 +257,12 @@ def _footers(names: Sequence[str], groups: Sequence[Sequence[Row]]) -> Iterator[
     yield "#"
 
 
-def _print_log(prepared: Prepared, engine: Engine, failures: list[NetsimError]) -> list[Row]:
+def _print_log(resolved: ResolvedCell, engine: Engine, failures: list[NetsimError]) -> list[Row]:
     """Print one collective as a log of nccl-tests; nothing is printed if no size has a time."""
-    run = shown.run_of(prepared)
+    run = shown.run_of(resolved)
     held = [nccl_tests.opening(run)]
     rows: list[Row] = []
-    for row in simulated(prepared, engine, failures):
+    for row in simulated(resolved, engine, failures):
         rows.append(row)
         held.append(line(row, run.root))
         if any(map(_is_timed, rows)):
@@ -289,9 +289,9 @@ EXECUTION = ("latency", "launch", "proxy", "SM", "own rate", "NIC messages")
 WEAK = ("assumed", "transferred")
 
 
-def weak_figures(prepared: Prepared, rows: Sequence[Row]) -> Iterator[str]:
+def weak_figures(resolved: ResolvedCell, rows: Sequence[Row]) -> Iterator[str]:
     """A line for every figure that decides some rows and is assumed or transferred."""
-    config = prepared.cell.scenario.cluster
+    config = resolved.cell.scenario.cluster
     if config.graph is not None or not config.members:
         return
     machine = config.members[0].loaded.machine
@@ -304,7 +304,7 @@ def weak_figures(prepared: Prepared, rows: Sequence[Row]) -> Iterator[str]:
             continue
         yield f"{found.stamp}: {path} {figure_text(path, found.value)}, {_bounds(bounds, rows)}"
     slow = sum(count[kind] for kind in EXECUTION)
-    if slow and prepared.jobs and not _known(prepared, machine):
+    if slow and resolved.jobs and not _known(resolved, machine):
         yield (
             "transferred: latencies and channel rates, of other machines with such GPUs, "
             f"{_bounds(slow, rows)} (netsim calibrate fits them to a log)"
@@ -323,11 +323,11 @@ def _bounds(number: int, rows: Sequence[Row]) -> str:
     return f"which decides {number} of {len(rows)} sizes"
 
 
-def _known(prepared: Prepared, machine: Machine) -> bool:
+def _known(resolved: ResolvedCell, machine: Machine) -> bool:
     fitted = any(
         figure.stamp in ("calibrated", "measured") for figure in machine.calibration.values()
     )
-    where = simulate.class_of(prepared)
+    where = class_of(resolved)
     return fitted or any(one == where for one, _, _ in stored())
 
 
@@ -341,13 +341,13 @@ def part_of(text: str) -> float:
 
 
 def print_acceptance(
-    prepared: Prepared, part: float, engine: Engine, failures: list[NetsimError]
+    resolved: ResolvedCell, part: float, engine: Engine, failures: list[NetsimError]
 ) -> None:
     """The table on standard output; the one number that nccl-tests takes beside it."""
-    rows = list(simulated(prepared, engine, failures))
+    rows = list(simulated(resolved, engine, failures))
     for row in (row for row in rows if row.status != "ok"):
         typer.echo(f"left out: {row.size_bytes} B: {row.error}", err=True)
-    typer.echo(acceptance_csv(rows, part, prepared.cell.scenario.collective.root), nl=False)
+    typer.echo(acceptance_csv(rows, part, resolved.cell.scenario.collective.root), nl=False)
     typer.echo(
         f"NCCL_TESTS_MIN_BW={min_bandwidth(rows, part):.4g} asks nccl-tests for {part:.4g} of the "
         "expected average over these sizes",
@@ -383,29 +383,29 @@ def command(
         late("netsim.cli.diff.upgrade")(topology, collective, given)
         return
     questions = [asked(topology, name, given) for name in collectives]
-    tests = [prepare(checked_cells(question.source)[0]) for question in questions]
-    prepared = tests[0]
-    inputs = files_read(questions[0].source.name, prepared.cell.scenario.cluster, given)
+    tests = [resolve(checked_cells(question.source)[0]) for question in questions]
+    resolved = tests[0]
+    inputs = files_read(questions[0].source.name, resolved.cell.scenario.cluster, given)
     for output in filter(None, outputs.values()):
         refuse_output_as_input(output, inputs)
     notes = [note for question in questions for note in question.notes]
     assumed = [text for test in tests for text in assumptions(test, given)]
     print_lines(dict.fromkeys([*notes, *assumed]), err=True)
     if graph_out is not None:
-        late("netsim.cli.expect_more.write_graph")(prepared, graph_out)
+        late("netsim.cli.expect_more.write_graph")(resolved, graph_out)
         return
     if why is not None:
-        late("netsim.cli.expect_more.explain")(prepared, parsed(parse_cli_size, "--why", why), form)
+        late("netsim.cli.expect_more.explain")(resolved, parsed(parse_cli_size, "--why", why), form)
         return
     for test in tests:
         sizes = test.cell.scenario.collective.size_list()
         print_lines(_named_of(test, tests, roundings(test, sizes)), err=True)
     if tuner_out is not None:
-        late("netsim.cli.expect_more.write_tuner")(prepared, tuner_out, engine)
+        late("netsim.cli.expect_more.write_tuner")(resolved, tuner_out, engine)
         return
     failures: list[NetsimError] = []
     if part is not None:
-        print_acceptance(prepared, part, engine, failures)
+        print_acceptance(resolved, part, engine, failures)
     else:
         _print_answer(tests, form, engine, json_file, failures, wide=wide)
     if failures:
@@ -437,7 +437,9 @@ def collectives_of(text: str, answers: Mapping[str, object], nccl: str | None) -
     return names
 
 
-def _named_of(test: Prepared, tests: Sequence[Prepared], texts: Iterable[str]) -> Iterator[str]:
+def _named_of(
+    test: ResolvedCell, tests: Sequence[ResolvedCell], texts: Iterable[str]
+) -> Iterator[str]:
     """Lines about one collective; they name it where there are several."""
     prefix = f"{test.cell.scenario.collective.collective}: " if len(tests) > 1 else ""
     for text in texts:
@@ -452,7 +454,7 @@ def files_read(topology: str, config: ClusterConfig, given: Given) -> list[Path]
 
 
 def _print_answer(
-    tests: Sequence[Prepared],
+    tests: Sequence[ResolvedCell],
     form: Format,
     engine: Engine,
     json_file: Path | None,

@@ -12,8 +12,6 @@ import typer
 from netsim.base.errors import InputError, NetsimError
 from netsim.base.files import csv_of, text_of, write_text
 from netsim.base.values import dataclass
-from netsim.cell.prepare import Prepared
-from netsim.cell.simulate import row_of_size
 from netsim.cli.shown import MANY_SIZES, Engine, Format
 from netsim.engines.engine import at_hand
 from netsim.nccl.choice import cost_table
@@ -24,6 +22,8 @@ from netsim.nccl.job import Job
 from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.tuning import TimedCost, parse_tuner, tuner_text
 from netsim.results.row import Row
+from netsim.tasks.resolve import ResolvedCell
+from netsim.tasks.row import row_of_size
 
 COST_COLUMNS = (
     *("function", "algorithm", "protocol", "latency_us", "bandwidth_GBps", "time_us"),
@@ -39,14 +39,14 @@ SEARCHED = {
 }
 
 
-def explain(prepared: Prepared, size: int, form: Format) -> None:
+def explain(resolved: ResolvedCell, size: int, form: Format) -> None:
     """Print it as text, or the cost table alone as CSV or JSON."""
-    plan = prepared.planned(size)
+    plan = resolved.planned(size)
     if plan is None:
-        algorithm = prepared.cell.scenario.collective.algorithm
+        algorithm = resolved.cell.scenario.collective.algorithm
         raise InputError(f"--why: {algorithm} is a textbook algorithm, which nobody chose")
-    job, collective = prepared.jobs[0], prepared.collective(size)
-    costs = cost_table(job, collective, prepared.cell.scenario.collective.dtype)
+    job, collective = resolved.jobs[0], resolved.collective(size)
+    costs = cost_table(job, collective, resolved.cell.scenario.collective.dtype)
     if form in ("csv", "json"):
         rows = [_cost_row(entry, plan) for entry in costs]
         table = [dict(zip(COST_COLUMNS, row, strict=True)) for row in rows]
@@ -154,40 +154,40 @@ def channel_lines(job: Job) -> Iterator[str]:
         yield f"... and {job.comm.n_ranks - MOST_TREES} more ranks"
 
 
-def write_graph(prepared: Prepared, path: Path) -> None:
+def write_graph(resolved: ResolvedCell, path: Path) -> None:
     """Write the graphs of the node with rank 0, as NCCL_GRAPH_DUMP_FILE does."""
-    if not prepared.jobs:
-        algorithm = prepared.cell.scenario.collective.algorithm
+    if not resolved.jobs:
+        algorithm = resolved.cell.scenario.collective.algorithm
         raise InputError(f"--graph-out: {algorithm} is a textbook algorithm without channels")
-    kinds = len(prepared.jobs[0].kinds)
-    write_text(path, write_graphs(prepared.jobs[0].nodes[0].view))
+    kinds = len(resolved.jobs[0].kinds)
+    write_text(path, write_graphs(resolved.jobs[0].nodes[0].view))
     more = f" of the node with rank 0; there are {kinds} kinds of node" if kinds > 1 else ""
     typer.echo(f"wrote {path}{more} (NCCL_GRAPH_FILE)", err=True)
 
 
-def write_tuner(prepared: Prepared, path: Path, engine: Engine) -> None:
+def write_tuner(resolved: ResolvedCell, path: Path, engine: Engine) -> None:
     """Try everything at every size, print what won, and write the table."""
-    work = prepared.cell.scenario.collective
+    work = resolved.cell.scenario.collective
     if work.collective not in COLLECTIVES:
         raise InputError(
             f"--tuner-out: NCCL runs {work.collective} as sends and receives, without a choice"
         )
-    if not prepared.jobs:
+    if not resolved.jobs:
         raise InputError(f"--tuner-out: {work.algorithm} is a textbook algorithm, not NCCL's")
     filled = path.is_file() and path.stat().st_size
     old = parse_tuner(text_of(path), str(path)) if filled else ()
-    sizes = sorted(size for size in work.size_list() if prepared.collective(size).size_bytes)
+    sizes = sorted(size for size in work.size_list() if resolved.collective(size).size_bytes)
     if not sizes:
         raise InputError("--tuner-out: none of the sizes has any data")
-    tuner = Tuner(prepared, at_hand(engine, many=len(sizes) >= MANY_SIZES))
+    tuner = Tuner(resolved, at_hand(engine, many=len(sizes) >= MANY_SIZES))
     typer.echo(f"{'size (B)':>12}  {'NCCL chooses':<36}{'fastest simulated':<36}{'tried':>5}")
     found = []
     for size in sizes:
         found.append(tuner.best(size))
         typer.echo(_line(found[-1]))
-    write_text(path, tuner_text(merged(old, rules_of(prepared, found))))
+    write_text(path, tuner_text(merged(old, rules_of(resolved, found))))
     typer.echo(f"wrote {path} (NCCL_TUNER_CONFIG_FILE of NCCL's example tuner plugin)", err=True)
-    variables = prepared.cell.scenario.nccl.env
+    variables = resolved.cell.scenario.nccl.env
     if variables:
         listed = " ".join(f"{name}={value}" for name, value in variables.items())
         typer.echo(f"found with {listed}: set them there as well", err=True)
@@ -231,17 +231,17 @@ class Tuned:
 
 
 class Tuner:
-    """Tries candidates on one prepared question; each is set up once for all sizes."""
+    """Tries candidates on one resolved question; each is set up once for all sizes."""
 
-    def __init__(self, prepared: Prepared, engine: str = "auto") -> None:
-        self.prepared, self.engine = prepared, engine
-        self._forced: dict[Candidate, Prepared] = {}
+    def __init__(self, resolved: ResolvedCell, engine: str = "auto") -> None:
+        self.resolved, self.engine = resolved, engine
+        self._forced: dict[Candidate, ResolvedCell] = {}
 
     def best(self, size: int) -> Tuned:
         """The fastest of all that can run at a size."""
-        usual = row_of_size(self.prepared, size, engine=self.engine)
-        dtype = self.prepared.cell.scenario.collective.dtype
-        table = cost_table(self.prepared.jobs[0], self.prepared.collective(size), dtype)
+        usual = row_of_size(self.resolved, size, engine=self.engine)
+        dtype = self.resolved.cell.scenario.collective.dtype
+        table = cost_table(self.resolved.jobs[0], self.resolved.collective(size), dtype)
         able = [entry.cost for entry in table if entry.time_us is not None]  # by NCCL's rules
         candidates = [Candidate(cost.algorithm, cost.protocol) for cost in able]
         times = {candidate: self._row(candidate, size) for candidate in candidates}
@@ -266,21 +266,21 @@ class Tuner:
     def _row(self, candidate: Candidate, size: int) -> Row:
         return row_of_size(self._with(candidate), size, engine=self.engine)
 
-    def _with(self, candidate: Candidate) -> Prepared:
+    def _with(self, candidate: Candidate) -> ResolvedCell:
         if candidate not in self._forced:
-            function = COLLECTIVES[self.prepared.cell.scenario.collective.collective]
+            function = COLLECTIVES[self.resolved.cell.scenario.collective.collective]
             wish = (candidate.algorithm, candidate.protocol, candidate.n_channels)
             rule = TunerRule(function, 0, EVERYTHING, *wish)
-            jobs = self.prepared.jobs  # each is made anew but once
+            jobs = self.resolved.jobs  # each is made anew but once
             made = {job: replace(job, comm=replace(job.comm, tuner=(rule,))) for job in set(jobs)}
-            self._forced[candidate] = replace(self.prepared, jobs=tuple(made[job] for job in jobs))
+            self._forced[candidate] = replace(self.resolved, jobs=tuple(made[job] for job in jobs))
         return self._forced[candidate]
 
 
-def rules_of(prepared: Prepared, found: Sequence[Tuned]) -> list[TunerRule]:
+def rules_of(resolved: ResolvedCell, found: Sequence[Tuned]) -> list[TunerRule]:
     """Rules for what was found at rising sizes; each holds up to the next size that was tried."""
-    comm = prepared.jobs[0].comm
-    function = COLLECTIVES[prepared.cell.scenario.collective.collective]
+    comm = resolved.jobs[0].comm
+    function = COLLECTIVES[resolved.cell.scenario.collective.collective]
     settings = comm.settings  # a number that the user's limits make is written out
     limited = settings.min_channels is not None or settings.max_channels is not None
     sizes = [one.best.size_bytes or 0 for one in found]

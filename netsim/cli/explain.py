@@ -14,9 +14,6 @@ from netsim.base.errors import InputError
 from netsim.base.files import csv_of, made_folder, write_text
 from netsim.base.startup import on
 from netsim.base.units import format_size, format_time, parse_cli_size
-from netsim.cell.explained import explained_paths, explained_run, explained_title
-from netsim.cell.jobs import PreparedJobs, row_of_job
-from netsim.cell.prepare import Prepared
 from netsim.cli import (
     check_outputs,
     parsed,
@@ -33,8 +30,11 @@ from netsim.plots.explanation import plot_explained_step, plot_explanation
 from netsim.plots.timeline import plot_states
 from netsim.results.workspace import OutputFolder
 from netsim.scenario.names import DTYPES
+from netsim.tasks.explained import explained_paths, explained_run, explained_title
+from netsim.tasks.jobs import ResolvedJobs, row_of_job
+from netsim.tasks.resolve import ResolvedCell
 from netsim.training.explain import explained_messages, explained_step
-from netsim.training.prepare import PreparedStep
+from netsim.training.resolve import ResolvedStep
 from netsim.training.run import simulate_step
 
 CAUSES = {
@@ -318,13 +318,13 @@ def paths_csv(found: Mapping[str, Any]) -> str:
 MOST_RANKS = 64
 
 
-def show_states(prepared: Prepared, size: int | None, output: OutputFolder | None) -> None:
+def show_states(resolved: ResolvedCell, size: int | None, output: OutputFolder | None) -> None:
     """Print what the ranks of one communicator hold, and draw it where a folder is given."""
-    value = _states(prepared, size)
+    value = _states(resolved, size)
     typer.echo(render_text(value), nl=False)
     if output is not None:
-        work = prepared.cell.scenario.collective
-        title = f"{work.algorithm} {work.collective}, {len(prepared.groups[0])} ranks"
+        work = resolved.cell.scenario.collective
+        title = f"{work.algorithm} {work.collective}, {len(resolved.groups[0])} ranks"
         labels = [chunk.label for chunk in value.chunks]
         wrote(
             *output.write(
@@ -333,34 +333,34 @@ def show_states(prepared: Prepared, size: int | None, output: OutputFolder | Non
         )
 
 
-def _states(prepared: Prepared, size: int | None) -> States:
-    work, ranks = prepared.cell.scenario.collective, len(prepared.groups[0])
+def _states(resolved: ResolvedCell, size: int | None) -> States:
+    work, ranks = resolved.cell.scenario.collective, len(resolved.groups[0])
     if ranks > MOST_RANKS:
         raise InputError(f"explain --state: at most {MOST_RANKS} ranks can be read, got {ranks}")
     # By default, a few elements in every chunk, whatever the algorithm divides the data into.
     nbytes = size or ranks * ranks * 16 * DTYPES[work.dtype]
-    collective = prepared.collective(nbytes)
-    if prepared.jobs:
+    collective = resolved.collective(nbytes)
+    if resolved.jobs:
         known = ", ".join(ALGORITHMS[work.collective])
         raise InputError(
             "explain --state: shows textbook algorithms, not NCCL's own",
             hint=f"choose one with --set workload.algorithm=…: {known}",
         )
-    return states(build(collective, work.built_by, **prepared.parameters), collective)
+    return states(build(collective, work.built_by, **resolved.parameters), collective)
 
 
 LEAST = 1e-3  # of the step: less is not worth a line
 CALLS, HOPS = 10, 16
 
 
-def beside_lines(prepared: PreparedJobs, size: int | None, engine: str) -> Iterator[str]:
+def beside_lines(resolved: ResolvedJobs, size: int | None, engine: str) -> Iterator[str]:
     """How much longer a job takes beside each other one, before it is explained alone."""
-    sizes = prepared.cell.scenario.workload.size_list()
+    sizes = resolved.cell.scenario.workload.size_list()
     if size is not None and size not in sizes:
         raise InputError(f"--size: expected one of the job's, {', '.join(map(str, sizes))}")
-    row = row_of_job(prepared, sizes[-1] if size is None else size, engine)
+    row = row_of_job(resolved, sizes[-1] if size is None else size, engine)
     took, alone = row.step_time_us or row.time_us or 0.0, row.alone_us or 0.0
-    name = prepared.jobs[prepared.number].name
+    name = resolved.jobs[resolved.number].name
     yield f"{name}: {time(took)} beside others, {time(alone)} alone: {row.slowdown:.3g} times"
     for other in [key[3:] for key in row.neighbours if key.startswith("by:")]:
         times, link = row.neighbours[f"by:{other}"], row.neighbours[f"on:{other}"]
@@ -370,11 +370,11 @@ def beside_lines(prepared: PreparedJobs, size: int | None, engine: str) -> Itera
 
 
 def explain_step(
-    prepared: PreparedStep, form: str, output: OutputFolder | None, engine: str
+    resolved: ResolvedStep, form: str, output: OutputFolder | None, engine: str
 ) -> None:
     """Explain the step of a cell; print it, and write it where a folder is given."""
-    on(f"a step of {prepared.work.label}")
-    step = simulate_step(prepared, engine=engine)
+    on(f"a step of {resolved.work.label}")
+    step = simulate_step(resolved, engine=engine)
     found = explained_step(step, engine=engine)
     table = as_csv(found)
     print_values(found, form, table, as_lines(found))
@@ -508,28 +508,28 @@ def command(
         folder = OutputFolder(output, "explain", (subject, collective or ""))
         folder.check()
     nbytes = None if size is None else parsed(parse_cli_size, "--size", size)
-    prepared, notes = questioned(subject, collective, replace(given, sizes=size or USUAL_SIZE))
+    resolved, notes = questioned(subject, collective, replace(given, sizes=size or USUAL_SIZE))
     print_lines(notes, err=True)
-    if isinstance(prepared, PreparedJobs):
-        print_lines(beside_lines(prepared, nbytes, engine), err=form != "table")
-        prepared = prepared.alone[prepared.number]
-    if isinstance(prepared, PreparedStep):
+    if isinstance(resolved, ResolvedJobs):
+        print_lines(beside_lines(resolved, nbytes, engine), err=form != "table")
+        resolved = resolved.alone[resolved.number]
+    if isinstance(resolved, ResolvedStep):
         for flag, asked in (("--size", size), ("--state", state), ("--paths", paths)):
             if asked:
                 raise InputError(f"{flag}: goes with a collective, not with a training step")
-        if prepared.lowered is None:
-            explain_step(prepared, form, folder, engine)
+        if resolved.lowered is None:
+            explain_step(resolved, form, folder, engine)
             return
-        found = explained_messages(simulate_step(prepared, engine=engine), engine=engine)
+        found = explained_messages(simulate_step(resolved, engine=engine), engine=engine)
         explain_rows(found, form, folder, found["title"])
         return
     if state:
-        show_states(prepared, nbytes, folder)
+        show_states(resolved, nbytes, folder)
         return
-    chosen = nbytes or max(prepared.cell.scenario.collective.size_list())
-    title = explained_title(prepared, chosen)
+    chosen = nbytes or max(resolved.cell.scenario.collective.size_list())
+    title = explained_title(resolved, chosen)
     if paths:
-        found = explained_paths(prepared, chosen, seeds=seeds, engine=engine)
+        found = explained_paths(resolved, chosen, seeds=seeds, engine=engine)
         print_values(found, form, paths_csv(found), paths_lines(found, title))
         return
-    explain_rows(explained_run(prepared, chosen, engine=engine)[0], form, folder, title)
+    explain_rows(explained_run(resolved, chosen, engine=engine)[0], form, folder, title)

@@ -8,11 +8,11 @@ from typing import Literal
 import typer
 
 from netsim.base.errors import InputError, NetsimError
-from netsim.cell.answer import checked_cells, find_scenario, load_source, notes_of
 from netsim.cli.topo_subject import Subject, TopologyOptions, find_subject, is_foreign
 from netsim.cli.topo_text import plural
 from netsim.scenario.cells import unused_keys
 from netsim.scenario.models import Scenario
+from netsim.tasks.answer import checked_cells, find_scenario, load_source, notes_of
 from netsim.topology.load import load_machine
 from netsim.topology.machine import Machine
 from netsim.yamlio.models import Model

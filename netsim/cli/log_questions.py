@@ -13,15 +13,15 @@ from netsim.base.errors import InputError, NetsimError
 from netsim.base.files import preset_names
 from netsim.base.startup import at
 from netsim.base.values import dataclass
-from netsim.cell.answer import checked_cells, find_scenario, load_source
-from netsim.cell.prepare import Prepared
 from netsim.cli.questions import Asked, Given, asked
 from netsim.measured import index
-from netsim.measured.compare import error_figures, fit_of, prepared_for
+from netsim.measured.compare import error_figures, fit_of, resolved_for
 from netsim.measured.logs import LogRun
 from netsim.scenario.cells import Cell
 from netsim.scenario.models import node_count
 from netsim.scenario.training import Training
+from netsim.tasks.answer import checked_cells, find_scenario, load_source
+from netsim.tasks.resolve import ResolvedCell
 from netsim.topology.load import FOLDER, load_machine
 from netsim.training.recorded.kineto import Profile
 from netsim.yamlio.models import override
@@ -112,17 +112,17 @@ def _missing_options(question: Question, said: index.Proposal) -> str:
     return f", and {', '.join(missing)} as the system has them" if missing else ""
 
 
-def prepared_with_notes(source: Source, notes: Sequence[str], run: LogRun) -> Prepared:
-    """The scenario prepared for a run that fits it; what the user should know of both is told."""
-    prepared = prepared_for(source, run)
-    scenario = prepared.cell.scenario
+def resolved_with_notes(source: Source, notes: Sequence[str], run: LogRun) -> ResolvedCell:
+    """The scenario resolved for a run that fits it; what the user should know of both is told."""
+    resolved = resolved_for(source, run)
+    scenario = resolved.cell.scenario
     hosts = node_count(scenario.cluster)
-    index.check_ranks(run, len(prepared.gpus), hosts)
+    index.check_ranks(run, len(resolved.gpus), hosts)
     asides = [*notes, *run.notes, *index.contradictions(run, scenario.launch_costs().style, hosts)]
     asides += [f"not used: {problem}" for problem in run.problems]
     for note in dict.fromkeys(asides):
         typer.echo(f"{run.file}: {note}", err=True)
-    return prepared
+    return resolved
 
 
 def _completed(

@@ -10,8 +10,6 @@ import typer
 
 from netsim.base.errors import InputError, LostError, NetsimError, ScenarioError, suggest
 from netsim.base.files import csv_of, write_text
-from netsim.cell.answer import find_scenario, load_source
-from netsim.cell.prepare import prepare
 from netsim.cli import check_outputs, refuse_output_as_input, with_options, wrote
 from netsim.cli.expect_more import write_tuner
 from netsim.cli.progress import NoBar, bar_over, helpers_of, tell
@@ -23,6 +21,8 @@ from netsim.scenario.sweep import SEED, looked_up
 from netsim.sweep import search as searches
 from netsim.sweep.run import TapeEntry
 from netsim.sweep.summary import about, check_prices
+from netsim.tasks.answer import find_scenario, load_source
+from netsim.tasks.resolve import resolve
 from netsim.training.run import OF_MODEL
 from netsim.yamlio.read import Source, dump
 
@@ -61,7 +61,7 @@ def command(
     check_outputs({"--tuner-out": tuner_out})
     refuse_output_as_input(tuner_out, [found.path])
     if len(cells) == 1 and tuner_out is not None:  # the only choice is NCCL's
-        write_tuner(prepare(cells[0]), tuner_out, "auto")
+        write_tuner(resolve(cells[0]), tuner_out, "auto")
         return
     constraints = searches.constraints_of(constraint or [], cells)
     search = searches.Search(cells, _objective(objective, expansion), constraints)
@@ -97,7 +97,7 @@ def command(
     if isinstance(answer, NetsimError):
         raise answer
     if tuner_out is not None:
-        write_tuner(prepare(answer.choice.cell), tuner_out, "auto")
+        write_tuner(resolve(answer.choice.cell), tuner_out, "auto")
     if lost := [trial.lost for trial in looked if trial.lost]:
         raise LostError(f"{len(lost)} of {len(looked)} cells looked at were lost: {lost[0]}")
 

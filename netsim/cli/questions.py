@@ -22,16 +22,16 @@ from netsim.base.files import SIGNALS, SUFFIXES, Preset, find_preset, is_path
 from netsim.base.startup import STAGE, at, late, on, resident
 from netsim.base.units import format_size, parse_cli_sizes
 from netsim.base.values import dataclass
-from netsim.cell import answer
-from netsim.cell.answer import AnyPrepared, find_scenario, load_source, notes_of, prepare_any
-from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import question_row
 from netsim.cli import parsed
 from netsim.cli.shown import MANY_SIZES, Engine
 from netsim.engines.engine import at_hand
 from netsim.nccl import environment
 from netsim.results.row import Row
 from netsim.scenario.cells import Cell, expand
+from netsim.tasks import answer
+from netsim.tasks.answer import AnyResolved, find_scenario, load_source, notes_of, resolve_any
+from netsim.tasks.resolve import ResolvedCell, resolve
+from netsim.tasks.row import question_row
 from netsim.timing.fits import EXACT_UP_TO, available_memory
 from netsim.topology.config import loaded
 from netsim.topology.load import FOLDER
@@ -213,14 +213,14 @@ def _variables(given: Given) -> tuple[list[tuple[str, str, str]], tuple[str, ...
     return list(found.values()), warnings
 
 
-def questioned(subject: str, collective: Text, given: Given) -> tuple[AnyPrepared, list[str]]:
+def questioned(subject: str, collective: Text, given: Given) -> tuple[AnyResolved, list[str]]:
     """The cell that is asked about, and what the user should know about how it was read."""
     on(subject)
     if collective is not None:
         source, notes = asked(subject, collective, given)
-        return prepare(expand(source)[0]), list(notes)
+        return resolve(expand(source)[0]), list(notes)
     cell, told = cell_of(subject, given)
-    return prepare_any(cell), told
+    return resolve_any(cell), told
 
 
 def cell_of(subject: str, given: Given) -> tuple[Cell, list[str]]:
@@ -240,12 +240,12 @@ def cell_of(subject: str, given: Given) -> tuple[Cell, list[str]]:
 LONG = 0.7  # processor seconds from which on another core helps
 
 
-def simulated(prepared: Prepared, engine: Engine, failures: list[NetsimError]) -> Iterator[Row]:
+def simulated(resolved: ResolvedCell, engine: Engine, failures: list[NetsimError]) -> Iterator[Row]:
     """The row of every size, in order; what went wrong is added to `failures`. Where this takes
     long, another process helps: each of the two goes on with the most work that is left."""
-    sizes = prepared.cell.scenario.collective.size_list()
-    usual = partial(answer.answer, prepared, engine=at_hand(engine, many=len(sizes) >= MANY_SIZES))
-    row_of = partial(_survived, prepared, usual)
+    sizes = resolved.cell.scenario.collective.size_list()
+    usual = partial(answer.answer, resolved, engine=at_hand(engine, many=len(sizes) >= MANY_SIZES))
+    row_of = partial(_survived, resolved, usual)
     helper, told, begun = None, dict[int, Row](), process_time()
     try:
         for number, size in enumerate(sizes):
@@ -255,10 +255,10 @@ def simulated(prepared: Prepared, engine: Engine, failures: list[NetsimError]) -
             except (NetsimError, MemoryError) as caught:
                 error = caught if isinstance(caught, NetsimError) else NoRoomError("out of memory")
                 failures.append(error)
-                yield replace(question_row(prepared, size), status="error", error=str(error))
+                yield replace(question_row(resolved, size), status="error", error=str(error))
             if helper is None and process_time() - begun > LONG:
-                left = sorted(sizes[number + 1 :], key=lambda n: (-prepared.memory_needed(n), -n))
-                if _may_help(prepared, left):
+                left = sorted(sizes[number + 1 :], key=lambda n: (-resolved.memory_needed(n), -n))
+                if _may_help(resolved, left):
                     helper = _Helper(left, row_of)
                     told = helper.told()
     finally:
@@ -266,12 +266,12 @@ def simulated(prepared: Prepared, engine: Engine, failures: list[NetsimError]) -
             helper.end()
 
 
-def _survived(prepared: Prepared, row_of: Callable[[int], Row], size: int) -> Row:
+def _survived(resolved: ResolvedCell, row_of: Callable[[int], Row], size: int) -> Row:
     """The row of a size; where it may need more memory than there is, from a process of its own,
     which the system may end without ending this one."""
-    if len(prepared.topology) <= EXACT_UP_TO:
+    if len(resolved.topology) <= EXACT_UP_TO:
         return row_of(size)
-    most, free = prepared.memory_needed(size), available_memory()
+    most, free = resolved.memory_needed(size), available_memory()
     if most <= free:
         return row_of(size)
     child, rows = _forked(partial(_row_or_error, row_of, size))
@@ -322,11 +322,11 @@ def _let_go(process: int) -> None:
     os.waitpid(process, 0)
 
 
-def _may_help(prepared: Prepared, sizes: Sequence[int]) -> bool:
+def _may_help(resolved: ResolvedCell, sizes: Sequence[int]) -> bool:
     """Whether there are sizes for two, another core, and memory for the first of them at once."""
     if len(sizes) < 2 or len(getattr(os, "sched_getaffinity", lambda _: ())(0)) < 2:
         return False
-    return sum(map(prepared.memory_needed, sizes[:2])) <= available_memory()
+    return sum(map(resolved.memory_needed, sizes[:2])) <= available_memory()
 
 
 class _Helper:

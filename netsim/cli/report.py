@@ -13,9 +13,6 @@ from netsim.base.files import is_same_file, write_text
 from netsim.base.startup import at, on
 from netsim.base.units import format_size
 from netsim.base.values import dataclass
-from netsim.cell.answer import AnyPrepared, prepare_any
-from netsim.cell.explained import explained_run
-from netsim.cell.prepare import Prepared
 from netsim.cli import refuse_output_as_input, wrote
 from netsim.cli.progress import tell, workers
 from netsim.cli.traces import LOAD, ROWS, TRACE
@@ -44,11 +41,15 @@ from netsim.results.workspace import (
 )
 from netsim.scenario.cells import Cell, expand_all, with_settings
 from netsim.scenario.models import Workload, line_rate
+from netsim.tasks.answer import AnyResolved, resolve_any
+from netsim.tasks.explained import explained_run
+from netsim.tasks.resolve import ResolvedCell
+from netsim.timing.call import call_of
 from netsim.topology.cluster import build_cluster
 from netsim.trace.tables import write_links
 from netsim.training import run
 from netsim.training.explain import explained_step
-from netsim.training.prepare import PreparedStep
+from netsim.training.resolve import ResolvedStep
 from netsim.yamlio.read import parse_source
 
 MOST_ROWS = 1_000_000  # rows simulated again to confirm sensitivities: a report should be quick
@@ -157,9 +158,9 @@ def _explained(
     topology = None
     try:
         cells = {label: _cell(manifest, str(row["cell"])) for label, row in wanted.items()}
-        both = {label: prepare_any(cell) for label, cell in cells.items()}
+        both = {label: resolve_any(cell) for label, cell in cells.items()}
         known = {label: cell for label, cell in both.items() if _is_explained(cell)}
-        sized = [cell for cell in known.values() if isinstance(cell, Prepared)]
+        sized = [cell for cell in known.values() if isinstance(cell, ResolvedCell)]
         size = _explained_size(sized, _sizes(good, wanted)) if sized else 0
         asked = [
             (Wanted(label, manifest, cells[label].id, size, folder), one.memory_needed(size))
@@ -189,12 +190,12 @@ class Wanted:
 
 def explained(wanted: Wanted) -> Iterator[dict[str, Any]]:
     """The explanation of a cell, as a worker gives it."""
-    prepared = prepare_any(_cell(wanted.manifest, wanted.cell))
-    if isinstance(prepared, PreparedStep):
-        yield _one_step(prepared, wanted.folder, wanted.label)
+    resolved = resolve_any(_cell(wanted.manifest, wanted.cell))
+    if isinstance(resolved, ResolvedStep):
+        yield _one_step(resolved, wanted.folder, wanted.label)
         return
-    assert isinstance(prepared, Prepared)  # others are not asked for
-    yield _one(prepared, wanted.size, wanted.folder, wanted.label)
+    assert isinstance(resolved, ResolvedCell)  # others are not asked for
+    yield _one(resolved, wanted.size, wanted.folder, wanted.label)
 
 
 def _answers(asked: Sequence[tuple[Wanted, int]], helpers: Any) -> Iterator[tuple[str, Any]]:
@@ -245,11 +246,11 @@ def _sizes(good: pd.DataFrame, wanted: Mapping[str, Any]) -> list[int]:
     return sorted(size for size in set.intersection(*known) if size <= largest)
 
 
-def _explained_size(prepared: Sequence[Prepared], sizes: Sequence[int]) -> int:
+def _explained_size(resolved: Sequence[ResolvedCell], sizes: Sequence[int]) -> int:
     """The largest size whose operation is short enough to be explained soon, in all cells."""
     for size in reversed(sizes):  # most are too large, as the first cell shows
         at(format_size(size))
-        if all(cell.call(size).looped.rows() <= LARGEST for cell in prepared):
+        if all(call_of(cell.task(size), cell.limits).looped.rows() <= LARGEST for cell in resolved):
             return size
     raise InputError(
         f"every size has more than {LARGEST:,} rows, the most that a report explains",
@@ -257,30 +258,30 @@ def _explained_size(prepared: Sequence[Prepared], sizes: Sequence[int]) -> int:
     )
 
 
-def _one(prepared: Prepared, size: int, folder: Path, label: str) -> dict[str, Any]:
+def _one(resolved: ResolvedCell, size: int, folder: Path, label: str) -> dict[str, Any]:
     most = MOST_ROWS if label in DRAWN else 0
-    found, program, timeline = explained_run(prepared, size, most_rows=most)
+    found, program, timeline = explained_run(resolved, size, most_rows=most)
     if label in OF_TOPOLOGY:
-        config = prepared.cell.scenario.cluster
-        what = prepared.topology if config.graph is not None else build_cluster(config)
+        config = resolved.cell.scenario.cluster
+        what = resolved.topology if config.graph is not None else build_cluster(config)
         place = folder / PICTURES
         place.mkdir(exist_ok=True)
         write_links(place / "links.csv", program, timeline)
         plot_topology(
-            prepared.topology.name, what, place / "topology", result=place, run=found["title"]
+            resolved.topology.name, what, place / "topology", result=place, run=found["title"]
         )
     return found
 
 
-def _is_explained(prepared: AnyPrepared) -> bool:
+def _is_explained(resolved: AnyResolved) -> bool:
     """Whether a page explains a cell: a collective, or a training step that is simulated soon."""
-    if isinstance(prepared, Prepared):
+    if isinstance(resolved, ResolvedCell):
         return True
-    if not isinstance(prepared, PreparedStep) or prepared.lowered is not None:
+    if not isinstance(resolved, ResolvedStep) or resolved.lowered is not None:
         return False
-    if prepared.large and not prepared.why_in_full:
+    if resolved.large and not resolved.why_in_full:
         return True  # one rank of each stage stands for all
-    tasks = len(prepared.tape().entries) * prepared.setting.grid.size
+    tasks = len(resolved.tape().entries) * resolved.setting.grid.size
     if tasks > LARGEST_STEP:
         raise InputError(
             f"a step of {tasks:,} tasks, the most that a report explains is {LARGEST_STEP:,}",
@@ -289,18 +290,18 @@ def _is_explained(prepared: AnyPrepared) -> bool:
     return True
 
 
-def _one_step(prepared: PreparedStep, folder: Path, label: str) -> dict[str, Any]:
+def _one_step(resolved: ResolvedStep, folder: Path, label: str) -> dict[str, Any]:
     """The explanation of a training step; of the best one with its links on the topology."""
-    step = run.simulate_step(prepared)
+    step = run.simulate_step(resolved)
     most = MOST_ROWS if label in DRAWN else 0
     found = explained_step(step, most_rows=most)
-    if label in OF_TOPOLOGY and step.engine and prepared.cluster.hosts:
+    if label in OF_TOPOLOGY and step.engine and resolved.cluster.hosts:
         place = folder / PICTURES
         place.mkdir(exist_ok=True)
         write_links(place / "links.csv", step.program, step.spans.timeline)
         plot_topology(
-            prepared.topology.name,
-            prepared.cluster,
+            resolved.topology.name,
+            resolved.cluster,
             place / "topology",
             result=place,
             run=found["title"],

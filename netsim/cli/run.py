@@ -19,8 +19,6 @@ from netsim.base.files import SUFFIXES, preset_names
 from netsim.base.startup import late
 from netsim.base.units import format_size, format_time
 from netsim.base.values import dataclass, grouped
-from netsim.cell.answer import checked, find_scenario, load_source, notes_of
-from netsim.cell.prepare import prepare
 from netsim.cli import print_lines, shown, with_options
 from netsim.cli import progress as shown_progress
 from netsim.cli.progress import tell as say
@@ -44,6 +42,8 @@ from netsim.sweep import run as sweep
 from netsim.sweep import summary
 from netsim.sweep.run import TapeEntry, Workers, finished_row, run_tasks, tasks_of
 from netsim.sweep.summary import CLEARLY, base_rows, best_row, time_of, without_seed
+from netsim.tasks.answer import checked, find_scenario, load_source, notes_of
+from netsim.tasks.resolve import resolve
 
 MOST_AT_ONCE = 4  # processes at most where nobody said how many
 COMMAND = "/netsim", "/netsim/__main__.py"  # a script that calls this, helpers would run anew
@@ -162,7 +162,7 @@ def _axis_widths(cells: Sequence[Cell]) -> dict[str, int]:
 def _tests_log(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
     """A log of nccl-tests: every cell is one run of it."""
     for cell, some in groupby(found, itemgetter(0)):
-        run, rows = shown.run_of(prepare(cell)), list[Row]()
+        run, rows = shown.run_of(resolve(cell)), list[Row]()
         yield opening(run)
         for _, row in some:
             rows.append(row)

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Literal
 
 from netsim.base.files import write_text
-from netsim.cell.prepare import Prepared
 from netsim.nccl.facts import parse_version
 from netsim.results import nccl_tests
 from netsim.results.row import NOT_VALIDATED, Row
 from netsim.scenario.cells import last_part
 from netsim.scenario.models import SizeRange, Workload
+from netsim.tasks.resolve import ResolvedCell
 from netsim.topology.nccl_view import gpu_bus
 
 Format = Literal["table", "nccl-tests", "csv", "json"]
@@ -140,9 +140,9 @@ def _half(row: Row, which: str) -> str:
     return f" {told:>8}  {algbw:>6.2f}  {busbw:>6.2f}"
 
 
-def run_of(prepared: Prepared) -> nccl_tests.TestRun:
+def run_of(resolved: ResolvedCell) -> nccl_tests.TestRun:
     """The header of a cell; processes are numbered from 1, for nothing of the kind runs."""
-    scenario, work = prepared.cell.scenario, prepared.cell.scenario.collective
+    scenario, work = resolved.cell.scenario, resolved.cell.scenario.collective
     style = scenario.launch_costs().style
     variables = dict(scenario.nccl.env)
     if work.split is not None:
@@ -150,9 +150,9 @@ def run_of(prepared: Prepared) -> nccl_tests.TestRun:
     return nccl_tests.TestRun(
         collective=work.collective,
         sizes=tuple(work.size_list()),
-        devices=_devices(prepared, one_process=style == "single_process"),
-        n_gpus=prepared.gpus_per_node if style == "single_process" else 1,
-        nccl_code=parse_version(scenario.nccl.version).code if prepared.jobs else None,
+        devices=_devices(resolved, one_process=style == "single_process"),
+        n_gpus=resolved.gpus_per_node if style == "single_process" else 1,
+        nccl_code=parse_version(scenario.nccl.version).code if resolved.jobs else None,
         cuda_graph=style == "cuda_graph",
         root=work.root,
         dtype=work.dtype,
@@ -186,14 +186,14 @@ def write_json(path: Path, run: nccl_tests.TestRun, rows: Sequence[Row]) -> Path
     return write_text(found, json.dumps(nccl_tests.document(run, rows), indent=1) + "\n")
 
 
-def _devices(prepared: Prepared, *, one_process: bool) -> tuple[nccl_tests.Device, ...]:
+def _devices(resolved: ResolvedCell, *, one_process: bool) -> tuple[nccl_tests.Device, ...]:
     """The ranks in order, with host and device as the topology names them (node0.gpu3)."""
-    group = {rank: number for number, ranks in enumerate(prepared.groups) for rank in ranks}
+    group = {rank: number for number, ranks in enumerate(resolved.groups) for rank in ranks}
     hosts: dict[str, int] = {}
     found = []
-    models = _models(prepared)
-    for rank, gpu in enumerate(prepared.gpus.tolist()):
-        host, _, name = str(prepared.topology.gpus[gpu]).rpartition(".")
+    models = _models(resolved)
+    for rank, gpu in enumerate(resolved.gpus.tolist()):
+        host, _, name = str(resolved.topology.gpus[gpu]).rpartition(".")
         number = hosts.setdefault(host, len(hosts))
         digits = name.removeprefix("gpu")
         device = int(digits) if digits.isdecimal() else gpu
@@ -206,10 +206,10 @@ def _devices(prepared: Prepared, *, one_process: bool) -> tuple[nccl_tests.Devic
     return tuple(found)
 
 
-def _models(prepared: Prepared) -> list[str]:
+def _models(resolved: ResolvedCell) -> list[str]:
     """The name of every GPU of the cluster, as its driver has it."""
-    if not prepared.jobs:
-        return ["GPU"] * len(prepared.topology)
-    cluster = prepared.jobs[0].cluster
+    if not resolved.jobs:
+        return ["GPU"] * len(resolved.topology)
+    cluster = resolved.jobs[0].cluster
     hosts = cluster.gpu_host.tolist()
     return [nccl_tests.device_name(cluster.machine_of(host).gpu.model) for host in hosts]

@@ -9,9 +9,6 @@ import numpy as np
 from netsim.base.errors import InputError
 from netsim.base.files import write_text
 from netsim.base.values import dataclass
-from netsim.cell import jobs
-from netsim.cell.explained import explained_title, shown_of
-from netsim.cell.prepare import Prepared, prepare
 from netsim.collectives.collective import Collective, CollectiveError
 from netsim.collectives.msccl import MOST_OPERATIONS, AlgoSheet, PlanSheet
 from netsim.engines.engine import simulate
@@ -21,6 +18,9 @@ from netsim.program.program import Program, Timeline
 from netsim.scenario.cells import Cell
 from netsim.scenario.models import Workload
 from netsim.schedule.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Schedule
+from netsim.tasks import jobs
+from netsim.tasks.explained import explained_title, shown_of
+from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.timing.bench import Noise, sampled
 from netsim.topology.faults import slowdowns_of
 from netsim.trace import rank_files
@@ -28,10 +28,10 @@ from netsim.trace.chrome import write_trace
 from netsim.trace.goal import Sheet
 from netsim.trace.names import Operation
 from netsim.trace.tables import write_links, write_links_over_time, write_rows
-from netsim.training import prepare as steps
+from netsim.training import resolve as steps
 from netsim.training import run, timeline
-from netsim.training.prepare import prepare_step
 from netsim.training.recorded.chakra import write_ranks
+from netsim.training.resolve import resolve_step
 
 S = TypeVar("S")  # a sheet
 TRACE = "trace.json.gz"
@@ -77,8 +77,8 @@ def write_traces_per_rank(cells: Sequence[Cell], folder: Path, engine: str) -> l
     if _is_collective(cell):
         shown = _simulated(cell, engine)
     else:
-        step = run.simulate_step(steps.prepare_step(cell), engine=engine)
-        if step.prepared.lowered is None:
+        step = run.simulate_step(steps.resolve_step(cell), engine=engine)
+        if step.resolved.lowered is None:
             paths = timeline.write_step_rank_files(place, step)
             return [f"{place} ({len(paths)} ranks)"]
         shown = _step_as_run(cell, step)
@@ -98,21 +98,21 @@ def _simulated(cell: Cell, engine: str) -> _Run:
     """Simulate the collective of a cell at its largest size, or its jobs beside each other."""
     size = max(cell.scenario.workload.size_list())
     if cell.scenario.shared:
-        ran = jobs.shared(jobs.prepare_jobs(cell), size, engine).all
+        ran = jobs.shared(jobs.resolve_jobs(cell), size, engine).all
         about = {"cell": cell.id, "title": cell.title("jobs beside each other")}
         return _Run(ran.program, ran.timeline, (), about)
-    prepared = prepare(cell)
-    shown = shown_of(prepared, size)
-    program = place(shown.schedule, prepared.topology, prepared.gpus.tolist())
+    resolved = resolve(cell)
+    shown = shown_of(resolved, size)
+    program = place(shown.schedule, resolved.topology, resolved.gpus.tolist())
     done, notes = simulate(program, engine), list(shown.notes)
     if given := cell.scenario.disturbances:
         done = next(sampled(program, Noise(*given), engine))
         notes.append(f"the first of {given[1]} samples with noise")
-    title = cell.title(explained_title(prepared, size), *notes)
+    title = cell.title(explained_title(resolved, size), *notes)
     return _Run(
         program=program.as_run(done),
         timeline=done,
-        operations=tuple(_operations(prepared, size)),
+        operations=tuple(_operations(resolved, size)),
         about={"cell": cell.id, "title": title},
         notes=tuple(notes),
     )
@@ -120,7 +120,7 @@ def _simulated(cell: Cell, engine: str) -> _Run:
 
 def _step_as_run(cell: Cell, step: run.Step) -> _Run:
     """A step that was read as rows, and is shown as a collective is."""
-    about = {"cell": cell.id, "title": cell.title(step.prepared.work.label)}
+    about = {"cell": cell.id, "title": cell.title(step.resolved.work.label)}
     return _Run(step.program, step.spans.timeline, (), about)
 
 
@@ -138,8 +138,8 @@ def _written(shown: _Run, folder: Path) -> list[str]:
 
 
 def _write_step(cell: Cell, folder: Path, engine: str) -> list[str]:
-    step = run.simulate_step(steps.prepare_step(cell), engine=engine)
-    if step.prepared.lowered is not None:
+    step = run.simulate_step(steps.resolve_step(cell), engine=engine)
+    if step.resolved.lowered is not None:
         return _written(_step_as_run(cell, step), folder)
     files = [
         timeline.write_step_trace(folder / TRACE, step),
@@ -147,14 +147,14 @@ def _write_step(cell: Cell, folder: Path, engine: str) -> list[str]:
     ]
     notes = [f"{file.path}{f' ({file.note})' if file.note else ''}" for file in files]
     notes += [str(run.write_collectives(folder, step)), str(run.write_memory(folder, step))]
-    if step.prepared.recorded is None:
+    if step.resolved.recorded is None:
         notes.append(str(run.write_memory_over_time(folder, step)))
     return notes
 
 
-def _operations(prepared: Prepared, size: int) -> list[Operation]:
-    work, collective = prepared.cell.scenario.collective, prepared.collective(size)
-    plan = prepared.planned(size)
+def _operations(resolved: ResolvedCell, size: int) -> list[Operation]:
+    work, collective = resolved.cell.scenario.collective, resolved.collective(size)
+    plan = resolved.planned(size)
     return [
         Operation(
             collective=work.collective,
@@ -166,7 +166,7 @@ def _operations(prepared: Prepared, size: int) -> list[Operation]:
             ranks=group,
             group=str(number),
         )
-        for number, group in enumerate(prepared.groups)
+        for number, group in enumerate(resolved.groups)
     ]
 
 
@@ -189,21 +189,21 @@ FOLDER = "chakra"
 def write_execution_traces(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     """Write the step of the first cell."""
     cell = cells[0]
-    prepared = prepare_step(cell)
+    resolved = resolve_step(cell)
     name = cell.scenario.name or "step"
-    ranks = range(prepared.setting.grid.size)
-    slowdowns = slowdowns_of(prepared.topology)
-    files = write_ranks(folder / FOLDER, name, prepared.tape(), ranks, slowdowns)
+    ranks = range(resolved.setting.grid.size)
+    slowdowns = slowdowns_of(resolved.topology)
+    files = write_ranks(folder / FOLDER, name, resolved.tape(), ranks, slowdowns)
     return [f"{folder / FOLDER} ({len(files) - 1} ranks)"]
 
 
-def _in_full(cell: Cell, refusal: str) -> tuple[Prepared, int, Schedule]:
+def _in_full(cell: Cell, refusal: str) -> tuple[ResolvedCell, int, Schedule]:
     """A cell, its largest size, and all rows of an operation of that."""
-    prepared, size = prepare(cell), max(cell.scenario.collective.size_list())
-    shown = shown_of(prepared, size)
+    resolved, size = resolve(cell), max(cell.scenario.collective.size_list())
+    shown = shown_of(resolved, size)
     if shown.notes:
         raise InputError(f"outputs: {refusal}: {shown.notes[0]}")
-    return prepared, size, shown.schedule
+    return resolved, size, shown.schedule
 
 
 def write_connections(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
@@ -230,10 +230,10 @@ def write_connections(cells: Sequence[Cell], folder: Path, engine: str) -> list[
 def write_application(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     """What the first cell runs, at its largest size, as GOAL."""
     if isinstance(cells[0].scenario.workload, Workload):
-        prepared, _, schedule = _in_full(cells[0], "goal")
-        program = place(schedule, prepared.topology, prepared.gpus.tolist())
+        resolved, _, schedule = _in_full(cells[0], "goal")
+        program = place(schedule, resolved.topology, resolved.gpus.tolist())
     else:
-        program = run.simulate_step(prepare_step(cells[0])).program
+        program = run.simulate_step(resolve_step(cells[0])).program
     try:
         sheet = Sheet(program)
         path = write_text(folder / "application.goal", sheet.text())
@@ -259,10 +259,10 @@ def write_plan(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
 
 
 def _algorithm(cell: Cell, output: str, kind: Callable[[str, Schedule, Collective], S]) -> S:
-    prepared, size, schedule = _in_full(cell, output)
-    if len(prepared.groups) > 1:
+    resolved, size, schedule = _in_full(cell, output)
+    if len(resolved.groups) > 1:
         raise InputError(f"outputs: {output}: several communicators have several algorithms")
     try:
-        return kind(cell.scenario.collective.algorithm, schedule, prepared.collective(size))
+        return kind(cell.scenario.collective.algorithm, schedule, resolved.collective(size))
     except CollectiveError as error:
         raise InputError(f"outputs: {output}: {error.message}") from None

@@ -201,8 +201,8 @@ def _memory_needed(part: Part) -> int:
         largest = max(part.rows, key=lambda row: row.size_bytes)
         sizes = [largest.size_bytes]
         plan, dtype = mapped(part.entry), dtype_of(largest.dtype)
-        _, prepared = comparing.prepared_at(plan, sizes, dtype, largest.root)
-        return prepared.memory_needed(largest.size_bytes)
+        _, resolved = comparing.resolved_at(plan, sizes, dtype, largest.root)
+        return resolved.memory_needed(largest.size_bytes)
     return 0
 
 

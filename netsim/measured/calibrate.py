@@ -16,7 +16,6 @@ from netsim.base.memo import Memo
 from netsim.base.processes import Processes
 from netsim.base.startup import STAGE, at
 from netsim.base.values import dataclass, grouped
-from netsim.cell.prepare import Prepared
 from netsim.measured import compare
 from netsim.measured.index import with_figures
 from netsim.measured.logs import LogRun, Measured
@@ -37,6 +36,7 @@ from netsim.measured.selection import (
 )
 from netsim.measured.shrinkage import WIDE, Residuals, Shrunken, forecast_score, shrunken_fit
 from netsim.nccl.constants import HOST, KERNEL, constant, names_of
+from netsim.tasks.resolve import ResolvedCell
 from netsim.topology.machine import TRANSPORTS, USABLE, Figure, kind_of, written
 from netsim.yamlio.read import Source
 
@@ -61,9 +61,9 @@ class Parameter:
         return {name: value * exp(x) for name, value in self.usual.items()}
 
 
-def parameters_of(prepared: Prepared) -> list[Parameter]:
+def parameters_of(resolved: ResolvedCell) -> list[Parameter]:
     """What can be fitted on a system; what its runs do not show is sorted out by the fit."""
-    job = prepared.jobs[0]
+    job = resolved.jobs[0]
     machine = job.cluster.machine_of(0)
     found = [
         Parameter("launch by the host", {"launch.host": HOST}, 1 / LOOSE, LOOSE),
@@ -146,22 +146,22 @@ class Set:
 
 @dataclass
 class MeasuredCells:
-    """The prepared cells of all sets at some parameters; the last ones are remembered."""
+    """The resolved cells of all sets at some parameters; the last ones are remembered."""
 
     parameters: Sequence[Parameter]
     sets: Sequence[Set]
     last: Memo = field(default_factory=lambda: Memo(1))
 
-    def at(self, x: Floats) -> list[Prepared]:
+    def at(self, x: Floats) -> list[ResolvedCell]:
         """The cell of every set."""
         return self.last.of(x.tobytes(), lambda: self._made(x))
 
-    def _made(self, x: Floats) -> list[Prepared]:
+    def _made(self, x: Floats) -> list[ResolvedCell]:
         figures: dict[str, float] = {}
         for parameter, value in zip(self.parameters, x.tolist(), strict=True):
             figures |= parameter.figures(value) if value else {}
         sources = (with_figures(one.source, figures) for one in self.sets)
-        return list(map(compare.prepared_for, sources, (one.run for one in self.sets)))
+        return list(map(compare.resolved_for, sources, (one.run for one in self.sets)))
 
     def ratio(self, x: Floats, place: int, row: Measured) -> float:
         """The log ratio of one row of a set."""
@@ -638,7 +638,7 @@ def calibrate(
             f"{sets[0].run.file}: {count} size{'s' * (count != 1)}: nothing can be fitted to fewer "
             f"than {FEWEST}"
         )
-    first = compare.prepared_for(sets[0].source, sets[0].run)
+    first = compare.resolved_for(sets[0].source, sets[0].run)
     if not first.jobs:
         raise InputError("only NCCL's own algorithms can be calibrated; leave algorithm at auto")
     both = [*sets, *(one for one in held if one.rows)]

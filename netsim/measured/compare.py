@@ -1,4 +1,4 @@
-"""One measured run against one prepared cell: points, errors, and both times in results."""
+"""One measured run against one resolved cell: points, errors, and both times in results."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -16,14 +16,16 @@ from netsim.base.errors import InputError, NetsimError
 from netsim.base.files import named_in
 from netsim.base.startup import at
 from netsim.base.values import dataclass, grouped
-from netsim.cell.answer import checked_cells
-from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import interval_at, question_row, simulate_one
 from netsim.collectives.collective import HAS_IN_PLACE, CollectiveError
 from netsim.measured.index import ONLY_CHOICE, Entry, Mapped, dtype_of, mapped
 from netsim.measured.logs import LogRun, Measured, read_log
 from netsim.results.row import BANDS, Row, band_of
 from netsim.scenario.cells import Cell
+from netsim.tasks.answer import checked_cells
+from netsim.tasks.outcome import simulate_one
+from netsim.tasks.resolve import ResolvedCell, resolve
+from netsim.tasks.row import question_row
+from netsim.tasks.validation import interval_at
 from netsim.yamlio.models import override
 from netsim.yamlio.read import Source
 
@@ -90,10 +92,10 @@ def answer(part: Part) -> Answer:
         for key, rows in groupby(part.rows, key=lambda row: (dtype_of(row.dtype), row.root)):
             chosen = list(rows)
             sizes = sorted({row.size_bytes for row in chosen})
-            plan, prepared = prepared_at(plan, sizes, *key)
+            plan, resolved = resolved_at(plan, sizes, *key)
             for row in chosen:
                 try:
-                    points += point_of(entry, prepared, row)
+                    points += point_of(entry, resolved, row)
                 except NetsimError as error:
                     failed.append(Failed(entry.id, str(error), row.size_bytes))
     except NetsimError as error:
@@ -101,36 +103,38 @@ def answer(part: Part) -> Answer:
     return Answer(entry.id, tuple(points), tuple(failed), plan.notes)
 
 
-def prepared_at(plan: Mapped, sizes: list[int], dtype: str, root: int) -> tuple[Mapped, Prepared]:
-    """The prepared cell; variables that force what cannot be had are left out, and told."""
+def resolved_at(
+    plan: Mapped, sizes: list[int], dtype: str, root: int
+) -> tuple[Mapped, ResolvedCell]:
+    """The resolved cell; variables that force what cannot be had are left out, and told."""
     try:
-        return plan, _prepare(plan, sizes, dtype, root)
+        return plan, _resolve(plan, sizes, dtype, root)
     except NetsimError as error:
         other = plan.without(ONLY_CHOICE, str(error))
         if other is None:
             raise
-        return other, _prepare(other, sizes, dtype, root)
+        return other, _resolve(other, sizes, dtype, root)
 
 
-def _prepare(plan: Mapped, sizes: list[int], dtype: str, root: int) -> Prepared:
+def _resolve(plan: Mapped, sizes: list[int], dtype: str, root: int) -> ResolvedCell:
     source = plan.source(plan.data["name"], sizes, dtype, root)
-    prepared = prepare(checked_cells(source)[0])
+    resolved = resolve(checked_cells(source)[0])
     for size in sizes:  # a forced algorithm may be impossible only at some
-        prepared.planned(size)
-    return prepared
+        resolved.planned(size)
+    return resolved
 
 
-def point_of(entry: Entry, prepared: Prepared, row: Measured) -> Iterator[Point]:
+def point_of(entry: Entry, resolved: ResolvedCell, row: Measured) -> Iterator[Point]:
     """The point of a row; none where it has no time."""
     seconds = row.seconds(entry.collective)
     if seconds is None or row.size_bytes <= 0:
         return
-    work = prepared.cell.scenario.collective
+    work = resolved.cell.scenario.collective
     in_place = row.is_in_place(work.collective) and work.collective in HAS_IN_PLACE
     try:
-        size = simulated_size(prepared, row.size_bytes)
-        timing = simulate_one(prepared, size, in_place=in_place, engine="compiled")
-        plan = prepared.planned(size)
+        size = simulated_size(resolved, row.size_bytes)
+        timing = simulate_one(resolved, size, in_place=in_place, engine="compiled")
+        plan = resolved.planned(size)
     except CollectiveError as error:
         raise InputError(error.message) from None
     yield Point(
@@ -256,7 +260,7 @@ class Compared:
         return max(found, default=0.0)
 
 
-def prepared_for(source: Source, run: LogRun) -> Prepared:
+def resolved_for(source: Source, run: LogRun) -> ResolvedCell:
     """The cell of a source at the sizes, type and collective of a run."""
     sizes = sorted({row.size_bytes for row in run.rows})
     first = run.rows[0]
@@ -268,57 +272,57 @@ def prepared_for(source: Source, run: LogRun) -> Prepared:
         ("workload.root", max(first.root, 0)),
     ):
         source = override(source, key, value, said)
-    return prepare(checked_cells(source)[0])
+    return resolve(checked_cells(source)[0])
 
 
-def rows_of(prepared: Prepared, run: LogRun) -> Iterator[Row]:
+def rows_of(resolved: ResolvedCell, run: LogRun) -> Iterator[Row]:
     """Every row of a run beside its simulation, as it is done."""
     for done, row in enumerate(run.rows):
         at(f"{run.file} at {row.size_bytes} B", done, len(run.rows))
-        yield _row(prepared, row, run.collective)
+        yield _row(resolved, row, run.collective)
 
 
-def simulated_size(prepared: Prepared, size_bytes: int) -> int:
+def simulated_size(resolved: ResolvedCell, size_bytes: int) -> int:
     """The size that is simulated for a row of a log: its own, or where newer versions of nccl-tests
     would round that to nothing (alltoall of 8 B on 16 ranks), the next power of 2 times it of
     which they would not. The system that wrote the log did move the row's bytes."""
-    while size_bytes and not prepared.collective(size_bytes).size_bytes:
+    while size_bytes and not resolved.collective(size_bytes).size_bytes:
         size_bytes *= 2
     return size_bytes
 
 
-def _row(prepared: Prepared, measured: Measured, collective: str) -> Row:
+def _row(resolved: ResolvedCell, measured: Measured, collective: str) -> Row:
     seconds = measured.seconds(collective)
     assert seconds is not None  # readers keep only rows with a time
-    size = simulated_size(prepared, measured.size_bytes)
+    size = simulated_size(resolved, measured.size_bytes)
     row = replace(
-        question_row(prepared, size),
+        question_row(resolved, size),
         measured_time_us=seconds * MICRO,
         size_asked=measured.size_bytes,
     )
     if size != measured.size_bytes:
         row = replace(row, size_bytes=measured.size_bytes)
     try:
-        simulated = simulated_seconds(prepared, measured, collective)
+        simulated = simulated_seconds(resolved, measured, collective)
     except NetsimError as error:
         return replace(row, status="error", error=str(error))
     algbw = (row.size_bytes or 0) / simulated / 1e9
     return replace(
         row,
         time_us=simulated * MICRO,
-        **interval_at(prepared, size, simulated * MICRO),
+        **interval_at(resolved, size, simulated * MICRO),
         algbw_GBps=algbw,
-        busbw_GBps=algbw * prepared.collective(size).bus_factor,
+        busbw_GBps=algbw * resolved.collective(size).bus_factor,
         error_pct=(simulated / seconds - 1) * 100,
         engine="compiled",
     )
 
 
-def simulated_seconds(prepared: Prepared, measured: Measured, collective: str) -> float:
+def simulated_seconds(resolved: ResolvedCell, measured: Measured, collective: str) -> float:
     """The simulated time of what a row measured."""
     in_place = measured.is_in_place(collective) and collective in HAS_IN_PLACE
-    size = simulated_size(prepared, measured.size_bytes)
-    return simulate_one(prepared, size, in_place=in_place, engine="compiled").seconds
+    size = simulated_size(resolved, measured.size_bytes)
+    return simulate_one(resolved, size, in_place=in_place, engine="compiled").seconds
 
 
 def few(rows: Sequence[K], most: int) -> tuple[K, ...]:
@@ -327,16 +331,16 @@ def few(rows: Sequence[K], most: int) -> tuple[K, ...]:
     return tuple(rows[::-1][::step][::-1])
 
 
-def times_of(prepared: Prepared, rows: Sequence[Measured], collective: str) -> Floats:
+def times_of(resolved: ResolvedCell, rows: Sequence[Measured], collective: str) -> Floats:
     """The simulated times of some rows."""
-    return np.array([simulated_seconds(prepared, row, collective) for row in rows])
+    return np.array([simulated_seconds(resolved, row, collective) for row in rows])
 
 
 def fit_of(source: Source, run: LogRun, most: int) -> Floats:
     """The log ratios of a source's times over some of a run's."""
     rows = few(run.rows, most)
     measured = np.array([row.seconds(run.collective) for row in rows], dtype=float)
-    ratios: Floats = np.log(times_of(prepared_for(source, run), rows, run.collective) / measured)
+    ratios: Floats = np.log(times_of(resolved_for(source, run), rows, run.collective) / measured)
     return ratios
 
 

@@ -12,15 +12,15 @@ import numpy as np
 from netsim.base.constants import ANY_SIZE, TABLE, Constant, Fitted
 from netsim.base.errors import InputError, suggest
 from netsim.base.values import dataclass, grouped
-from netsim.cell.answer import checked_cells
-from netsim.cell.prepare import Prepared, prepare
-from netsim.measured.compare import Floats, few, prepared_at, simulated_seconds
+from netsim.measured.compare import Floats, few, resolved_at, simulated_seconds
 from netsim.measured.index import Entry, dtype_of, mapped, nics_gbps, with_figures
 from netsim.measured.logs import Measured
 from netsim.measured.training import compared, published
 from netsim.nccl.constants import ELSEWHERE, GENERATIONS, names_of
 from netsim.nccl.constants import constant as usual_value
 from netsim.nccl.facts import parse_version
+from netsim.tasks.answer import checked_cells
+from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.topology.machine import TRANSPORTS
 
 MOST = 6  # sizes of one run that are simulated
@@ -122,13 +122,13 @@ def by_simulation(constant: Constant, entry: Entry) -> Floats:
     if not rows:
         return np.empty((0, len(values)))
     kind = _kind(rows)
-    plan, prepared = prepared_at(plan, *kind)
-    collective = prepared.cell.scenario.collective.collective
+    plan, resolved = resolved_at(plan, *kind)
+    collective = resolved.cell.scenario.collective.collective
     found = []
     for value in values.tolist():
         source = plan.source(plan.data["name"], *kind)
-        source = with_figures(source, _figures(constant, prepared, value))
-        cell = prepare(checked_cells(source)[0])
+        source = with_figures(source, _figures(constant, resolved, value))
+        cell = resolve(checked_cells(source)[0])
         times = (simulated_seconds(cell, row, collective) for row in rows)
         measured = (row.seconds(entry.collective) or 0.0 for row in rows)
         found.append([log(ours / theirs) for ours, theirs in zip(times, measured, strict=True)])
@@ -152,12 +152,12 @@ def _kind(rows: Sequence[Measured]) -> tuple[list[int], str, int]:
     return sorted({row.size_bytes for row in rows}), dtype_of(first.dtype), max(first.root, 0)
 
 
-def _prepared(entry: Entry, rows: Sequence[Measured]) -> Prepared:
-    return prepared_at(mapped(entry), *_kind(rows))[1]
+def _resolved(entry: Entry, rows: Sequence[Measured]) -> ResolvedCell:
+    return resolved_at(mapped(entry), *_kind(rows))[1]
 
 
-def _figures(constant: Constant, prepared: Prepared, value: float) -> Mapping[str, float]:
-    mechanism = prepared.jobs[0].mechanism
+def _figures(constant: Constant, resolved: ResolvedCell, value: float) -> Mapping[str, float]:
+    mechanism = resolved.jobs[0].mechanism
     known, more = names_of(mechanism), value - constant.value
     usual = {
         name: usual_value(mechanism, name) if name in known else constant.value
@@ -186,18 +186,18 @@ def slope_by_channels(constant: Constant, entry: Entry) -> Floats:
     slopes between all pairs of rows."""
     found = list[float]()
     rows = _rows_of(entry, *_fitted(constant).sizes, most=len(entry.rows()))
-    prepared = _prepared(entry, rows)
+    resolved = _resolved(entry, rows)
     gpus = int(entry.text("topology", "gpus_per_node"))
     for one, other in combinations(rows, 2):
-        channels = [_channels(prepared, row.size_bytes) for row in (one, other)]
+        channels = [_channels(resolved, row.size_bytes) for row in (one, other)]
         seconds = [(row.seconds(entry.collective) or 0.0) / gpus for row in (one, other)]
         if channels[0] != channels[1]:
             found.append((seconds[1] - seconds[0]) / (channels[1] - channels[0]))
     return np.array(found)
 
 
-def _channels(prepared: Prepared, size: int) -> int:
-    plan = prepared.planned(size)
+def _channels(resolved: ResolvedCell, size: int) -> int:
+    plan = resolved.planned(size)
     return plan.n_channels if plan else 0
 
 
@@ -223,9 +223,9 @@ def step_up(constant: Constant, entry: Entry) -> Floats:
 
 def _bandwidths(entry: Entry) -> Iterator[float]:
     rows = _rows_of(entry, *ANY_SIZE, most=len(entry.rows()))
-    prepared = _prepared(entry, rows)
+    resolved = _resolved(entry, rows)
     for row in rows:
-        collective = prepared.collective(row.size_bytes)
+        collective = resolved.collective(row.size_bytes)
         seconds = row.seconds(entry.collective) or float("inf")
         yield collective.size_bytes * collective.bus_factor / seconds
 
@@ -370,27 +370,27 @@ def switched_off(id: str) -> Without:
 
 def figures_without(entry: Entry, found: Sequence[Without]) -> Mapping[str, float]:
     """The figures of a calibration that say so of a run, from what holds for its machines."""
-    prepared = _prepared(entry, _rows_of(entry, *ANY_SIZE, most=1))
+    resolved = _resolved(entry, _rows_of(entry, *ANY_SIZE, most=1))
     changed: dict[str, float] = {}
     for one in (some for some in found if not isclose(some.ratio, 1.0)):
         constant = TABLE[one.constant]
-        known = {"latencies.nvlink", *ELSEWHERE, *names_of(prepared.jobs[0].mechanism)}
-        if not (known.issuperset(constant.figures) and _holds(constant.id, prepared, entry)):
+        known = {"latencies.nvlink", *ELSEWHERE, *names_of(resolved.jobs[0].mechanism)}
+        if not (known.issuperset(constant.figures) and _holds(constant.id, resolved, entry)):
             continue
         value = constant.value * one.ratio
-        for name, figure in _figures(constant, prepared, value).items():
-            usual = _figures(constant, prepared, constant.value)[name]
+        for name, figure in _figures(constant, resolved, value).items():
+            usual = _figures(constant, resolved, constant.value)[name]
             changed[name] = changed.get(name, usual) + figure - usual
     return {name: max(0.0, figure) for name, figure in changed.items()}
 
 
-def _holds(id: str, prepared: Prepared, entry: Entry) -> bool:
-    comm, kind = prepared.jobs[0].comm, id.partition(".")[0]
+def _holds(id: str, resolved: ResolvedCell, entry: Entry) -> bool:
+    comm, kind = resolved.jobs[0].comm, id.partition(".")[0]
     own = f"sm_{max(sm for sm in GENERATIONS if sm <= max(comm.min_cc, GENERATIONS[0]))}"
     if kind == "network":
         return comm.n_nodes > 1
     if id == "wire.nvlink_direct":
-        up = prepared.cell.scenario.cluster.members[0].loaded.machine.scale_up
+        up = resolved.cell.scenario.cluster.members[0].loaded.machine.scale_up
         return up is not None and not up.switches
     if kind == "cxi" or kind in {*TRANSPORTS} - {"nvlink"}:  # which joins GPUs of a host, too
         return entry.transport == ("slingshot" if kind == "cxi" else kind)

@@ -13,11 +13,11 @@ import numpy as np
 from netsim.base.errors import NetsimError
 from netsim.base.startup import at
 from netsim.base.values import dataclass
-from netsim.cell.prepare import Prepared
-from netsim.measured.compare import Floats, error_figures, few, prepared_for, times_of
+from netsim.measured.compare import Floats, error_figures, few, resolved_for, times_of
 from netsim.measured.index import CLOUDS
 from netsim.measured.logs import LogRun, Measured
 from netsim.measured.single_parts import Cause, single_part_causes
+from netsim.tasks.resolve import ResolvedCell
 from netsim.topology.machine import Machine
 from netsim.yamlio.models import override
 from netsim.yamlio.read import Source
@@ -81,17 +81,17 @@ def explanations(source: Source, run: LogRun) -> list[Explained]:
 def tried(source: Source, run: LogRun) -> Tried:
     """Simulate every cause at some sizes of a run; those that this system cannot have are left."""
     rows = few(run.rows, SIZES)
-    prepared = prepared_for(source, run)
+    resolved = resolved_for(source, run)
     times: dict[str, Floats] = {}
-    every = list(causes(source, prepared))
+    every = list(causes(source, resolved))
     for done, cause in enumerate(every):
         at(f"{run.file}, cause tried: {cause.title}", done, len(every))
         changed = source
         for key, value in cause.changes:
             changed = override(changed, key, value, cause.name)
         with suppress(NetsimError):
-            times[cause.title] = times_of(prepared_for(changed, run), rows, run.collective)
-    return Tried(rows, times_of(prepared, rows, run.collective), times)
+            times[cause.title] = times_of(resolved_for(changed, run), rows, run.collective)
+    return Tried(rows, times_of(resolved, rows, run.collective), times)
 
 
 def ranked(found: Tried, collective: str) -> list[Explained]:
@@ -139,19 +139,19 @@ def _alike(one: Floats, other: Floats) -> bool:
     return float(np.abs(np.log(one / other)).max()) < ALIKE
 
 
-def causes(source: Source, prepared: Prepared) -> Iterator[Cause]:
+def causes(source: Source, resolved: ResolvedCell) -> Iterator[Cause]:
     """What may be wrong with a system of this kind."""
-    config = prepared.cell.scenario.cluster
+    config = resolved.cell.scenario.cluster
     if config.graph is not None:
         return
     machine = config.members[0].loaded.machine
     hosts = sum(group.nodes for group in config.members)
     if hosts > 1 and machine.nics is not None:
-        yield from _network(source, prepared, machine)
-    yield from single_part_causes(source, prepared, machine)
+        yield from _network(source, resolved, machine)
+    yield from single_part_causes(source, resolved, machine)
     yield from _inside(source, machine)
-    yield from _choices(source, prepared)
-    launch = prepared.cell.scenario.launch_costs()
+    yield from _choices(source, resolved)
+    launch = resolved.cell.scenario.launch_costs()
     if launch.style == "process_per_gpu" and machine.gpu.count > 1:
         yield Cause("one process drives all GPUs of a host", (("launch", "single_process"),))
     for factor in SLOW_HOST:
@@ -162,8 +162,8 @@ def causes(source: Source, prepared: Prepared) -> Iterator[Cause]:
         )
 
 
-def _network(source: Source, prepared: Prepared, machine: Machine) -> Iterator[Cause]:
-    config = prepared.cell.scenario.cluster
+def _network(source: Source, resolved: ResolvedCell, machine: Machine) -> Iterator[Cause]:
+    config = resolved.cell.scenario.cluster
     nics = machine.nics
     assert nics is not None
     count = nics.count if config.nics_per_node is None else config.nics_per_node
@@ -237,11 +237,11 @@ def _inside(source: Source, machine: Machine) -> Iterator[Cause]:
             )
 
 
-def _choices(source: Source, prepared: Prepared) -> Iterator[Cause]:
-    if prepared.planned(prepared.cell.scenario.workload.size_list()[0]) is None:
+def _choices(source: Source, resolved: ResolvedCell) -> Iterator[Cause]:
+    if resolved.planned(resolved.cell.scenario.workload.size_list()[0]) is None:
         return
-    env, job = _env(source), prepared.jobs[0]
-    if "NCCL_ALGO" not in env and prepared.cell.scenario.collective.collective == "all_reduce":
+    env, job = _env(source), resolved.jobs[0]
+    if "NCCL_ALGO" not in env and resolved.cell.scenario.collective.collective == "all_reduce":
         for name in ("Ring", "Tree"):
             yield Cause(f"{name} forced", _set(source, NCCL_ALGO=name))
         if job.comm.nvls_channels:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from netsim.base.values import dataclass
-from netsim.cell.prepare import Prepared
+from netsim.tasks.resolve import ResolvedCell
 from netsim.topology.graph import LINK_KINDS, Topology
 from netsim.topology.machine import Machine
 from netsim.yamlio.read import Source
@@ -62,12 +62,12 @@ def with_faults(source: Source, faults: Sequence[dict[str, Any]]) -> tuple[tuple
     return (("cluster.faults", [*before, *faults]),)
 
 
-def single_part_causes(source: Source, prepared: Prepared, machine: Machine) -> Iterator[Cause]:
+def single_part_causes(source: Source, resolved: ResolvedCell, machine: Machine) -> Iterator[Cause]:
     """Yield the causes that concern a single part, at representative places (`places_of`); none
     above `MOST_RANKS` ranks."""
-    if len(prepared.gpus) > MOST_RANKS:
+    if len(resolved.gpus) > MOST_RANKS:
         return
-    topology = prepared.topology
+    topology = resolved.topology
     hosts = _hosts_of(topology)
     if len(hosts) > 1 and machine.nics is not None:
         yield from _nics(source, topology, hosts, machine)

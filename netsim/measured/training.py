@@ -29,7 +29,7 @@ from netsim.measured.compare import error_figures, weights_of
 from netsim.measured.index import Entry, read_index
 from netsim.scenario.cells import expand
 from netsim.topology.load import load_machine
-from netsim.training.prepare import prepare_step
+from netsim.training.resolve import resolve_step
 from netsim.training.run import folded_step
 from netsim.workloads.model import MODELS
 from netsim.yamlio.read import Source
@@ -546,7 +546,7 @@ def by(some: Sequence[ComparedStep], key: str) -> dict[str, list[ComparedStep]]:
 def compared(one: Published, values: Mapping[str, float] = MappingProxyType({})) -> ComparedStep:
     """Simulate the scenario of an entry, perhaps with other values of some constants."""
     with replaced(values):
-        step = folded_step(prepare_step(expand(Source(one.id, one.data))[0]))
+        step = folded_step(resolve_step(expand(Source(one.id, one.data))[0]))
     return ComparedStep(one, step.seconds, step.mfu)
 
 

@@ -54,7 +54,7 @@ NO_HANDLING = Handling()
 class MessagePath:
     """The ways of messages by their bytes on the wire. Up to `eager_bytes` data is sent at once;
     beyond, the receiver's side asks for it, which takes `rendezvous` seconds. A message that
-    follows another is prepared meanwhile."""
+    follows another is resolved meanwhile."""
 
     eager_bytes: float = ANY
     rendezvous: float = 0.0

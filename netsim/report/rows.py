@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from netsim.base.errors import InputError, StalledError, shown
 from netsim.base.startup import late
-from netsim.cell.answer import answer, checked, find_scenario, load_source, prepare_any
-from netsim.cell.simulate import untimed
 from netsim.results.row import Row, csv_text
 from netsim.scenario.cells import Cell, Expansion, with_settings
 from netsim.sweep.run import invalid_row
+from netsim.tasks.answer import answer, checked, find_scenario, load_source, resolve_any
+from netsim.tasks.row import untimed
 from netsim.yamlio.read import Source
 
 if TYPE_CHECKING:
@@ -84,11 +84,11 @@ def run(scenario: ScenarioLike, settings: Sequence[str] = (), *, engine: str = "
 
 def _rows_of_cell(cell: Cell, expansion: Expansion, engine: str) -> list[Row]:
     """The rows of a cell, one a size."""
-    prepared = prepare_any(cell)
+    resolved = resolve_any(cell)
     rows = []
     for size in cell.scenario.workload.size_list():
         try:
-            row = answer(prepared, size, engine=engine)
+            row = answer(resolved, size, engine=engine)
         except StalledError as error:
             if expansion.is_healthy(cell):
                 raise

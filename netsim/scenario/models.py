@@ -19,7 +19,7 @@ from netsim.base.units import parse_ratio, parse_time, size_steps
 from netsim.collectives.collective import CollectiveError
 from netsim.collectives.table import own
 from netsim.nccl import environment, tuning
-from netsim.nccl.facts import NEWEST, facts_of, parse_version, supported_version
+from netsim.nccl.facts import NCCL_NAMES, NEWEST, facts_of, parse_version, supported_version
 from netsim.nccl.graph_xml import read_graph_file
 from netsim.scenario.names import DTYPES, CollectiveName, dtype_name
 from netsim.topology.config import ClusterConfig
@@ -115,6 +115,11 @@ class Workload(Model):
             except CollectiveError as error:
                 raise FieldError(error.message, "algorithm") from None
         return self
+
+    @property
+    def is_nccl(self) -> bool:
+        """Whether NCCL runs the collective, and not a textbook algorithm."""
+        return self.algorithm in NCCL_NAMES
 
     @property
     def built_by(self) -> str:

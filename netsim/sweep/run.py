@@ -24,13 +24,13 @@ from netsim.base.errors import (
 )
 from netsim.base.startup import MODEL_VERSION, STAGE, __version__, at, late, memory_limit
 from netsim.base.values import dataclass
-from netsim.cell.answer import AnyPrepared, answer, memory_needed, prepare_any
-from netsim.cell.simulate import untimed
 from netsim.engines.engine import FEW
 from netsim.results.folder import Folder, Key
 from netsim.results.row import Row, row_from
 from netsim.results.sealed import sealed, unsealed
 from netsim.scenario.cells import Cell, Invalid, cell_of, is_textbook, named
+from netsim.tasks.answer import AnyResolved, answer, memory_needed, resolve_any
+from netsim.tasks.row import untimed
 from netsim.timing.bench import Progress
 from netsim.yamlio.read import Source
 
@@ -233,11 +233,11 @@ def fulfil(order: Order) -> Iterator[Answer]:
     once = replace(order, sizes=())  # orders of one cell differ in sizes only
     _cell(once)  # what is wrong here is wrong with the worker
     try:
-        prepared = _prepared(once)
+        resolved = _resolved(once)
     except NetsimError as error:
         yield from (misfit(size, error) for size in order.sizes)
         return
-    yield from answers(prepared, order.sizes, order.engine)
+    yield from answers(resolved, order.sizes, order.engine)
 
 
 def fulfilled(order: Order) -> list[Answer]:
@@ -252,7 +252,7 @@ def misfit(size: int, error: NetsimError) -> Answer:
 
 
 def answers(
-    prepared: AnyPrepared,
+    resolved: AnyResolved,
     sizes: Sequence[int],
     engine: str,
     progress: Callable[[int], Progress | None] = lambda size: None,
@@ -265,13 +265,13 @@ def answers(
         code = 0
         is_stalled = False
         try:
-            row = answer(prepared, size, engine=engine, progress=progress(size))
+            row = answer(resolved, size, engine=engine, progress=progress(size))
         except NetsimError as caught:
             error = str(caught)
             code = caught.exit_code
             is_stalled = isinstance(caught, StalledError)
         except MemoryError:
-            error = no_room(prepared, size)
+            error = no_room(resolved, size)
             code = LostError.exit_code
         took = time.perf_counter() - began
         timing = {"wall_s": took, "host": socket.gethostname(), "worker": os.getpid()}
@@ -279,9 +279,9 @@ def answers(
         yield Answer(size, values, timing, error, code, is_stalled)
 
 
-def no_room(prepared: AnyPrepared, size: int) -> str:
+def no_room(resolved: AnyResolved, size: int) -> str:
     """How a cell is told that ended for want of memory."""
-    most, limit = prepared.memory_needed(size), memory_limit()
+    most, limit = resolved.memory_needed(size), memory_limit()
     there = f" of {limit / 1e9:.2g} GB" if limit else ""
     told = f"does not fit into the memory{there} (estimated at up to {most / 1e9:.2g} GB)"
     return f"{told}; fewer ranks, sizes or chunks need less"
@@ -298,8 +298,8 @@ def _cell(order: Order) -> Cell:
 
 
 @lru_cache(maxsize=4)
-def _prepared(order: Order) -> AnyPrepared:
-    return prepare_any(_cell(order))
+def _resolved(order: Order) -> AnyResolved:
+    return resolve_any(_cell(order))
 
 
 CHUNK = 31  # sizes that one order has at most: enough to make what a cell needs only once
@@ -451,7 +451,7 @@ def _here(tasks: Sequence[TapeEntry], engine: str, progress: Shown, later: Later
     for group in groups:
         by_size = {task.size: task for task in group}
         try:
-            prepared = prepare_any(group[0].cell)
+            resolved = resolve_any(group[0].cell)
         except NetsimError as error:  # sweeps refuse such cells before, a search does not
             for task in group:
                 yield task, misfit(task.size, error)
@@ -462,7 +462,7 @@ def _here(tasks: Sequence[TapeEntry], engine: str, progress: Shown, later: Later
             return progress(known[size])
 
         at(titled(group[0].cell), done, len(tasks))
-        for one in answers(prepared, list(by_size), engine, shown):
+        for one in answers(resolved, list(by_size), engine, shown):
             yield by_size[one.size], one
             done += 1
             if later is not None and len(every) > done + 1 and time.monotonic() > until:

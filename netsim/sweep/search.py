@@ -18,7 +18,7 @@ from netsim.scenario.models import Workload
 from netsim.scenario.sweep import Condition, parse_condition
 from netsim.sweep.run import TapeEntry, Workers, engine_for, run_tasks
 from netsim.sweep.summary import COLUMNS, Place, bill, place_of, time_of, without_seed
-from netsim.training.prepare import prepare_step
+from netsim.training.resolve import resolve_step
 from netsim.training.run import NAMES, folded_step
 
 FIGURES = ("time_us", "busbw_GBps", "algbw_GBps", "step_time_us", "ranks", "nodes")
@@ -261,7 +261,7 @@ class Search:
 def told(choice: Choice) -> Told:
     """A layout told by one rank of each stage."""
     try:
-        return Told(choice, folded_step(prepare_step(choice.cell)).seconds)
+        return Told(choice, folded_step(resolve_step(choice.cell)).seconds)
     except InputError as error:
         return Told(choice, refused=error.message)
 

@@ -14,7 +14,6 @@ from netsim.base.memo import Memo
 from netsim.base.startup import MODEL_VERSION, __version__, version_of
 from netsim.base.units import format_bandwidth, format_size
 from netsim.base.values import dataclass, grouped
-from netsim.cell.prepare import prepare
 from netsim.costs.prices import Bill, bill_of, load_prices
 from netsim.engines.engine import simulate
 from netsim.metrics.bound import SPOKEN, bound_by
@@ -28,6 +27,8 @@ from netsim.results.row import AXIS, Row
 from netsim.scenario.cells import Cell, Expansion, idle_axis
 from netsim.scenario.models import Workload, line_rate
 from netsim.scenario.sweep import JOB, SEED
+from netsim.tasks.resolve import resolve
+from netsim.timing.call import call_of
 from netsim.topology.cluster import Cluster, build_cluster
 from netsim.topology.config import ClusterConfig
 from netsim.topology.graph import LINK_KINDS
@@ -212,7 +213,7 @@ def _unchanged(idle: Idle) -> str:
     one, other = idle.cells
     if idle.axis.rpartition(".")[2] == SEED:
         return "no host is placed at random, and no way is hashed that has a choice"
-    plan = prepare(one).planned(idle.size)
+    plan = resolve(one).planned(idle.size)
     if plan is not None and idle.axis.startswith("nccl."):
         chosen = f"{plan.algorithm} {plan.protocol} on {plan.n_channels} channels"
         variable = idle.axis.removeprefix("nccl.env.")
@@ -229,7 +230,7 @@ def _unchanged(idle: Idle) -> str:
 
 def _links(cell: Cell) -> str:
     """What joins the hosts of a cell, or else the GPUs: how many links of what rate."""
-    table = prepare(cell).topology.links
+    table = resolve(cell).topology.links
     names = [LINK_KINDS[kind] for kind in table.kind.tolist()]
     name = next((kind for kind in ("fabric", "nic") if kind in names), next(iter(names), ""))
     rates = zip(names, table.bandwidth.tolist(), strict=True)
@@ -239,8 +240,9 @@ def _links(cell: Cell) -> str:
 
 
 def _program(cell: Cell, size: int) -> Program:
-    prepared = prepare(cell)
-    return place(prepared.call(size).looped.schedule(), prepared.topology, prepared.gpus.tolist())
+    resolved = resolve(cell)
+    schedule = call_of(resolved.task(size), resolved.limits).looped.schedule()
+    return place(schedule, resolved.topology, resolved.gpus.tolist())
 
 
 def _changed_kinds(one: Program, other: Program) -> list[str]:

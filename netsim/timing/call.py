@@ -8,9 +8,8 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from netsim.base.memo import Memo
+from netsim.base.memo import Memo, Same
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.collectives.reduced import Stands
@@ -23,10 +22,11 @@ from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.ring import WALKS, evened, rows_of_rings
 from netsim.program.place import TIGHT, place
 from netsim.program.symmetry import Where
-from netsim.schedule.repeat import AT_ONCE, Launch
 from netsim.schedule.schedule import Schedule, Symmetry, combine
+from netsim.timing.fits import LIMITS, Limits
 from netsim.timing.steady import LATE, LONGEST_PERIOD
 from netsim.topology.graph import Topology
+from netsim.workloads.task import Task
 
 _FIRST = 8  # loops that the first run has, at least
 LEAST = 2  # loops that every channel keeps: the last one may be partial
@@ -35,54 +35,79 @@ LEVEL, AS_LEVEL = 1e-4, 10.0  # what a call of equal heads may be off, and for w
 
 # **** Calls ****
 
-Groups = tuple[tuple[int, ...], ...]
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Call:
-    """One operation of a collective, or many back to back: what runs it, where, how it begins.
-    `groups` are the ranks of every communicator. NCCL's have `plans`, by kind, and of each the
-    place of its plan in `kinds`; else there is a textbook `algorithm` with its `parameters`. What
-    is alike `may_fold`; of the GPUs of a process, so many start `together`, one after the other.
-    What stands for a call that is not quite it may take so much longer or shorter (`doubt`).
-    `memo` keeps what was found of an algorithm on this topology, also for other sizes."""
+    """A task in the form in which it is simulated.
 
-    collective: Collective
-    topology: Topology
-    gpus: NDArray[np.int32]
-    groups: Groups
-    plans: tuple[Plan, ...] = ()
-    kinds: tuple[int, ...] = (0,)
-    algorithm: str = ""
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    launch: Launch = AT_ONCE
-    single: bool = False
+    `may_fold`: one member may be simulated for each class of equal ranks and channels.
+    `doubt` is the largest relative error of a form that is not quite the task, such as one with
+    equal heads.
+    `answers` keeps what was found of this form.
+    """
+
+    task: Task
     may_fold: bool = False
-    together: int = 1
-    memo: Memo = field(default_factory=Memo, repr=False, compare=False)
     doubt: float = 0.0
+    answers: Memo = field(default_factory=Memo, repr=False, compare=False)
+
+    @property
+    def collective(self) -> Collective:
+        """The collective of one communicator."""
+        return self.task.collective
+
+    @property
+    def topology(self) -> Topology:
+        """The topology that the task runs on."""
+        return self.task.topology
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """NCCL's decisions, one for each kind of communicator."""
+        return self.task.plans
+
+    @property
+    def memo(self) -> Memo:
+        """What was found of textbook algorithms on this topology, also for other sizes."""
+        return self.task.topology.memo.of("textbook algorithms", Memo)
+
+    def changed(
+        self, *, may_fold: bool | None = None, doubt: float | None = None, **task: Any
+    ) -> Call:
+        """The same form of a task of which some fields differ."""
+        return Call(
+            replace(self.task, **task),
+            self.may_fold if may_fold is None else may_fold,
+            self.doubt if doubt is None else doubt,
+        )
 
     @property
     def where(self) -> Where:
         """The place of it."""
-        return Where(self.topology, self.gpus)
+        return Where(self.topology, self.task.gpus)
 
     @cached_property
     def looped(self) -> Looped:
         """It with every row."""
         if self.plans:
-            made = looped_nccl(self.collective, self.plans, self._joined, self.together)
+            made = looped_nccl(
+                self.collective, self.plans, self._joined, self.task.gpus_per_process
+            )
             return replace(made, doubt=self.doubt) if self.doubt else made
         # A textbook algorithm; its loops are the pieces of its pipeline, where it has one.
-        pieces = _pieces(self.collective, self.algorithm, self.parameters)
-        others = {k: v for k, v in self.parameters.items() if k not in ("chunks", "chunk_bytes")}
+        pieces = _pieces(self.collective, self.task.algorithm, self.task.parameters)
+        others = {
+            k: v for k, v in self.task.parameters.items() if k not in ("chunks", "chunk_bytes")
+        }
         even, left = divmod(self.collective.count, max(1, pieces))
 
         def write(kept: int) -> Schedule:
             if kept == pieces or not even:
-                return self._joined([build(self.collective, self.algorithm, **self.parameters)])
+                return self._joined(
+                    [build(self.collective, self.task.algorithm, **self.task.parameters)]
+                )
             less = replace(self.collective, count=even * kept)
-            return self._joined([build(less, self.algorithm, **others, chunks=kept)])
+            return self._joined([build(less, self.task.algorithm, **others, chunks=kept)])
 
         if pieces <= 1 or not even:
             return Looped(1, write)
@@ -91,10 +116,12 @@ class Call:
     @cached_property
     def folded(self) -> Call | None:
         """NCCL's with what is alike written down once; None where nothing is."""
-        if not (self.may_fold and self.plans and len(self.groups) == 1):
+        if not (self.may_fold and self.plans and len(self.task.groups) == 1):
             return None
-        plan = smaller.folded_plan(self.collective, self.plans[0], self.where, self.together)
-        return None if plan.symmetry is None else replace(self, plans=(plan,), may_fold=False)
+        plan = smaller.folded_plan(
+            self.collective, self.plans[0], self.where, self.task.gpus_per_process
+        )
+        return None if plan.symmetry is None else self.changed(plans=(plan,), may_fold=False)
 
     @cached_property
     def level(self) -> Call:
@@ -103,8 +130,10 @@ class Call:
         if [plan.algorithm for plan in self.plans] != ["NVLSTree"] or not self.may_fold:
             return self
         collective, plan, line, more = smaller.evened(self.collective, self.plans[0])
-        doubt = AS_LEVEL * line + more + (LEVEL if self.single else LATE)
-        return replace(self, collective=collective, plans=(plan,), doubt=doubt) if line else self
+        doubt = AS_LEVEL * line + more + (LEVEL if self.task.is_single else LATE)
+        if not line:
+            return self
+        return self.changed(collective=collective, plans=(plan,), doubt=doubt)
 
     @cached_property
     def by_channel(self) -> Call | None:
@@ -112,16 +141,21 @@ class Call:
         can ever be full; None where that is not less than what is `folded`."""
         like, usual = self.looped.like, (self.folded or self).plans[:1]
         some = self.may_fold and [plan.algorithm == "Tree" or plan.hops > 0 for plan in usual]
-        if some != [True] or like is None or self.together > 1 or self.topology.changes:
+        if (
+            some != [True]
+            or like is None
+            or self.task.gpus_per_process > 1
+            or self.task.topology.changes
+        ):
             return None
         plan, key = usual[0], ("channels alike", like(self.looped.least))
         fewer = replace(plan, symmetry=plan.memo.of(key, self._channels_alike))
         if fewer.symmetry is None or smaller.written_share(fewer) >= smaller.written_share(plan):
             return None
-        return replace(self, plans=(fewer,), may_fold=False)
+        return self.changed(plans=(fewer,), may_fold=False)
 
     def _channels_alike(self) -> Symmetry | None:
-        program = place(self.looped.shortest, self.topology, self.gpus.tolist())
+        program = place(self.looped.shortest, self.topology, self.task.gpus.tolist())
         tight = np.zeros(len(program.links), bool)
         tight[program.paths.link[tight_entries(program)]] = True
         wires = len(self.topology.links)
@@ -134,30 +168,39 @@ class Call:
     def evened(self) -> tuple[Call, float]:
         """NCCL's ring without chunks that are empty, and which part of time they may make."""
         plan, off = evened(self.collective, self.plans[0])
-        return self if plan is self.plans[0] else replace(self, plans=(plan,)), off
+        return self if plan is self.plans[0] else self.changed(plans=(plan,)), off
 
     def of_hops(self, hops: int) -> Call:
         """NCCL's ring in which chunks go only so many ranks far, or sends to all
         of only so many rounds."""
         plan = self.plans[0]
         sends = plan.transfers and replace(plan.transfers, first=hops)
-        return replace(self, plans=(replace(plan, transfers=sends, hops=0 if sends else hops),))
+        return self.changed(plans=(replace(plan, transfers=sends, hops=0 if sends else hops),))
 
     @property
     def rows_of_rings(self) -> int:
         """Rows of the rings that NCCL's only communicator runs; 0 where it runs none."""
-        plan = self.plans[0] if len(self.plans) == 1 and len(self.groups) == 1 else None
+        plan = self.plans[0] if len(self.plans) == 1 and len(self.task.groups) == 1 else None
         if plan is None or plan.algorithm != "Ring" or self.collective.name not in WALKS:
             return 0
         return rows_of_rings(self.collective, plan)
 
     def _joined(self, schedules: Sequence[Schedule]) -> Schedule:
         """The schedules of all communicators side by side; one stands for equal ones of all."""
-        if len(self.groups) == 1:
+        if len(self.task.groups) == 1:
             return schedules[0]
-        made = [schedules[kind] for kind in self.kinds]
-        each = made if len(made) > 1 else made * len(self.groups)
-        return combine(each, self.groups, len(self.gpus))
+        made = [schedules[kind] for kind in self.task.plan_of_group]
+        each = made if len(made) > 1 else made * len(self.task.groups)
+        return combine(each, self.task.groups, len(self.task.gpus))
+
+
+CALLS = Memo(8)  # the last forms of tasks: whoever asks whether a task fits then runs it
+
+
+def call_of(task: Task, limits: Limits = LIMITS) -> Call:
+    """The form of a task that `limits` allow; equal questions get the same object."""
+    may_fold = limits.folds and len(task.groups) == 1
+    return CALLS.of((Same(task), may_fold), lambda: Call(task, may_fold))
 
 
 # **** Loops ****
@@ -248,7 +291,7 @@ def looped_fold(call: Call, fold: Stands | Schedule) -> Looped:
     """A textbook algorithm as lanes that stand for others, or as it is written already."""
     if isinstance(fold, Schedule):
         return Looped(1, lambda _: fold)
-    made = lambda _: build(call.collective, call.algorithm, fold=fold, **call.parameters)  # noqa: E731
+    made = lambda _: build(call.collective, call.task.algorithm, fold=fold, **call.task.parameters)  # noqa: E731
     return Looped(1, made)
 
 

@@ -53,8 +53,8 @@ class Limits:
     to all are told from their first rounds, unless these are more than `solved`. From `crowded`
     rows times GPUs of sends on, of which no less than the part `little` is written, `crowd` rows
     are run, in instants of the part `instant` for each of what the busiest link needs. Up to
-    `shown` rows are shown in full. `exact`: nothing is left out. `without` are rungs that are not
-    asked."""
+    `shown` rows are shown in full. `exact`: nothing is left out. `folds`: one member
+    may be simulated for a class of equal ranks. `without` are rungs that are not asked."""
 
     steps: int = 1 << 26
     early: float = 1e-3
@@ -89,6 +89,7 @@ class Limits:
     instant: float = 6e-9
     shown: int = 4_000_000
     exact: bool = False
+    folds: bool = True
     without: frozenset[str] = frozenset()
 
     @property

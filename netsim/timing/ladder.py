@@ -132,7 +132,7 @@ def in_step(asked: Asked) -> Offer | Refusal:
     """One rank for all that keep step."""
     call, found = asked.call, sketched(asked.call)
     # Operations back to back fall out of step: they are followed where that is not too large.
-    least = asked.limits.steps * (1 if call.single else 4)
+    least = asked.limits.steps * (1 if call.task.is_single else 4)
     steps = None if found is None else found.together(least, asked.limits.early)
     if found is None or steps is None:
         return Refusal("ranks do not keep step")
@@ -255,7 +255,7 @@ def by_channel(asked: Asked) -> Offer | Refusal:
         return Refusal("fewer loops are tried first")
     if _can_be_timed(_form(asked).looped.rows(), limits):
         return Refusal("it has few rows")
-    many = call.single or limits.in_a_row[0] * call.looped.rows() > limits.restless
+    many = call.task.is_single or limits.in_a_row[0] * call.looped.rows() > limits.restless
     if not many and call.looped.loops > limits.soon:
         return NOT_SHORT
     one = call.by_channel
@@ -275,7 +275,7 @@ def _by_channel(bench: Bench, call: Call, limits: Limits) -> One:
     a row are not told (nor asked, for all of them may be wrong): channels get out of step."""
     one, ranks = _all_of(bench, call.looped, limits), call.collective.ranks
     alone = one.alone
-    begins = np.random.default_rng(0).uniform(0, SHAKEN, (2 if call.single else 0, ranks))
+    begins = np.random.default_rng(0).uniform(0, SHAKEN, (2 if call.task.is_single else 0, ranks))
     shaken = [alone.simulator.timeline(each).makespan for each in begins]
     off = 2 * max((abs(each / alone.timeline.makespan - 1) for each in shaken), default=0.0)
     own = ends_of(alone.program, alone.timeline, apart=True)
@@ -290,7 +290,7 @@ def wide_instants(asked: Asked) -> Offer | Refusal:
         return Refusal("instants are wide for grouped sends only")
     if written_share(call.plans[0]) < limits.little or call.topology.changes:
         return Refusal("it folds, or capacities change")
-    crowd, work = limits.crowded / len(call.gpus), call.looped
+    crowd, work = limits.crowded / len(call.task.gpus), call.looped
     if work.rows() < crowd:
         return Refusal("it has few rows")
     if limits.rows < np.inf and _may_be_cut(work, limits) and work.rows(work.first) < crowd:
@@ -569,7 +569,9 @@ def _one_channel(bench: Bench, given: Call, call: Call, limits: Limits) -> Call:
     if (one := given.of_hops(fewest).by_channel) is None:
         return call
     alone = [bench.alone(each.looped.schedule()) for each in (one, call.of_hops(fewest))]
-    rows = [InARow(each, call.launch, bench.engine).ends(limits.in_a_row[0])[0] for each in alone]
+    rows = [
+        InARow(each, call.task.launch, bench.engine).ends(limits.in_a_row[0])[0] for each in alone
+    ]
     told, full = (ends.max(axis=1) for ends in rows)
     return one if np.allclose(told, full, rtol=steady.AGREE, atol=0) else call
 
@@ -581,10 +583,10 @@ def one_operation(asked: Asked) -> Offer | Refusal:
     """One operation tells all: it is the only one, or ends on all ranks at one instant."""
     call, one = asked.call, _known(asked)
     last = float(one.ends.max())
-    if call.single:
-        return Offer(lambda bench: _timing(bench, one, call.launch.host + last))
-    if call.launch.together and np.ptp(one.ends) <= SAME_INSTANT * last:
-        return Offer(lambda bench: _timing(bench, one, max(last, call.launch.period)))
+    if call.task.is_single:
+        return Offer(lambda bench: _timing(bench, one, call.task.launch.host + last))
+    if call.task.launch.together and np.ptp(one.ends) <= SAME_INSTANT * last:
+        return Offer(lambda bench: _timing(bench, one, max(last, call.task.launch.period)))
     return Refusal("ranks end at different times")
 
 
@@ -610,7 +612,7 @@ def kept_busy(asked: Asked) -> Offer | Refusal:
     than it idles, as they begin and end, and lose no more where they meet; trees half of that."""
     call, one, limits = asked.call, _known(asked), asked.limits
     trees = all("Tree" in plan.algorithm for plan in call.plans)
-    off = _idle(one, call.launch) / (2 if trees else 1)  # `tests.bench.rounds 700 busy`
+    off = _idle(one, call.task.launch) / (2 if trees else 1)  # `tests.bench.rounds 700 busy`
     if limits.exact or not call.plans or off > limits.idle:
         return Refusal("no link is busy throughout")
     rows = one.rows if one.fewer is None else one.fewer.work.rows()
@@ -778,7 +780,7 @@ def _tells(gains: dict[int, float], work: Looped, limits: Limits, loops: int, wh
 
 def _launch(asked: Asked) -> Launch:
     """How operations begin: the host does not hold up what is much longer."""
-    launch = asked.call.launch
+    launch = asked.call.task.launch
     short = launch.period < asked.limits.short * float(_known(asked).ends.max())
     return replace(launch, host=0.0) if short and launch.together else launch
 
@@ -819,7 +821,9 @@ def timed(
     call: Call, engine: str = "auto", progress: Progress | None = None, limits: Limits = LIMITS
 ) -> Timing:
     """The time of a call, from the first rungs that tell it."""
-    return _timed(Bench(call.topology, call.gpus, call.launch, engine, progress), call, limits)
+    return _timed(
+        Bench(call.topology, call.task.gpus, call.task.launch, engine, progress), call, limits
+    )
 
 
 def _timed(bench: Bench, call: Call, limits: Limits) -> Timing:
@@ -866,7 +870,7 @@ def alike(one: Call, other: Call, limits: Limits = LIMITS) -> bool:
 
 
 def _ends_of_hops(call: Call, hops: int, limits: Limits) -> Floats:
-    bench = Bench(call.topology, call.gpus)
+    bench = Bench(call.topology, call.task.gpus)
     return bench.alone(written(call.evened[0].of_hops(hops), limits).schedule()).first
 
 
@@ -903,14 +907,14 @@ def why_not(call: Call, limits: Limits) -> str:
         return f"no exact rung tells it, for {why}; in full it has about {rows:.2g} rows"
     if not call.plans:
         found = size_of(call, limits)
-        return "" if found is None else fits.misfit(*found, len(call.gpus))
+        return "" if found is None else fits.misfit(*found, len(call.task.gpus))
     c, plan, loops = call.collective, call.plans[0], 1
     if c.name == "alltoall" and c.count:
         loops = call.looped.least
         if runs := _told_by_rounds(call, limits, steady.WINDOW + 1):  # which it mostly takes
             why = fits.misfit(runs[-1], runs[-1] * fits.BYTES_A_ROW_IN_STEP, c.ranks)
             return why or fits.too_long(sum(runs), limits.solved)
-    asked = c.name, c.ranks, len(call.groups), plan.algorithm, loops
+    asked = c.name, c.ranks, len(call.task.groups), plan.algorithm, loops
     if not fits.misfit_of_nccl(*asked) or not c.count or told_by_hops(call, limits):
         return ""
     return fits.misfit_of_nccl(*asked, written_share((call.folded or call).plans[0]))
@@ -974,9 +978,9 @@ def bytes_expected(call: Call, limits: Limits = LIMITS) -> int:
     elif plan.algorithm == "PAT":
         moved *= max(1, ranks.bit_length())
     share, loops = written_share(plan), min(written.looped.loops, LOOPS)
-    a_loop = len(call.groups) * A_STEP * moved * share
+    a_loop = len(call.task.groups) * A_STEP * moved * share
     if plan.transfers is not None and share >= limits.little and not limits.exact:  # wide instants
-        crowd = limits.crowded / len(call.gpus)
+        crowd = limits.crowded / len(call.task.gpus)
         adaptive = getattr(call.topology.router, "choices", 1) > 1
         if crowd <= min(a_loop * loops, limits.crowd) and not (adaptive or call.topology.changes):
             loops = min(loops, max(written.looped.least, int(limits.crowd / a_loop)))

@@ -6,7 +6,7 @@ is sketched follows which lanes are written."""
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.memo import Memo, different, digest, kept
+from netsim.base.memo import Memo, different, digest
 from netsim.base.values import dataclass
 from netsim.collectives.reduced import Sketch, Stands
 from netsim.collectives.table import build, folds, shown_name
@@ -44,7 +44,7 @@ class Sketched:
 
     def is_long(self, rows: int) -> bool:
         """Whether it is rings of so many rows that they are followed without a row a step."""
-        return (self.call.collective.name, self.call.algorithm) in RELAYS and self.full >= rows
+        return (self.call.collective.name, self.call.task.algorithm) in RELAYS and self.full >= rows
 
     def stands(self, rounds: int = MOST_ROUNDS) -> Stands | None:
         """Which lanes stand for which others, if that is told in so many rounds."""
@@ -72,7 +72,13 @@ class Sketched:
         call, last = self.call, self.call.memo.of(RELAYED, lambda: Memo(1))
 
         def found() -> Relayed | str:
-            what = call.collective, call.algorithm, call.parameters, call.topology, call.gpus
+            what = (
+                call.collective,
+                call.task.algorithm,
+                call.task.parameters,
+                call.topology,
+                call.task.gpus,
+            )
             return last.of((self.what, call.collective), lambda: max_plus.relayed(*what))
 
         return call.memo.of((RELAYED, self.what), found, lambda why: isinstance(why, str))
@@ -93,25 +99,34 @@ class Sketched:
         return None if stands is None or (stands.count == 1).all() else stands
 
 
-@kept
 def sketched(call: Call) -> Sketched | None:
-    """The sketch of an algorithm; None if what is alike in it cannot be written down once."""
-    collective, algorithm = call.collective, call.algorithm
+    """The sketch of a textbook algorithm; None if it has no classes of equal lanes to fold."""
+    sketch: Sketched | None = call.answers.of("sketch", lambda: _sketched(call))
+    return sketch
+
+
+def _sketched(call: Call) -> Sketched | None:
+    collective, algorithm = call.collective, call.task.algorithm
     if not call.may_fold or call.plans:
         return None
     if not folds(collective.name, algorithm) or collective.ranks == 1:
         return None
     sketch = Sketch()
-    build(collective, algorithm, fold=sketch, **call.parameters)
+    build(collective, algorithm, fold=sketch, **call.task.parameters)
     if sketch.refused:
         return None
     skeleton = sketch.skeleton(_turn(call))
-    what = collective.name, algorithm, repr(call.parameters), digest((call.gpus, skeleton))
+    what = (
+        collective.name,
+        algorithm,
+        repr(call.task.parameters),
+        digest((call.task.gpus, skeleton)),
+    )
     return Sketched(call, sketch, skeleton, what)
 
 
 def _turn(call: Call) -> NDArray[np.int64]:
-    return np.arange(call.collective.ranks) % call.together
+    return np.arange(call.collective.ranks) % call.task.gpus_per_process
 
 
 def why_in_full(call: Call) -> str:
@@ -123,8 +138,8 @@ def why_in_full(call: Call) -> str:
         why = odd
     elif call.plans:
         return ""
-    elif not folds(collective.name, call.algorithm):
-        why = f"{shown_name(call.algorithm)} {collective.name} is always written in full"
+    elif not folds(collective.name, call.task.algorithm):
+        why = f"{shown_name(call.task.algorithm)} {collective.name} is always written in full"
     elif collective.name == "all_reduce" and collective.count % collective.ranks:
         why = f"{collective.count} elements on {collective.ranks} ranks are unequal chunks"
     else:
@@ -159,7 +174,7 @@ def ends_of_all(call: Call, alone: Alone, spread: float) -> Floats:
     last = timeline.end[crosses].max() - spread
     for row in np.flatnonzero(crosses & (timeline.end >= last)).tolist():
         sender = (ranks - schedule.dst[row] + schedule.src[row]) % len(ranks)
-        src, dst = call.gpus[sender], call.gpus[ranks]
+        src, dst = call.task.gpus[sender], call.task.gpus[ranks]
         routes = call.topology.routes(src, dst, np.zeros(len(src), np.int32))
         ends = np.maximum(ends, timeline.end[row] + routes.latency)
     return ends

@@ -87,7 +87,7 @@ class TraceCompared:
 def compare_trace(trace: str, machine: str, profile: Profile, step: Step) -> TraceCompared:
     """Every kind of call beside its simulation, what takes longest first."""
     calls = measured_calls(profile), simulated_calls(step)
-    lines = list(_matched(*calls, replayed=step.prepared.recorded is not None))
+    lines = list(_matched(*calls, replayed=step.resolved.recorded is not None))
     lines.sort(key=lambda line: -line.any.total_us)
     steps = [profile.of_step(number).seconds for number in profile.steps] or [profile.seconds]
     return TraceCompared(trace, machine, tuple(lines), median(steps) * 1e6, step.seconds * 1e6)

@@ -27,7 +27,7 @@ from netsim.program.program import Program
 from netsim.scenario.names import DTYPES
 from netsim.schedule import schedule as schedules
 from netsim.timing import ladder
-from netsim.timing.call import Call, Looped
+from netsim.timing.call import Call, Looped, call_of
 from netsim.timing.fits import Limits, limits_of
 from netsim.timing.invariants import sound
 from netsim.timing.steady import runs_of, why_whole
@@ -35,6 +35,7 @@ from netsim.topology.cluster import Cluster
 from netsim.topology.graph import LINK_KINDS, Topology
 from netsim.workloads.lower import Coarse
 from netsim.workloads.tape import TapeEntry
+from netsim.workloads.task import Task
 
 Floats = NDArray[np.float64]
 KEPT = ("hbm", "nic_msg", "nvls")  # what other collectives and kernels share with this one
@@ -206,6 +207,20 @@ class Timed:
     approximation: str = ""
 
 
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen for a collective of a step.
+
+    `columns` are the algorithm, protocol and channels as a coarse form names them.
+    `launch_seconds` is the time from the launch to the first transfer.
+    `sms` is, by rank of the group, the fraction of its GPU's SMs that the channels hold.
+    """
+
+    columns: dict[str, Any]
+    launch_seconds: float
+    sms: Floats
+
+
 @dataclass
 class Costs:
     """The collectives of one cluster, by group, size and kind; `wishes` is what NCCL is told.
@@ -275,46 +290,59 @@ class Costs:
         key = self.patterns[group][0]
         return self.jobs.of(key, lambda: job_of(self.cluster, gpus, self.wishes))
 
-    def _made(self, task: TapeEntry, group: Group) -> tuple[Coarse, frozenset[str]]:
-        collective = _collective(task, len(group))
-        topology = self.topology or self.cluster.topology
-        gpus, world = np.array(group, np.int32), (tuple(range(len(group))),)
-        like = not getattr(topology.router, "by_load", False)
-        call = Call(collective, topology, gpus, world, single=True, may_fold=like)
-        if self.cluster.hosts:
-            job = self._job(group)
-            plan = nccl_plan(job, collective, task.dtype, registered=self.registered)
-            topology = with_blocks(topology, job.mechanism)
-            call = replace(call, topology=topology, plans=(plan,))
-            told, late, sms = self._chosen(job, plan)
-        else:  # on a graph, of which NCCL knows nothing
-            told, late = {"algorithm": next(iter(ALGORITHMS[collective.name]))}, 0.0
-            sms = np.zeros(len(group))
-            call = replace(call, algorithm=told["algorithm"])
-        key = (self.patterns[group][1], task.collective, task.nbytes, task.dtype)
+    def _made(self, entry: TapeEntry, group: Group) -> tuple[Coarse, frozenset[str]]:
+        """The coarse form of a collective in one group, and the kinds of links that it crosses."""
+        task, choice = self._resolved(entry, group)
+        router = task.topology.router
+        limits = replace(self.limits, folds=not getattr(router, "by_load", False))
+        call = call_of(task, limits)
+        key = (self.patterns[group][1], entry.collective, entry.nbytes, entry.dtype)
         if key not in self.times:
-            self.times[key] = _timed(call, self.limits)
+            self.times[key] = _timed(call, limits)
         timed = self.times[key]
-        work, part = _written(call, self.limits)
+        work, part = _written(call, limits)
         loops = work.least if work.loops - work.least >= WORTH else work.loops
-        program = place(work.schedule(loops), topology, group)
+        program = place(work.schedule(loops), task.topology, group)
         scale = _scale(work, loops) / part
-        made = coarse_of(program, timed.seconds, late, sms, scale=scale)
+        made = coarse_of(program, timed.seconds, choice.launch_seconds, choice.sms, scale=scale)
         loads = _loads(program, timed.seconds, scale)
-        made = replace(made, **told, approximation=timed.approximation, loads=loads)
+        made = replace(made, **choice.columns, approximation=timed.approximation, loads=loads)
         return made, frozenset(link_kinds(program)[program.paths.link].tolist())
 
-    def _chosen(self, job: Job, plan: Plan) -> tuple[dict[str, Any], float, Floats]:
-        """What NCCL chooses, as a form tells it; its launch; the fraction of the SMs that it holds
-        on the GPU of each rank of the group."""
+    def _resolved(self, entry: TapeEntry, group: Group) -> tuple[Task, Choice]:
+        """The task of one collective of a step in one group, and what was chosen for it."""
+        collective = _collective(entry, len(group))
+        topology = self.topology or self.cluster.topology
+        task = Task(
+            collective,
+            topology,
+            np.array(group, np.int32),
+            (tuple(range(len(group))),),
+            is_single=True,
+        )
+        if not self.cluster.hosts:  # a graph, of which NCCL knows nothing
+            algorithm = next(iter(ALGORITHMS[collective.name]))
+            choice = Choice({"algorithm": algorithm}, 0.0, np.zeros(len(group)))
+            return replace(task, algorithm=algorithm), choice
+        job = self._job(group)
+        plan = nccl_plan(job, collective, entry.dtype, registered=self.registered)
+        task = replace(task, topology=with_blocks(topology, job.mechanism), plans=(plan,))
+        return task, self._chosen(job, plan)
+
+    def _chosen(self, job: Job, plan: Plan) -> Choice:
+        """What NCCL chose by a plan: its columns, launch, and the SMs that its channels hold."""
         begin = plan.start(job.mechanism, job.comm.n_nodes)
-        late = nccl_launch(self.launch, job.comm.version, begin=begin).kernel
-        told = {"algorithm": plan.algorithm, "protocol": plan.protocol, "channels": plan.n_channels}
+        launch_seconds = nccl_launch(self.launch, job.comm.version, begin=begin).kernel
+        columns = {
+            "algorithm": plan.algorithm,
+            "protocol": plan.protocol,
+            "channels": plan.n_channels,
+        }
         if not self.holds_sms:
-            return told, late, np.zeros(len(job.gpus))
+            return Choice(columns, launch_seconds, np.zeros(len(job.gpus)))
         sms_of_class = np.array([host.machine.gpu.sms for host in self.cluster.hosts])
         sms = sms_of_class[self.cluster.host_class[self.cluster.gpu_host[job.gpus]]]
-        return told, late, plan.n_channels / sms
+        return Choice(columns, launch_seconds, plan.n_channels / sms)
 
 
 def _loads(program: Program, seconds: float, scale: float) -> tuple[tuple[str, float], ...]:

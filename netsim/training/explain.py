@@ -24,7 +24,7 @@ from netsim.program.place import place
 from netsim.scenario.cells import cell_of
 from netsim.topology.faults import slowdowns_of
 from netsim.topology.graph import LINK_KINDS, Topology
-from netsim.training.prepare import prepare_step
+from netsim.training.resolve import resolve_step
 from netsim.training.run import (
     Step,
     bound_of,
@@ -89,7 +89,7 @@ def _visit(
     task, lowered = step.spans.tape.entries[number], step.spans.lowered
     if not task.collective:
         rank = int(step.program.schedule.src[rows[0]])
-        slowdown = slowdowns_of(step.prepared.topology).get(rank, 1.0)
+        slowdown = slowdowns_of(step.resolved.topology).get(rank, 1.0)
         alone = step.spans.tape.kernel_time(task, rank).seconds * slowdown
         return Visit(task, rank, *when, min(alone, when[1] - when[0]))
     group = int(np.flatnonzero(lowered.begin[number] == rows[0])[0])
@@ -194,7 +194,7 @@ def answers_of(
         at(f"{LABELS[kind]} rate changed")
         able -= 2
         answers.append(_with_links(step, kind, engine))
-    if step.prepared.work.stragglers:
+    if step.resolved.work.stragglers:
         seconds = _without_stragglers(step, engine) if able > 0 else None
         answers.append(Answer("stragglers", None, seconds))
     return answers
@@ -210,9 +210,9 @@ def _time(step: Step, kinds: set[str], factor: float, engine: str) -> float:
 
 def _without_stragglers(step: Step, engine: str) -> float:
     """Seconds of the step if its stragglers were as fast as the other GPUs."""
-    cell = step.prepared.cell
+    cell = step.resolved.cell
     source = override(cell.source, "workload.stragglers", [], "without stragglers")
-    return simulate_step(prepare_step(cell_of(source, cell.axes)), engine=engine).seconds
+    return simulate_step(resolve_step(cell_of(source, cell.axes)), engine=engine).seconds
 
 
 def _with_links(step: Step, kind: str, engine: str) -> Answer:
@@ -226,8 +226,8 @@ def _with_links(step: Step, kind: str, engine: str) -> Answer:
 
 
 def _on(step: Step, kind: str, factor: float, engine: str) -> float:
-    prepared = step.prepared
-    topology = prepared.topology
+    resolved = step.resolved
+    topology = resolved.topology
     links, mine = topology.links, topology.links.kind == LINK_KINDS.index(kind)
     rate = np.where(mine & (links.bandwidth > 0), links.bandwidth * factor, links.bandwidth)
     layout = replace(topology.layout, links=replace(links, bandwidth=rate))
@@ -241,9 +241,9 @@ def _run(
     step: Step, tape: Tape, realise: Realise, engine: str, *, on: Topology | None = None
 ) -> float:
     if not step.engine:
-        return told_seconds(step.prepared, tape, realise)
+        return told_seconds(step.resolved, tape, realise)
     lowered = lower(tape, step.spans.ranks, realise)
-    return simulate(place(lowered.schedule, on or step.prepared.topology), engine).makespan
+    return simulate(place(lowered.schedule, on or step.resolved.topology), engine).makespan
 
 
 def _scaling(realise: Realise, kinds: set[str], factor: float) -> Realise:
@@ -277,8 +277,8 @@ def explained_step(
     kinds = [kind for kind in step.spans.kinds if kind != COMPUTE]
     kinds.sort(key=lambda kind: -causes.get(f"{kind} communication", 0.0))
     return {
-        "title": step.prepared.cell.title(
-            f"{step.prepared.work.what} {step.prepared.work.label} on {step.spans.ranks} GPUs"
+        "title": step.resolved.cell.title(
+            f"{step.resolved.work.what} {step.resolved.work.label} on {step.spans.ranks} GPUs"
         ),
         "time_us": step.seconds * MICRO,
         "bound_by": bound_of(step.breakdown),
@@ -309,7 +309,7 @@ def explained_messages(step: Step, *, engine: str) -> dict[str, Any]:
     timeline = step.spans.timeline
     case = Case(step.program.as_run(timeline), 0.0)
     found = as_values(explain(case, timeline, engine=engine))
-    return {"title": step.prepared.cell.title(step.prepared.work.label), **found}
+    return {"title": step.resolved.cell.title(step.resolved.work.label), **found}
 
 
 def _micro(seconds: float | None) -> float | None:
@@ -317,7 +317,7 @@ def _micro(seconds: float | None) -> float | None:
 
 
 def _gpus(step: Step) -> Iterator[dict[str, Any]]:
-    found, grid = step.breakdown, step.prepared.setting.grid
+    found, grid = step.breakdown, step.resolved.setting.grid
     launching = np.minimum(launch_waits(step.spans), found.idle)
     named, stages = dict[str, Any]({"all GPUs": slice(None)}), grid.degrees["pp"]
     if stages > 1:

@@ -31,7 +31,7 @@ from netsim.timing.fits import available_memory
 from netsim.timing.invariants import sound_step
 from netsim.topology.fault_times import in_time
 from netsim.training.costs import Costs
-from netsim.training.prepare import PARTS, PreparedStep, memories, memory_of_gpus, model_flops
+from netsim.training.resolve import PARTS, ResolvedStep, memories, memory_of_gpus, model_flops
 from netsim.workloads.lower import Coarse, Lowered, Realise, lower
 from netsim.workloads.memory import FULL, activation_bytes, full_activation_bytes
 from netsim.workloads.passes import EXPERT, Part
@@ -198,15 +198,15 @@ COARSE = "collectives as flows of the rate that each reaches alone"
 
 @dataclass(frozen=True)
 class Rates:
-    """The time of a prepared step, and what follows from it."""
+    """The time of a resolved step, and what follows from it."""
 
-    prepared: PreparedStep
+    resolved: ResolvedStep
     seconds: float
 
     @property
     def mfu(self) -> float:
         """Model FLOPs a second, as a fraction of the peak of all GPUs."""
-        setting = self.prepared.setting
+        setting = self.resolved.setting
         peak = setting.peak_flops
         flops = model_flops(setting.model, setting.batch, setting.sequence)
         return flops / (self.seconds * peak) if self.seconds > 0 else 0.0
@@ -214,7 +214,7 @@ class Rates:
     @property
     def tokens_per_second(self) -> float:
         """Tokens of the whole job; samples, where there are no sequences."""
-        setting = self.prepared.setting
+        setting = self.resolved.setting
         return setting.batch * setting.sequence / self.seconds if self.seconds > 0 else 0.0
 
 
@@ -242,10 +242,10 @@ class Step(Rates):
     def approximation(self) -> str:
         """What was done to have few rows."""
         found = {one.approximation for group in self.spans.lowered.coarse for one in group}
-        recorded = self.prepared.recorded
+        recorded = self.resolved.recorded
         notes = () if recorded is None else recorded.notes
-        every = self.prepared.setting.sync_every
-        told = [COARSE] * (self.prepared.lowered is None)
+        every = self.resolved.setting.sync_every
+        told = [COARSE] * (self.resolved.lowered is None)
         told += [f"one rank of each stage stands for all {self.spans.ranks}"] * (not self.engine)
         told += [f"1/{every} of the exchange of islands after {every} steps"] * bool(self.sync)
         return "; ".join([*told, *notes, *sorted(found - {""})])
@@ -255,61 +255,61 @@ _KEPT = Memo(1)  # the last, by cell, engine and what files held
 
 
 def simulate_step(
-    prepared: PreparedStep, *, engine: str = "auto", progress: Progress | None = None
+    resolved: ResolvedStep, *, engine: str = "auto", progress: Progress | None = None
 ) -> Step:
     """Simulate the step of a cell; the last one is kept, for it is asked for again."""
     if progress is not None and engine == "simpy":
-        return _simulated(prepared, engine, progress)
-    told = prepared.recorded and (prepared.recorded.tape.entries, prepared.recorded.alone)
-    asked = (prepared.cell.id, engine, dumps((prepared.setting, prepared.lowered, told)))
-    return _KEPT.of(asked, lambda: _simulated(prepared, engine, None))
+        return _simulated(resolved, engine, progress)
+    told = resolved.recorded and (resolved.recorded.tape.entries, resolved.recorded.alone)
+    asked = (resolved.cell.id, engine, dumps((resolved.setting, resolved.lowered, told)))
+    return _KEPT.of(asked, lambda: _simulated(resolved, engine, None))
 
 
-def _simulated(prepared: PreparedStep, engine: str, progress: Progress | None) -> Step:
-    tape, lowered = prepared.tape(), prepared.lowered
-    if prepared.large:
-        if not (why := prepared.why_in_full):
-            return _told(prepared, tape)
-        if (most := prepared.memory_needed(0)) > (room := available_memory()):
-            needs = f"{prepared.setting.grid.size} ranks may need {most / 1e9:.0f} GB"
+def _simulated(resolved: ResolvedStep, engine: str, progress: Progress | None) -> Step:
+    tape, lowered = resolved.tape(), resolved.lowered
+    if resolved.large:
+        if not (why := resolved.why_in_full):
+            return _told(resolved, tape)
+        if (most := resolved.memory_needed(0)) > (room := available_memory()):
+            needs = f"{resolved.setting.grid.size} ranks may need {most / 1e9:.0f} GB"
             told = f"{needs}, {room / 1e9:.0f} GB are free, and one does not stand for all: {why}"
             raise InputError(told, hint="fewer GPUs, or GPUs that are alike")
     if lowered is None:
-        lowered = lower(tape, prepared.setting.grid.size, prepared.costs)
-    scenario, topology = prepared.cell.scenario, prepared.topology
+        lowered = lower(tape, resolved.setting.grid.size, resolved.costs)
+    scenario, topology = resolved.cell.scenario, resolved.topology
     if scenario.timed:
         topology = in_time(topology, scenario.retries)
     program = place(lowered.schedule, topology)
     chosen = choose(program, engine)
     timeline = simulate(program, chosen, progress=progress)
     program = program.as_run(timeline)
-    sound_step(program, timeline, f"{cluster_label(prepared.cell.scenario.cluster)}: a step")
-    size = prepared.setting.grid.size
+    sound_step(program, timeline, f"{cluster_label(resolved.cell.scenario.cluster)}: a step")
+    size = resolved.setting.grid.size
     spans = Spans(tape, lowered, timeline, size, np.arange(size, dtype=np.int32))
-    return _step(prepared, program, spans, chosen, prepared.costs)
+    return _step(resolved, program, spans, chosen, resolved.costs)
 
 
 def _step(
-    prepared: PreparedStep, program: Program, spans: Spans, engine: str, costs: Costs
+    resolved: ResolvedStep, program: Program, spans: Spans, engine: str, costs: Costs
 ) -> Step:
-    seconds, sync = _with_sync(prepared, spans.makespan, engine or "auto")
-    return Step(prepared, seconds, program, spans, engine, sync, costs)
+    seconds, sync = _with_sync(resolved, spans.makespan, engine or "auto")
+    return Step(resolved, seconds, program, spans, engine, sync, costs)
 
 
-def sync_seconds(prepared: PreparedStep, engine: str) -> float:
+def sync_seconds(resolved: ResolvedStep, engine: str) -> float:
     """The part of a step in what islands exchange each `sync_every` steps, with nothing beside."""
-    setting = prepared.setting
+    setting = resolved.setting
     if setting.islands == 1:
         return 0.0
-    lowered = lower(synchronised(setting), setting.grid.size, prepared.costs)
-    program = place(lowered.schedule, prepared.topology)
+    lowered = lower(synchronised(setting), setting.grid.size, resolved.costs)
+    program = place(lowered.schedule, resolved.topology)
     return simulate(program, choose(program, engine)).makespan / setting.sync_every
 
 
-def _with_sync(prepared: PreparedStep, step: float, engine: str = "auto") -> tuple[float, float]:
+def _with_sync(resolved: ResolvedStep, step: float, engine: str = "auto") -> tuple[float, float]:
     """A step of so many seconds with what of the exchange of islands it waits for, and all that."""
-    sync = sync_seconds(prepared, engine)
-    return step + (max(0.0, sync - step) if prepared.setting.overlap_sync else sync), sync
+    sync = sync_seconds(resolved, engine)
+    return step + (max(0.0, sync - step) if resolved.setting.overlap_sync else sync), sync
 
 
 KINDS = ("tp", "cp", "ep", "dp", "pp", "extra")
@@ -353,9 +353,9 @@ def details_of(step: Step) -> dict[str, float]:
         "overlap_pct": found.overlap * 100,
         "bubble_pct": idle / computing * 100 if computing > 0 else 0.0,
     }
-    if step.prepared.recorded is not None:
+    if step.resolved.recorded is not None:
         return told
-    worst = max(memories(step.prepared.setting), key=lambda memory: memory.total)
+    worst = max(memories(step.resolved.setting), key=lambda memory: memory.total)
     memory = (worst.total / 1e9, worst.states / 1e9, worst.activations / 1e9)
     known = (step.mfu * 100, step.tokens_per_second, *memory)
     details = told | dict(zip(OF_MODEL, known, strict=True))
@@ -365,10 +365,10 @@ def details_of(step: Step) -> dict[str, float]:
 
 
 def row_of_step(
-    prepared: PreparedStep, *, engine: str = "auto", progress: Progress | None = None
+    resolved: ResolvedStep, *, engine: str = "auto", progress: Progress | None = None
 ) -> Row:
-    """The row of a prepared step, simulated."""
-    step = simulate_step(prepared, engine=engine, progress=progress)
+    """The row of a resolved step, simulated."""
+    step = simulate_step(resolved, engine=engine, progress=progress)
     return replace(step_row(step), details=details_of(step))
 
 
@@ -384,18 +384,18 @@ def axis_of(group: str) -> str:
 
 def step_row(step: Step) -> Row:
     """The line of results.csv; what a step has beside its time is in its other files."""
-    given, samples, prepared = step.prepared.cell.scenario.disturbances, np.zeros(0), step.prepared
+    given, samples, resolved = step.resolved.cell.scenario.disturbances, np.zeros(0), step.resolved
     if given is not None:
         longer = disturbed(step.program, Noise(*given), step.engine) - step.spans.makespan
         samples = 1e6 * (step.seconds + longer)
-    scenario, work = prepared.cell.scenario, prepared.work
+    scenario, work = resolved.cell.scenario, resolved.work
     return Row(
         scenario=scenario.name or "",
-        cell=prepared.cell.id,
+        cell=resolved.cell.id,
         topology=cluster_label(scenario.cluster),
         nodes=node_count(scenario.cluster),
-        gpus_per_node=prepared.gpus_per_node,
-        ranks=prepared.setting.grid.size,
+        gpus_per_node=resolved.gpus_per_node,
+        ranks=resolved.setting.grid.size,
         workload=f"training {work.label}",
         dtype=work.dtype if isinstance(work, Training) else "",
         launch=scenario.launch_costs().style,
@@ -404,7 +404,7 @@ def step_row(step: Step) -> Row:
         validated="not validated",
         seed=scenario.seed,
         model_version=MODEL_VERSION,
-        axes=prepared.cell.axes,
+        axes=resolved.cell.axes,
         bound_by=bound_of(step.breakdown),
         approximation=step.approximation,
         rows=len(step.program),
@@ -443,8 +443,8 @@ class Held:
 
 def held_over_time(step: Step) -> list[Held]:
     """The memory of a rank of every stage: the first of those with the smallest GPU memory."""
-    setting = step.prepared.setting
-    gpu_memory = memory_of_gpus(step.prepared.cluster)
+    setting = step.resolved.setting
+    gpu_memory = memory_of_gpus(step.resolved.cluster)
     layers = _bytes_of_layers(setting)
     held_by_stage = []
     for stage, memory in enumerate(memories(setting)):
@@ -570,7 +570,7 @@ def write_collectives(path: Path, step: Step) -> Path:
     """A line for all calls that are alike: where, how often, bytes, times a call. `time_us` is the
     mean beside everything else, `alone_us` that of NCCL alone; `total_us` and `exposed_us` are sums
     over the calls of one rank, the mean of ranks that take part."""
-    lines, hosts = list[Sequence[object]](), step.prepared.cluster.gpu_host
+    lines, hosts = list[Sequence[object]](), step.resolved.cluster.gpu_host
     for numbers, calls, times, exposed in alike_calls(step, _key):
         tasks = [step.spans.tape.entries[number] for number in numbers]
         task, coarse = tasks[0], step.spans.lowered.coarse[numbers[0]][0]
@@ -631,7 +631,7 @@ def write_memory(path: Path, step: Step) -> Path:
     """A line for the GPUs of every pipeline stage, in bytes."""
     lines = [
         (stage, *(getattr(one, name) for name in PARTS), one.total)
-        for stage, one in enumerate(memories(step.prepared.setting))
+        for stage, one in enumerate(memories(step.resolved.setting))
     ]
     columns = ("stage", *(f"{name}_bytes" for name in PARTS), "total_bytes")
     return _write(path / MEMORY, columns, lines)
@@ -655,35 +655,35 @@ SHARED_COSTS = Memo(8)  # by the clusters whose collectives are kept for other s
 Cost = tuple[float, float, tuple[tuple[str, float], ...]]
 
 
-def folded_step(prepared: PreparedStep) -> Rates:
-    """The step of a prepared cell; all ranks of a stage are taken to be alike."""
-    fold = _Fold(prepared)
-    seconds = fold.run(training_step(prepared.setting, fold.pass_seconds))
-    return Rates(prepared, _with_sync(prepared, seconds)[0])
+def folded_step(resolved: ResolvedStep) -> Rates:
+    """The step of a resolved cell; all ranks of a stage are taken to be alike."""
+    fold = _Fold(resolved)
+    seconds = fold.run(training_step(resolved.setting, fold.pass_seconds))
+    return Rates(resolved, _with_sync(resolved, seconds)[0])
 
 
-def _told(prepared: PreparedStep, tape: Tape) -> Step:
+def _told(resolved: ResolvedStep, tape: Tape) -> Step:
     """A step told by one rank of each stage, with the times of all its tasks."""
-    fold, grid = _Fold(prepared), prepared.setting.grid
+    fold, grid = _Fold(resolved), resolved.setting.grid
     run = _Run(fold, tape.entries)
     run.finished()
     lowered, times = fold.listed(tape, run.before), Timeline(np.array(run.begin), np.array(run.end))
     heads = np.array([grid.stage(k)[0] for k in range(grid.degrees["pp"])], np.int32)
-    program = place(lowered.schedule, prepared.topology)
+    program = place(lowered.schedule, resolved.topology)
     spans = Spans(tape, lowered, times, grid.size, heads[grid.stages])
-    return _step(prepared, program, spans, "", fold.costs)
+    return _step(resolved, program, spans, "", fold.costs)
 
 
-def told_seconds(prepared: PreparedStep, tape: Tape, realise: Realise) -> float:
+def told_seconds(resolved: ResolvedStep, tape: Tape, realise: Realise) -> float:
     """How long it takes with collectives that are others."""
-    return _Run(_Fold(prepared, realise), tape.entries).finished()
+    return _Run(_Fold(resolved, realise), tape.entries).finished()
 
 
 @dataclass
 class _Fold:
     """What tasks of a step cost in their columns, and the passes that are known."""
 
-    prepared: PreparedStep
+    resolved: ResolvedStep
     realise: Realise | None = None  # in the place of its costs
     known: dict[object, float] = field(default_factory=dict)
     loads: Memo = field(default_factory=Memo)
@@ -691,7 +691,7 @@ class _Fold:
     @cached_property
     def costs(self) -> Costs:
         """What NCCL makes of collectives here; steps on equal clusters share it."""
-        scenario, own = self.prepared.cell.scenario, self.prepared.costs
+        scenario, own = self.resolved.cell.scenario, self.resolved.costs
         asked = (scenario.cluster.model_dump_json(), scenario.nccl.model_dump_json(), own.launch)
         limits = replace(own.limits, rings=MOST_IN_FULL)
         if len(own.cluster.topology) > MOST_SHARED:
@@ -702,7 +702,7 @@ class _Fold:
         """How long a pass takes by itself, its collectives of tp, cp and ep included."""
         key = (one.kind, *map(Same, one.parts))
         if key not in self.known:
-            beside = self.prepared.setting.expert_overlap
+            beside = self.resolved.setting.expert_overlap
             tape = self._tape(one, lambda part: not (beside and part.axis == EXPERT))
             self.known[key] = self.run(tape)
             if beside:  # as long as its exchanges, or the rest of it with the SMs that are left
@@ -714,10 +714,10 @@ class _Fold:
 
     def _tape(self, one: Pass, kept: Callable[[Part], bool]) -> Tape:
         after: Deps = ()
-        tape = empty_tape(self.prepared.setting)
+        tape = empty_tape(self.resolved.setting)
         for parts in one.parts:
             some = tuple(filter(kept, parts))
-            after = emit(tape, one.at, some, after, self.prepared.setting.stored).ends
+            after = emit(tape, one.at, some, after, self.resolved.setting.stored).ends
         return tape
 
     def run(self, tape: Tape) -> float:
@@ -729,7 +729,7 @@ class _Fold:
         if not task.collective:
             return task.seconds, 0.0, ()
         coarse = self.coarse(task)
-        return coarse.seconds, coarse.channels / self.prepared.setting.roofline.sms, coarse.loads
+        return coarse.seconds, coarse.channels / self.resolved.setting.roofline.sms, coarse.loads
 
     def coarse(self, task: TapeEntry) -> Coarse:
         """What a collective is made of in the group in which it takes longest."""
@@ -752,7 +752,7 @@ class _Fold:
 
     def _groups_of_kinds(self, task: TapeEntry) -> list[tuple[int, ...]]:
         """One group for each pattern of kinds of GPU that the groups of a task have."""
-        gpu_kinds = self.prepared.setting.gpu_kinds
+        gpu_kinds = self.resolved.setting.gpu_kinds
         if gpu_kinds is None:
             return [tuple(task.groups[0].tolist())]
         kinds = np.array(gpu_kinds.of_rank, np.int32)[task.groups]
@@ -761,7 +761,7 @@ class _Fold:
 
     def listed(self, tape: Tape, before: Sequence[Sequence[int]]) -> Lowered:
         """A row for each task, on the first of its ranks, which waits for all that it does."""
-        tasks, builder = tape.entries, Builder(self.prepared.setting.grid.size)
+        tasks, builder = tape.entries, Builder(self.resolved.setting.grid.size)
         joins = np.cumsum([0, *map(len, before)]), [*chain(*before)], IN_ORDER
         rows = builder.marks([task.groups[0, 0] for task in tasks], joins=joins)
         row = [np.broadcast_to(rows[n], len(task.groups)) for n, task in enumerate(tasks)]
@@ -771,7 +771,7 @@ class _Fold:
 
     def columns(self, task: TapeEntry) -> tuple[int, ...]:
         """The stages that a task runs in."""
-        stages = self.prepared.setting.grid.stages
+        stages = self.resolved.setting.grid.stages
         return tuple(sorted({stages[rank] for rank in task.groups[0].tolist()}))
 
 

@@ -57,11 +57,11 @@ VISIBLE = 0.5e-6  # seconds of waiting from which they are shown
 
 def shown_ranks(step: Step) -> list[int]:
     """The ranks of a trace: all of a small job, else the first of each stage and the slow ones."""
-    grid = step.prepared.setting.grid
+    grid = step.resolved.setting.grid
     if grid.size <= MOST_RANKS:
         return list(range(grid.size))
     first = [int(grid.stage(number)[0]) for number in range(grid.degrees["pp"])]
-    return sorted({*first, *[one.rank for one in step.prepared.work.stragglers]})[:MOST_RANKS]
+    return sorted({*first, *[one.rank for one in step.resolved.work.stragglers]})[:MOST_RANKS]
 
 
 def write_step_trace(path: Path, step: Step) -> Written:
@@ -74,7 +74,7 @@ def write_step_trace(path: Path, step: Step) -> Written:
     load = busiest_load(step.program, step.spans.timeline, LINKS, BINS)
     counter_names, counters = counter_events(step.program, load)
     info = distributed_info(step.spans.ranks, list(seen.groups.values()))
-    cell = step.prepared.cell
+    cell = step.resolved.cell
     header = {
         "schemaVersion": 1,
         "displayTimeUnit": "ms",
@@ -83,7 +83,7 @@ def write_step_trace(path: Path, step: Step) -> Written:
             "simulator": "netsim",
             "approximation": step.approximation,
             "cell": cell.id,
-            "title": cell.title(f"{step.prepared.work.what} {step.prepared.work.label}"),
+            "title": cell.title(f"{step.resolved.work.what} {step.resolved.work.label}"),
         },
         "traceEvents": [*seen.names(), *counter_names, *shown, *counters],
     }
@@ -101,11 +101,11 @@ def write_step_rank_files(folder: Path, step: Step) -> list[Path]:
     Kernels of NCCL's have the names that NCCL gives them there, for programs find communication
     by its name; how trace.json.gz calls them is their argument `title`."""
     rank_files.check_rank_count(step.spans.ranks)
-    cell = step.prepared.cell
+    cell = step.resolved.cell
     about = {
         "approximation": step.approximation,
         "cell": cell.id,
-        "title": cell.title(f"{step.prepared.work.what} {step.prepared.work.label}"),
+        "title": cell.title(f"{step.resolved.work.what} {step.resolved.work.label}"),
     }
     paths = []
     for rank in range(step.spans.ranks):
@@ -263,5 +263,5 @@ class _Seen:
 
 
 def _stage_of(step: Step, rank: int) -> int | None:
-    grid = step.prepared.setting.grid
+    grid = step.resolved.setting.grid
     return None if grid.degrees["pp"] == 1 else grid.stages[rank]

@@ -17,7 +17,7 @@ import numpy as np
 from netsim.base.errors import NetsimError
 from netsim.measured.accuracy import chosen
 from netsim.measured.calibrate import HUGE, calibrate
-from netsim.measured.compare import Compared, few, prepared_for, rows_of
+from netsim.measured.compare import Compared, few, resolved_for, rows_of
 from netsim.measured.index import Entry, dtype_of, mapped, read_index, with_figures
 from netsim.measured.logs import LogRun, Measured
 from netsim.results.row import BANDS, band_of
@@ -51,7 +51,7 @@ def forecasts(entry: Entry, points: int, jobs: int | None) -> list[Forecast]:
     errors = [
         [
             abs(point.log_ratio)
-            for point in Compared(others, tuple(rows_of(prepared_for(one, others), others))).points
+            for point in Compared(others, tuple(rows_of(resolved_for(one, others), others))).points
         ]
         for one in (source, with_figures(source, figures))
     ]

@@ -14,15 +14,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from netsim.cell.prepare import prepare
-from netsim.cell.simulate import simulate_one
 from netsim.measured import accuracy
 from netsim.measured.compare import answer
 from netsim.measured.index import read_index
 from netsim.scenario.cells import expand
+from netsim.tasks.outcome import simulate_one
+from netsim.tasks.resolve import resolve
 from netsim.timing import ladder
 from netsim.timing.fits import LIMITS
-from netsim.training.prepare import prepare_step
+from netsim.training.resolve import resolve_step
 from netsim.training.run import simulate_step
 from netsim.yamlio.read import parse_source
 
@@ -117,11 +117,11 @@ def _seconds(case: str) -> Iterator[float]:
         return
     cell = expand(parse_source(CELLS.get(case) or STEPS[case], f"{case}.yaml"))[0]
     if case in STEPS:
-        yield simulate_step(prepare_step(cell)).seconds
+        yield simulate_step(resolve_step(cell)).seconds
         return
-    prepared = prepare(cell)
+    resolved = resolve(cell)
     for size in cell.scenario.collective.size_list():
-        yield simulate_one(prepared, size, engine="compiled").seconds
+        yield simulate_one(resolved, size, engine="compiled").seconds
 
 
 def _line(case: str, rung: str, found: dict[str, Any], usual: dict[str, Any]) -> str:

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from netsim.cell.answer import answer, find_scenario, load_source, prepare_any
 from netsim.scenario.cells import expand_all, with_settings
+from netsim.tasks.answer import answer, find_scenario, load_source, resolve_any
 from netsim.yamlio.read import parse_source
 
 AT_MOST = 12  # times as much as is needed is expected at most
@@ -71,9 +71,9 @@ def one(case: str) -> None:
         source = load_source(find_scenario(case).path)
     cell = expand_all(source).cells[-1]
     size = max(cell.scenario.workload.size_list())
-    prepared = prepare_any(cell)
-    needed = prepared.memory_needed(size)
-    answer(prepared, size, engine="compiled")
+    resolved = resolve_any(cell)
+    needed = resolved.memory_needed(size)
+    answer(resolved, size, engine="compiled")
     print(needed, most_taken())
 
 

@@ -17,7 +17,7 @@ from math import log
 import numpy as np
 
 from netsim.measured.calibrate import Calibrated, Parameter, calibrate, parameters_of
-from netsim.measured.compare import prepared_for, times_of
+from netsim.measured.compare import resolved_for, times_of
 from netsim.measured.index import with_figures
 from netsim.measured.logs import LogRun, Measured
 from netsim.topology.machine import value_of
@@ -67,7 +67,7 @@ def simulated_run(
     rows = tuple(Measured(size, out_of_place=1.0) for size in sizes)
     run = LogRun(f"{collective}.log", collective, rows)
     source = with_figures(source_of(system, collective), figures)
-    times = times_of(prepared_for(source, run), rows, collective)
+    times = times_of(resolved_for(source, run), rows, collective)
     printed = [float(f"{time * 1e6:.{DIGITS}g}") / 1e6 for time in times.tolist()]
     timed = [replace(row, out_of_place=time) for row, time in zip(rows, printed, strict=True)]
     return replace(run, rows=tuple(timed))
@@ -77,8 +77,8 @@ def simulated_run(
 def parameters(system: str) -> dict[str, Parameter]:
     """The parameters of a system by name."""
     run = simulated_run(system, "all_reduce", {}, SIZES[:1])
-    prepared = prepared_for(source_of(system, "all_reduce"), run)
-    return {one.name: one for one in parameters_of(prepared)}
+    resolved = resolved_for(source_of(system, "all_reduce"), run)
+    return {one.name: one for one in parameters_of(resolved)}
 
 
 def error_at(
@@ -89,7 +89,7 @@ def error_at(
     run = LogRun("x", collective, rows)
     source = source_of(system, collective)
     ratios = [
-        np.log(times_of(prepared_for(with_figures(source, values), run), rows, collective))
+        np.log(times_of(resolved_for(with_figures(source, values), run), rows, collective))
         for values in (figures, true)
     ]
     return float(np.abs(ratios[0] - ratios[1]).mean())

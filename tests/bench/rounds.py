@@ -12,7 +12,7 @@ import sys
 
 from netsim.timing.ladder import AS_TIMED, EQUAL, KEPT_BUSY, TOGETHER
 from netsim.timing.steady import PACED as BY_PACE
-from tests.timing.cells import timed
+from tests.timing.cells import call_at, timed
 from tests.timing.test_rungs_keep_their_word import (
     BUSY,
     EACH_TIMED,
@@ -54,7 +54,7 @@ def main() -> None:
     for seed in range(seeds):
         one = draw(seed)
         least, most = ROWS.get(way, (0, sys.maxsize))
-        if not least < one.call(size_of(one)).looped.rows() < most:
+        if not least < call_at(one, size_of(one)).looped.rows() < most:
             continue
         told = timed(one, size_of(one), less)
         if words not in told.approximation:

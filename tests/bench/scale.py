@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from netsim.base.errors import InputError
-from netsim.cell.prepare import prepare
-from netsim.cell.simulate import simulate_one
 from netsim.scenario.cells import expand
+from netsim.tasks.outcome import simulate_one
+from netsim.tasks.resolve import resolve
 from netsim.timing import ladder
 from netsim.timing.fits import BYTES_A_ROW_OF_NCCL, least_rows_of_nccl
 from netsim.yamlio.read import parse_source
+from tests.timing.cells import call_at
 
 KEPT = Path(__file__).with_suffix(".json")
 GPUS = (64, 512, 1024, 4096, 32768, 131072)
@@ -115,12 +116,12 @@ def _here(gpus: int, fabric: str, collective: str) -> None:
     nodes = gpus // 8
     scene = SCENE.format(nodes=nodes, fabric=FABRICS[fabric](nodes), collective=collective)
     try:
-        prepared = prepare(expand(parse_source(scene, "scale.yaml"))[0])
-        size = prepared.cell.scenario.collective.size_list()[0]
-        call = prepared.call(size)
+        resolved = resolve(expand(parse_source(scene, "scale.yaml"))[0])
+        size = resolved.cell.scenario.collective.size_list()[0]
+        call = call_at(resolved, size)
         needs = {"rows": ladder.rows_in_full(call), "bytes": ladder.bytes_expected(call)}
         print(json.dumps(needs), flush=True)
-        timing = simulate_one(prepared, size, engine="compiled")
+        timing = simulate_one(resolved, size, engine="compiled")
     except InputError as error:
         print(json.dumps({"why": "refused", "words": str(error)[:400]}))
         return

@@ -20,11 +20,11 @@ from itertools import pairwise, product
 
 import numpy as np
 
-from netsim.cell.cluster import built, wishes_of
 from netsim.collectives.collective import collective_of
 from netsim.nccl.choice import nccl_plan, planned
 from netsim.nccl.job import Job, job_of
 from netsim.scenario.cells import expand
+from netsim.tasks.cluster import built, wishes_of
 from netsim.yamlio.read import parse_source
 
 FLOAT = 4  # bytes

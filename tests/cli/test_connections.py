@@ -3,11 +3,11 @@
 import re
 from pathlib import Path
 
-from netsim.cell.explained import shown_of
-from netsim.cell.prepare import prepare
 from netsim.metrics.links import link_amounts
 from netsim.program.place import place
 from netsim.scenario.cells import expand
+from netsim.tasks.explained import shown_of
+from netsim.tasks.resolve import resolve
 from netsim.yamlio.read import read_source
 from tests.cli.command import netsim
 
@@ -42,7 +42,7 @@ def test_a_ring_sends_three_halves_of_its_data_to_the_next(tmp_path, capsys) -> 
 
 def test_the_links_carry_what_the_matrix_says(tmp_path, capsys) -> None:
     found, path = written(tmp_path, capsys, "broadcast", "binomial")
-    ready = prepare(expand(read_source(path))[0])
+    ready = resolve(expand(read_source(path))[0])
     program = place(shown_of(ready, 4096000).schedule, ready.topology, ready.gpus.tolist())
     carried = link_amounts(program)
     names = {program.links.name(link): carried[link] for link in range(len(carried))}

@@ -8,14 +8,15 @@ import pytest
 
 from netsim.base.errors import ScenarioError
 from netsim.base.files import find_preset
-from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import question_row
 from netsim.cli.expect import kind_of
 from netsim.cli.questions import Given, asked
 from netsim.scenario.cells import expand
+from netsim.tasks.resolve import ResolvedCell, resolve
+from netsim.tasks.row import question_row
 from netsim.timing.ladder import _same
 from netsim.yamlio.read import parse_source
 from tests.cli.command import netsim
+from tests.timing.cells import call_at
 
 
 def choices(
@@ -23,7 +24,7 @@ def choices(
 ) -> list[tuple[int, str, str, int]]:
     """What is chosen for each size, without simulating it."""
     given = Given(**flags, sizes=sizes, env=list(variables))
-    found = prepare(expand(asked(topology, collective, given).source)[0])
+    found = resolve(expand(asked(topology, collective, given).source)[0])
     rows = [question_row(found, size) for size in found.cell.scenario.workload.size_list()]
     return [(row.size_bytes, row.algorithm, row.protocol, row.channels) for row in rows]  # type: ignore[misc]
 
@@ -199,28 +200,28 @@ nccl: {version: 2.20, env: {NCCL_MAX_NCHANNELS: 4}}
 """
 
 
-def prepared(text: str) -> Prepared:
-    return prepare(expand(parse_source(text, "x.yaml"))[0])
+def resolved(text: str) -> ResolvedCell:
+    return resolve(expand(parse_source(text, "x.yaml"))[0])
 
 
 def test_auto_in_a_scenario_is_nccls_choice() -> None:
-    found = prepared(SCENARIO)
+    found = resolved(SCENARIO)
     plan = found.planned(2**20)
     assert plan is not None
     assert (plan.algorithm, plan.protocol, plan.n_channels) == ("NVLSTree", "Simple", 4)
     assert str(found.jobs[0].comm.version) == "2.20"
-    textbook = prepared(SCENARIO.replace("sizes", "algorithm: ring, sizes"))
+    textbook = resolved(SCENARIO.replace("sizes", "algorithm: ring, sizes"))
     assert textbook.planned(2**20) is None
-    forced = prepared(SCENARIO.replace("sizes", "algorithm: Ring, protocol: LL, sizes"))
+    forced = resolved(SCENARIO.replace("sizes", "algorithm: Ring, protocol: LL, sizes"))
     plan = forced.planned(2**20)
     assert plan is not None
     assert (plan.algorithm, plan.protocol) == ("Ring", "LL")
 
 
 def test_communicators_of_a_split_are_nodes_of_their_own() -> None:
-    found = prepared(SCENARIO.replace("sizes", "split: MOD 8, sizes"))
+    found = resolved(SCENARIO.replace("sizes", "split: MOD 8, sizes"))
     assert [(job.comm.n_ranks, job.comm.n_nodes) for job in found.jobs] == [(2, 2)] * 8
-    found = prepared(SCENARIO.replace("sizes", "split: DIV 8, sizes"))
+    found = resolved(SCENARIO.replace("sizes", "split: DIV 8, sizes"))
     assert [(job.comm.n_ranks, job.comm.n_nodes) for job in found.jobs] == [(8, 1)] * 2
 
 
@@ -266,7 +267,7 @@ def test_communicators_of_a_split_are_nodes_of_their_own() -> None:
 )
 def test_mistakes_in_the_nccl_section(old: str, new: str, message: str) -> None:
     with pytest.raises(ScenarioError) as caught:
-        prepared(SCENARIO.replace(old, new))
+        resolved(SCENARIO.replace(old, new))
     assert str(caught.value) == message
 
 
@@ -397,9 +398,9 @@ def test_exactly_or_not_at_all(capsys, monkeypatch) -> None:
 
 @pytest.mark.parametrize("algorithm", ["Ring", "Tree", "NVLSTree"])
 def test_all_reduce_is_the_same_in_place(algorithm: str) -> None:
-    found = prepared(SCENARIO.replace("sizes", f"algorithm: {algorithm}, sizes"))
+    found = resolved(SCENARIO.replace("sizes", f"algorithm: {algorithm}, sizes"))
     one, other = (
-        found.call(4096).looped.schedule(),
-        found.call(4096, in_place=True).looped.schedule(),
+        call_at(found, 4096).looped.schedule(),
+        call_at(found, 4096, in_place=True).looped.schedule(),
     )
     assert _same(one, other)

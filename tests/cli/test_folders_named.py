@@ -117,7 +117,7 @@ def test_failed_rows_do_not_replace_rows_that_are_sound(capsys, monkeypatch) -> 
         raise StalledError("the simulation cannot finish")
 
     with monkeypatch.context() as patch:
-        patch.setattr("netsim.cell.answer.row_of_size", fail)
+        patch.setattr("netsim.tasks.answer.row_of_size", fail)
         done = netsim(capsys, "run", "s.yaml", "-o", "out")
     assert done.code == 3
     assert "out keeps its earlier results; the new ones are in out/.partial" in done.err
@@ -134,7 +134,7 @@ def test_a_search_of_which_every_cell_fails_keeps_the_earlier_answer(capsys, mon
     def fail(*given: object, **options: object) -> None:
         raise StalledError("the simulation cannot finish")
 
-    monkeypatch.setattr("netsim.cell.answer.row_of_size", fail)
+    monkeypatch.setattr("netsim.tasks.answer.row_of_size", fail)
     done = netsim(capsys, "optimize", "s.yaml", "-o", "out", "-q")
     assert done.code == 2
     assert "(see out/.partial/results.csv)" in done.err

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from netsim.base.errors import InputError, NetsimError
-from netsim.cell import answer
-from netsim.cell.prepare import Prepared, prepare
 from netsim.cli import questions
 from netsim.results.row import Row
 from netsim.scenario.cells import expand
+from netsim.tasks import answer
+from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.yamlio.read import parse_source
 
 SIZES = [1 << power for power in range(3, 9)]
@@ -25,13 +25,13 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="Li
 
 
 @pytest.fixture
-def prepared(monkeypatch: pytest.MonkeyPatch) -> Prepared:
+def resolved(monkeypatch: pytest.MonkeyPatch) -> ResolvedCell:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    return prepare(expand(parse_source(CELL, "x.yaml"))[0])
+    return resolve(expand(parse_source(CELL, "x.yaml"))[0])
 
 
 def rows_of(
-    prepared: Prepared,
+    resolved: ResolvedCell,
     monkeypatch: pytest.MonkeyPatch,
     here: Callable[[int], None],
     there: Callable[[int], None],
@@ -40,15 +40,15 @@ def rows_of(
     """The rows of a table, and the sizes that this process answered."""
     mine, parent, found = list[int](), os.getpid(), answer.answer
 
-    def answered(prepared: Prepared, size: int, **options: str) -> Row:
+    def answered(resolved: ResolvedCell, size: int, **options: str) -> Row:
         if os.getpid() == parent:
             mine.append(size)
         (here if os.getpid() == parent else there)(size)
-        return found(prepared, size, **options)
+        return found(resolved, size, **options)
 
     monkeypatch.setattr(answer, "answer", answered)
     monkeypatch.setattr(questions, "LONG", begun)
-    rows = list(questions.simulated(prepared, "simpy", []))
+    rows = list(questions.simulated(resolved, "simpy", []))
     monkeypatch.setattr(answer, "answer", found)
     return rows, mine
 
@@ -57,21 +57,25 @@ def nothing(size: int) -> None:
     """Do it."""
 
 
-def test_rows_are_those_of_one_process(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
-    alone, mine = rows_of(prepared, monkeypatch, nothing, nothing, begun=1e9)
+def test_rows_are_those_of_one_process(
+    resolved: ResolvedCell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone, mine = rows_of(resolved, monkeypatch, nothing, nothing, begun=1e9)
     assert mine == SIZES
-    rows, mine = rows_of(prepared, monkeypatch, lambda _: time.sleep(0.3), nothing)
+    rows, mine = rows_of(resolved, monkeypatch, lambda _: time.sleep(0.3), nothing)
     assert rows == alone
     assert mine[0] == SIZES[0]
     assert mine[1:] == sorted(mine[1:], reverse=True)
     assert len(mine) < len(SIZES)
 
 
-def test_what_needs_most_comes_first(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_needs_most_comes_first(
+    resolved: ResolvedCell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In whichever process; others of equal need from the largest on."""
     needed = {SIZES[2]: 5}
-    monkeypatch.setattr(Prepared, "memory_needed", lambda _, size: needed.get(size, 0))
-    _, mine = rows_of(prepared, monkeypatch, nothing, lambda _: time.sleep(1))
+    monkeypatch.setattr(ResolvedCell, "memory_needed", lambda _, size: needed.get(size, 0))
+    _, mine = rows_of(resolved, monkeypatch, nothing, lambda _: time.sleep(1))
     assert {SIZES[2], SIZES[-1]} - set(mine)
     rest = [size for size in (SIZES[2], *SIZES[:2:-1], SIZES[1]) if size in mine]
     assert mine[: len(rest) + 1] == [SIZES[0], *rest]
@@ -79,7 +83,7 @@ def test_what_needs_most_comes_first(prepared: Prepared, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("end", ["error", "death"])
 def test_what_it_leaves_is_answered_here(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, end: str
+    resolved: ResolvedCell, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     def there(size: int) -> None:
         if end == "death":
@@ -87,41 +91,43 @@ def test_what_it_leaves_is_answered_here(
         if size in SIZES[-2:]:  # whichever of them it begins first
             raise InputError("not here")
 
-    alone, _ = rows_of(prepared, monkeypatch, nothing, nothing, begun=1e9)
-    rows, mine = rows_of(prepared, monkeypatch, lambda _: time.sleep(0.3), there)
+    alone, _ = rows_of(resolved, monkeypatch, nothing, nothing, begun=1e9)
+    rows, mine = rows_of(resolved, monkeypatch, lambda _: time.sleep(0.3), there)
     assert rows == alone
     assert {*SIZES[-2:]} & {*mine}
     assert (set(mine) == set(SIZES)) == (end == "death")
 
 
-def test_a_core_alone_has_no_helper(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_core_alone_has_no_helper(
+    resolved: ResolvedCell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
-    assert rows_of(prepared, monkeypatch, nothing, nothing)[1] == SIZES
+    assert rows_of(resolved, monkeypatch, nothing, nothing)[1] == SIZES
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     monkeypatch.setattr(questions, "available_memory", lambda: 1000)
-    assert rows_of(prepared, monkeypatch, nothing, nothing)[1] == SIZES
+    assert rows_of(resolved, monkeypatch, nothing, nothing)[1] == SIZES
 
 
 def test_what_may_not_fit_is_answered_apart_and_its_death_is_its_own(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+    resolved: ResolvedCell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone, _ = rows_of(prepared, monkeypatch, nothing, nothing, begun=1e9)
+    alone, _ = rows_of(resolved, monkeypatch, nothing, nothing, begun=1e9)
     needed = {size: 10 ** (9 + power) for power, size in enumerate(SIZES[-3:])}
-    monkeypatch.setattr(Prepared, "memory_needed", lambda _, size: needed.get(size, 0))
+    monkeypatch.setattr(ResolvedCell, "memory_needed", lambda _, size: needed.get(size, 0))
     monkeypatch.setattr(questions, "available_memory", lambda: 5 * 10**8)
     monkeypatch.setattr(questions, "EXACT_UP_TO", 0)
     found, failures, parent = answer.answer, list[NetsimError](), os.getpid()
 
-    def answered(prepared: Prepared, size: int, **options: str) -> Row:
+    def answered(resolved: ResolvedCell, size: int, **options: str) -> Row:
         assert (os.getpid() == parent) == (size not in needed)
         if size == SIZES[-1]:
             os.kill(os.getpid(), signal.SIGKILL)
         if size == SIZES[-2]:
             raise InputError("not that one")
-        return found(prepared, size, **options)
+        return found(resolved, size, **options)
 
     monkeypatch.setattr(answer, "answer", answered)
-    rows = list(questions.simulated(prepared, "simpy", failures))
+    rows = list(questions.simulated(resolved, "simpy", failures))
     assert rows[:-2] == alone[:-2]
     assert [row.status for row in rows[-2:]] == ["error", "error"]
     assert [str(one) for one in failures] == [
@@ -133,16 +139,16 @@ def test_what_may_not_fit_is_answered_apart_and_its_death_is_its_own(
 
 
 def test_a_bug_in_the_process_apart_is_told_as_one(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+    resolved: ResolvedCell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def answered(*_: object, **__: object) -> Row:
         raise ZeroDivisionError(f"in {os.getpid() == parent}")
 
     parent = os.getpid()
-    monkeypatch.setattr(Prepared, "memory_needed", lambda *_: 10**9)
+    monkeypatch.setattr(ResolvedCell, "memory_needed", lambda *_: 10**9)
     monkeypatch.setattr(questions, "available_memory", lambda: 5 * 10**8)
     monkeypatch.setattr(questions, "EXACT_UP_TO", 0)
     monkeypatch.setattr(answer, "answer", answered)
     with pytest.raises(ZeroDivisionError, match="in False") as found:
-        list(questions.simulated(prepared, "simpy", []))
+        list(questions.simulated(resolved, "simpy", []))
     assert "in answered" in "".join(found.value.__notes__)

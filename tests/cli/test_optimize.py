@@ -12,7 +12,7 @@ from netsim.results.row import Row
 from netsim.sweep import search as searches
 from netsim.topology.cluster import build_cluster
 from netsim.topology.config import ClusterConfig
-from netsim.training import prepare
+from netsim.training import resolve
 from tests.cli.command import netsim
 
 SCENARIO = """\
@@ -379,9 +379,9 @@ def test_layouts_too_large_to_run_each_rank_are_told_and_that_of_the_file_has_a_
     capsys, monkeypatch
 ) -> None:
     own = MANY_LAYOUTS.replace("parallelism: {", "micro_batch: 2\n  parallelism: {tp: 2, pp: 2, ")
-    # Another batch than in other tests: what is prepared for those knows that it is not large.
+    # Another batch than in other tests: what is resolved for those knows that it is not large.
     Path("layouts.yaml").write_text(own.replace("batch: 16", "batch: 32"))
-    monkeypatch.setattr(prepare, "MOST_TASKS", 0)
+    monkeypatch.setattr(resolve, "MOST_TASKS", 0)
     done = netsim(capsys, "optimize", "layouts.yaml", "-o", "told", "-q", "--jobs", "1")
     assert done.code == 0, done.err
     told = [row for row in rows("told/layouts.csv") if not row["refused"]]

@@ -59,6 +59,6 @@ def test_only_verbs_that_keep_what_was_finished_say_so(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("netsim.yamlio.read.read_source", interrupted)
-    monkeypatch.setattr("netsim.cell.answer.read_source", interrupted)
+    monkeypatch.setattr("netsim.tasks.answer.read_source", interrupted)
     done = netsim(capsys, verb, "some.yaml")
     assert (done.code, done.err.splitlines()[-1]) == (130, said)

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from netsim.base.errors import StalledError
-from netsim.cell.simulate import row_of_size
 from netsim.results.folder import open_folder
 from netsim.results.row import COLUMNS, Row
+from netsim.tasks.row import row_of_size
 from tests.cli.command import netsim
 
 SWEEP = """\
@@ -380,7 +380,7 @@ def test_a_cell_that_fails_is_a_row_and_does_not_stop_the_rest(capsys, monkeypat
             raise StalledError("the simulation cannot finish: ranks 0, 1")
         return row_of_size(prepared, size, **options)
 
-    monkeypatch.setattr("netsim.cell.answer.row_of_size", fails_once)
+    monkeypatch.setattr("netsim.tasks.answer.row_of_size", fails_once)
     outcome = netsim(capsys, "run", "sweep.yaml", "-q")
     message = "the simulation cannot finish: ranks 0, 1"
     assert outcome.code == 3

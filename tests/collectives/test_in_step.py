@@ -7,16 +7,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netsim.base.memo import Memo
-from netsim.cell.explained import shown_of
-from netsim.cell.prepare import Prepared, prepare
 from netsim.scenario.cells import expand
+from netsim.tasks.explained import shown_of
+from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.timing.fits import LIMITS, Limits
 from netsim.timing.textbook import ends_of_all
 from netsim.topology.graph import NODE_KINDS
 from netsim.yamlio.read import parse_source
 from tests.nccl.test_folding import compare
-from tests.timing.cells import bench_of, folded, simulate_size, sketch_of, stands_of
+from tests.timing.cells import (
+    bench_of,
+    call_at,
+    folded,
+    simulate_size,
+    sketch_of,
+    stands_of,
+    within,
+)
 
 MIB = 1 << 20
 RAILS = "nodes: 12, gpus_per_node: 2, fabric: {kind: rail-optimized, ports: 8}"  # three levels
@@ -32,31 +39,31 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("netsim.collectives.hierarchical.MOST_HOPS", 100)
 
 
-def ready(cluster: str, size: int = MIB, more: str = "", limits: Limits = SMALL) -> Prepared:
+def ready(cluster: str, size: int = MIB, more: str = "", limits: Limits = SMALL) -> ResolvedCell:
     work = f"collective: alltoall, algorithm: hierarchical, sizes: [{size}B], timing: single"
     machine = "" if cluster.startswith("machine") else "machine: dgx-h100, "
     text = f"cluster: {{{machine}{cluster}}}\nworkload: {{{work}}}\n{more}\n"
-    return replace(prepare(expand(parse_source(text, "scene.yaml"))[0]), limits=limits)
+    return within(resolve(expand(parse_source(text, "scene.yaml"))[0]), limits)
 
 
-def even(one: Prepared, blocks: int = 1 << 16) -> int:
+def even(one: ResolvedCell, blocks: int = 1 << 16) -> int:
     return 4 * len(one.gpus) ** 2 * blocks
 
 
-def spread_of(one: Prepared, size: int) -> float | None:
+def spread_of(one: ResolvedCell, size: int) -> float | None:
     """By how much latencies differ, where ranks keep step."""
     sketch = sketch_of(one, size)
     found = sketch and sketch.together(one.limits.steps, one.limits.early)
     return found.spread if found else None
 
 
-def compare_ends(one: Prepared, size: int) -> None:
+def compare_ends(one: ResolvedCell, size: int) -> None:
     """Every rank, with what differs from rank to rank, against the run in full."""
     bench = bench_of(one, size)
     spread = spread_of(one, size)
     assert spread is not None
-    found = ends_of_all(one.call(size), bench.alone(folded(one, size).schedule()), spread)
-    full = bench.alone(one.call(size).looped.schedule()).ends.max(axis=0) - bench.launch.kernel
+    found = ends_of_all(call_at(one, size), bench.alone(folded(one, size).schedule()), spread)
+    full = bench.alone(call_at(one, size).looped.schedule()).ends.max(axis=0) - bench.launch.kernel
     assert found == pytest.approx(full, rel=1e-12)
 
 
@@ -164,7 +171,7 @@ def test_links_that_change_keep_ranks_apart() -> None:
     names = map(one.topology.link_name, range(len(one.topology.links)))
     topology = replace(one.topology, changes=((1e-6, list(names).index("leaf9->spine11"), 1e9),))
     assert spread_of(one, even(one)) is not None
-    assert spread_of(replace(one, topology=topology, memo=Memo()), even(one)) is None
+    assert spread_of(replace(one, topology=topology), even(one)) is None
 
 
 def test_ranks_that_start_in_turn_do_not_keep_step() -> None:

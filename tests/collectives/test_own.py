@@ -9,13 +9,13 @@ import pytest
 import netsim
 from netsim.base.errors import InputError, ScenarioError
 from netsim.base.files import preset_folder
-from netsim.cell import prepare
 from netsim.collectives import table
 from netsim.collectives.collective import Collective, CollectiveError
 from netsim.collectives.table import ALGORITHMS, MOST_CHECKED, build, own, stamp
 from netsim.scenario.cells import expand
 from netsim.schedule.schedule import ARRIVED, IN, REDUCE_INPUT
 from netsim.sweep.run import Order, fulfilled
+from netsim.tasks import own_algorithms
 from netsim.yamlio.read import Source, read_source
 from tests.cli.command import netsim as command
 
@@ -220,25 +220,28 @@ def test_check_takes_settings_as_run_does(file: Path, capsys) -> None:
 def test_the_smallest_and_the_largest_size_are_checked_first_and_as_many_as_there_is_room_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[tuple[int, bool]] = []
+    checked: list[tuple[int, bool]] = []
 
-    def verified(_: object, size: int, *, in_place: bool) -> int:
-        asked.append((size, in_place))
+    def verify_size(cell: object, collective: tuple[int, bool], parameters: object) -> int:
+        checked.append(collective)
         return 2
 
-    monkeypatch.setattr(prepare, "_verified", verified)
+    def collective_at(size: int, *, in_place: bool) -> tuple[int, bool]:
+        return size, in_place
+
+    monkeypatch.setattr(own_algorithms, "_verify_size", verify_size)
     work = SimpleNamespace(size_list=lambda: [8, 4, 32, 16], collective="all_reduce")
     cell = SimpleNamespace(scenario=SimpleNamespace(collective=work))
     for most, sizes in ((1, 1), (2, 1), (3, 2), (99, 8)):
-        asked.clear()
-        monkeypatch.setattr(prepare.tables, "MOST_CHECKED", most)
-        prepare._check_own(SimpleNamespace(cell=cell))
+        checked.clear()
+        monkeypatch.setattr(own_algorithms.tables, "MOST_CHECKED", most)
+        own_algorithms.verify_own_algorithm(cell, collective_at, {})
         every = [(size, place) for size in (4, 32, 8, 16) for place in (False, True)]
-        assert asked == every[:sizes]
+        assert checked == every[:sizes]
     work.collective = "alltoall"
-    asked.clear()
-    prepare._check_own(SimpleNamespace(cell=cell))
-    assert asked == [(4, False), (32, False), (8, False), (16, False)]
+    checked.clear()
+    own_algorithms.verify_own_algorithm(cell, collective_at, {})
+    assert checked == [(4, False), (32, False), (8, False), (16, False)]
 
 
 def test_where_no_ranks_are_given_small_numbers_and_some_larger_are_verified(monkeypatch) -> None:

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netsim.base.units import format_time
-from netsim.cell.explained import shown_of
-from netsim.cell.prepare import Prepared, prepare
 from netsim.collectives.reduced import Relay
 from netsim.program.program import LinkTable, Paths
 from netsim.results.row import Row
 from netsim.scenario.cells import expand
 from netsim.schedule.schedule import REDUCE, Style
+from netsim.tasks.explained import shown_of
+from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.timing import max_plus
 from netsim.timing.fits import LIMITS
 from netsim.timing.ladder import Asked, Refusal
@@ -23,7 +23,7 @@ from netsim.timing.ladder import max_plus as max_plus_rung
 from netsim.timing.max_plus import Relayed, _crowded, relayed
 from netsim.timing.textbook import RELAYS
 from netsim.yamlio.read import parse_source
-from tests.timing.cells import bench_of, simulate_size
+from tests.timing.cells import bench_of, call_at, simulate_size, within
 
 MIB = 1 << 20
 FABRICS = {
@@ -51,13 +51,13 @@ SHORT = replace(LIMITS, long=0, rounds=0, most=1e9, repeated=1e9, without=frozen
 
 def ready(
     cluster: str, collective: str, algorithm: str, size: int, more: str = "", fold: str = "auto"
-) -> Prepared:
+) -> ResolvedCell:
     work = f"collective: {collective}, algorithm: {algorithm}, sizes: [{size}B]{more}"
     text = f"cluster: {{{cluster}}}\nworkload: {{{work}}}\nfold: {fold}\n"
-    return replace(prepare(expand(parse_source(text, "scene.yaml"))[0]), limits=SHORT)
+    return within(resolve(expand(parse_source(text, "scene.yaml"))[0]), SHORT)
 
 
-def even(one: Prepared, times: int) -> int:
+def even(one: ResolvedCell, times: int) -> int:
     return 4 * len(one.gpus) ** 2 * times
 
 
@@ -130,7 +130,7 @@ CROWDED = [
 def test_what_is_in_each_others_way_is_run_in_full(cluster: str, algorithm: str, more: str) -> None:
     one = ready(cluster, "all_reduce", algorithm, MIB, more)
     size = even(one, 3)
-    assert isinstance(max_plus_rung(Asked(one.call(size), SHORT)), Refusal)
+    assert isinstance(max_plus_rung(Asked(call_at(one, size), SHORT)), Refusal)
     why = found_in(cluster, "all_reduce", algorithm, more)
     if "channels" not in more:
         assert isinstance(why, str)
@@ -170,7 +170,7 @@ def test_a_lane_asks_of_a_link_what_the_most_of_its_rows_asks(
 
 def test_unequal_chunks_are_run_in_full() -> None:
     one = ready(FABRICS["rails"], "all_reduce", "ring", MIB)
-    assert isinstance(max_plus_rung(Asked(one.call(even(one, 1) + 4), SHORT)), Refusal)
+    assert isinstance(max_plus_rung(Asked(call_at(one, even(one, 1) + 4), SHORT)), Refusal)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_operations_follow_each_other_as_in_full(launch: str, timing: str) -> No
             f"cluster: {{{FABRICS['rails']}}}\nworkload: {{collective: all_reduce, algorithm: "
             f"ring, sizes: [{4 * 56 * 64}B], timing: {timing}}}\nlaunch: {launch}\nfold: {fold}\n"
         )
-        one = replace(prepare(expand(parse_source(text, "scene.yaml"))[0]), limits=SHORT)
+        one = within(resolve(expand(parse_source(text, "scene.yaml"))[0]), SHORT)
         rows.append(simulate_size(one, 4 * 56 * 64)[0])
     assert rows[0].rows != rows[1].rows
     assert rows[0].time_us == pytest.approx(rows[1].time_us, rel=1e-9)
@@ -216,12 +216,12 @@ def test_laps_in_closed_form_are_those_one_by_one(
 
 def test_what_is_shown_of_long_rings_says_how_long_they_take() -> None:
     one = ready(FABRICS["fat-tree"], "all_reduce", "ring", 4 * 72 * 72)
-    shown = shown_of(replace(one, limits=replace(SHORT, shown=10)), 4 * 72 * 72)
+    shown = shown_of(within(one, replace(SHORT, shown=10)), 4 * 72 * 72)
     assert len(shown.schedule) == 4 * 72
     full = ready(FABRICS["fat-tree"], "all_reduce", "ring", 4 * 72 * 72, fold="off")
     whole = (
         bench_of(full, 4 * 72 * 72)
-        .alone(full.call(4 * 72 * 72).looped.schedule())
+        .alone(call_at(full, 4 * 72 * 72).looped.schedule())
         .timeline.makespan
     )
     assert shown.notes == (

@@ -1,19 +1,18 @@
 """Textbook algorithms written once for all that is alike take the times of those in full."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from netsim.base.errors import ScenarioError
-from netsim.cell.explained import explained_run, shown_of
-from netsim.cell.prepare import Prepared, prepare
 from netsim.cli.traces import write_traces
 from netsim.scenario.cells import expand
+from netsim.tasks.explained import explained_run, shown_of
+from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.timing.fits import Limits
 from netsim.yamlio.read import parse_source
 from tests.nccl.test_folding import compare
-from tests.timing.cells import simulate_size, sketch_of, stands_of
+from tests.timing.cells import simulate_size, sketch_of, stands_of, within
 
 MIB = 1 << 20
 
@@ -51,13 +50,15 @@ ALGORITHMS = [
 ]
 
 
-def ready(cluster: str, collective: str, algorithm: str, size: int, fold: str = "auto") -> Prepared:
+def ready(
+    cluster: str, collective: str, algorithm: str, size: int, fold: str = "auto"
+) -> ResolvedCell:
     work = f"collective: {collective}, algorithm: {algorithm}, sizes: [{size}B]"
     text = f"cluster: {{{cluster}}}\nworkload: {{{work}}}\nfold: {fold}\n"
-    return prepare(expand(parse_source(text, "scene.yaml"))[0])
+    return resolve(expand(parse_source(text, "scene.yaml"))[0])
 
 
-def even(one: Prepared) -> int:
+def even(one: ResolvedCell) -> int:
     """A size that everybody has an equal part of."""
     return 4 * 64 * len(one.gpus) * 48
 
@@ -170,7 +171,7 @@ def test_what_is_too_large_to_show_is_shown_folded(
 ) -> None:
     one = ready(FABRICS["one switch"], "all_reduce", "hierarchical", 48 * MIB)
     assert not shown_of(one, 48 * MIB).notes
-    few = replace(one, limits=Limits(shown=10))
+    few = within(one, Limits(shown=10))
     assert "stand for all 32" in shown_of(few, 48 * MIB).notes[0]
     assert "stand for all 32" in explained_run(few, 48 * MIB)[0]["title"]
     monkeypatch.setattr("netsim.timing.ladder.rows_in_full", lambda call: 10**9)

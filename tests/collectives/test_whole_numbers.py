@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import netsim
-from netsim.cell.prepare import prepare
 from netsim.collectives.collective import Collective, CollectiveError
 from netsim.collectives.table import ALGORITHMS, TooLargeError, build
 from netsim.engines.engine import simulate
 from netsim.scenario.cells import expand_all
+from netsim.tasks.resolve import resolve
 from netsim.yamlio.read import parse_source
 
 
@@ -49,9 +49,9 @@ def test_a_program_survives_a_pickle() -> None:
         "cluster: {graph: {kind: switch, gpus: 4, bandwidth: 50GB/s, latency: 1us}}\n"
         "workload: {collective: all_reduce, algorithm: ring, sizes: [1KiB]}\n"
     )
-    prepared = prepare(expand_all(parse_source(text, "s.yaml")).cells[0])
+    resolved = resolve(expand_all(parse_source(text, "s.yaml")).cells[0])
     schedule = build(Collective("all_reduce", ranks=4, count=256), "ring")
-    program = netsim.place(schedule, prepared.topology, prepared.gpus.tolist())
+    program = netsim.place(schedule, resolved.topology, resolved.gpus.tolist())
     copy = pickle.loads(pickle.dumps(program))
     links = range(len(program.links))
     assert [copy.links.name(k) for k in links] == [program.links.name(k) for k in links]

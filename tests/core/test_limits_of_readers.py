@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from netsim.base.errors import NetsimError
-from netsim.cell.prepare import prepare
 from netsim.collectives.collective import collective_of
 from netsim.collectives.msccl import AlgoSheet, algorithm
 from netsim.collectives.table import build
 from netsim.measured.logs import read_log
 from netsim.scenario.cells import expand_all
+from netsim.tasks.resolve import resolve
 from netsim.topology.foreign import infragraph
 from netsim.topology.foreign.formats import read_astra, read_foreign
 from netsim.topology.foreign.nccl_xml import parse_elements
@@ -48,7 +48,7 @@ def scenario(cluster: str, work: str = "sizes: [1KiB]", sweep: str = "") -> Call
     text = f"cluster: {{{cluster}}}\n{work}\n" + f"sweep: {{{sweep}}}\n" * bool(sweep)
 
     def made() -> object:
-        return [prepare(cell) for cell in expand_all(parse_source(text, "s.yaml")).cells]
+        return [resolve(cell) for cell in expand_all(parse_source(text, "s.yaml")).cells]
 
     return made
 

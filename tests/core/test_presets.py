@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from netsim.cell.answer import answer, checked_cells, load_source, prepare_any
 from netsim.scenario.models import node_count
+from netsim.tasks.answer import answer, checked_cells, load_source, resolve_any
 from netsim.topology.load import load_machine
 
 ROOT = Path(__file__).parents[2]
@@ -25,9 +25,9 @@ def test_the_smallest_cell_of_a_scenario_runs(path: Path) -> None:
     cells = checked_cells(load_source(path, SMALLER.get(path.stem, ())))
     fewest = min(node_count(cell.scenario.cluster) for cell in cells)
     few = [cell for cell in cells if node_count(cell.scenario.cluster) == fewest]
-    prepared = min((prepare_any(cell) for cell in few[:FEW]), key=lambda p: len(p.gpus))
-    sizes = prepared.cell.scenario.workload.size_list()
-    row = answer(prepared, min(sizes))
+    resolved = min((resolve_any(cell) for cell in few[:FEW]), key=lambda p: len(p.gpus))
+    sizes = resolved.cell.scenario.workload.size_list()
+    row = answer(resolved, min(sizes))
     assert row.status == "ok"
     assert (row.time_us or row.step_time_us or 0) > 0
 

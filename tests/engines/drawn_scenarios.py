@@ -21,13 +21,13 @@ import numpy as np
 import yaml
 
 from netsim.base.errors import InputError, InvariantError, StalledError
-from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import limit_at
 from netsim.collectives.table import ALGORITHMS
 from netsim.engines import simpy
 from netsim.engines.compiled import engine as compiled
 from netsim.program.program import Program
 from netsim.scenario.cells import expand
+from netsim.tasks.limits import limit_at
+from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.topology.cluster import build_topology
 from netsim.topology.graph import NODE_KINDS
 from netsim.yamlio.read import parse_source
@@ -163,25 +163,25 @@ def checked(scenario: dict[str, Any]) -> Outcome:
     """Run a scenario and say what is wrong with its answer."""
     try:
         cell = expand(parse_source(yaml.safe_dump(scenario), "drawn.yaml"))[0]
-        prepared = prepare(cell)
+        resolved = resolve(cell)
     except InputError as error:
         return Outcome("refused", notes=[str(error)])
     size = cell.scenario.collective.size_list()[0]
     try:
-        _, timing = simulate_size(prepared, size, engine="compiled")
+        _, timing = simulate_size(resolved, size, engine="compiled")
     except StalledError as error:
-        return _checked_stall(prepared, size, str(error))
+        return _checked_stall(resolved, size, str(error))
     except InvariantError as error:
         return Outcome("invariant", str(error))
     wrong = _compared(timing.program)
-    wrong = wrong or _below_limit(prepared, size, timing.seconds, timing.uncertainty)
+    wrong = wrong or _below_limit(resolved, size, timing.seconds, timing.uncertainty)
     return Outcome("answered", wrong)
 
 
-def _checked_stall(prepared: Prepared, size: int, message: str) -> Outcome:
+def _checked_stall(resolved: ResolvedCell, size: int, message: str) -> Outcome:
     """Both engines must say that a run cannot finish."""
     try:
-        simulate_size(prepared, size, engine="simpy")
+        simulate_size(resolved, size, engine="simpy")
     except StalledError:
         return Outcome("stalled", notes=[message])
     return Outcome("stalled", f"only the compiled engine cannot finish: {message}")
@@ -206,9 +206,9 @@ def _compared(program: Program) -> str:
     return ""
 
 
-def _below_limit(prepared: Prepared, size: int, seconds: float, uncertainty: float) -> str:
+def _below_limit(resolved: ResolvedCell, size: int, seconds: float, uncertainty: float) -> str:
     """Whether a time is below what no algorithm beats."""
-    limit = limit_at(prepared, size)
+    limit = limit_at(resolved, size)
     if limit.bandwidth <= seconds * (1 + uncertainty + LIMIT_ROUNDING):
         return ""
     return f"{seconds!r} s is below the limit {limit.bandwidth!r} s ({limit.cut})"

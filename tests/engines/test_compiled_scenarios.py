@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from netsim.cell.answer import checked_cells, load_source
-from netsim.cell.prepare import prepare
 from netsim.program.program import Program
 from netsim.scenario.training import Training
+from netsim.tasks.answer import checked_cells, load_source
+from netsim.tasks.resolve import resolve
 from tests.engines.agreement import assert_agreement, watched
 from tests.timing.cells import simulate_size
 
-SCENARIOS = [  # both engines: tests/cell/test_jobs.py, as one program, and test_sites.py
+SCENARIOS = [  # both engines: tests/tasks/test_jobs.py, as one program, and test_sites.py
     file
     for file in sorted((Path(__file__).parents[2] / "scenarios").glob("*.yaml"))
     if file.stem not in ("two-jobs", "two-sites")
@@ -43,7 +43,7 @@ def test_every_row_of_a_shipped_scenario(monkeypatch: pytest.MonkeyPatch, file: 
     for cell in cells[:: len(cells) // MOST_CELLS + 1]:
         if isinstance(cell.scenario.workload, Training):
             pytest.skip("a step has more rows than the plain engine takes in a test")
-        prepared = prepare(cell)
+        resolved = resolve(cell)
         for size in {cell.scenario.workload.size_list()[0], SMALL}:
-            simulate_size(prepared, size)
+            simulate_size(resolved, size)
     assert compared or min(left_out) > MOST

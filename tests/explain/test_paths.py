@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from netsim.cell.explained import _queue_pairs
 from netsim.engines.engine import simulate
 from netsim.program.place import place
 from netsim.schedule.builder import Builder
 from netsim.schedule.schedule import Style
+from netsim.tasks.explained import _queue_pairs
 from netsim.topology.figures import loads_by_routing, route_statistics
 from netsim.topology.graph import TopologyError
 from netsim.topology.network import Policy

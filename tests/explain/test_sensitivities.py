@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from netsim.cell.explained import explained_run
-from netsim.cell.prepare import prepare
 from netsim.cli.explain import explain_lines
 from netsim.explain.what_if import Answer
 from netsim.scenario.cells import expand
+from netsim.tasks.explained import explained_run
+from netsim.tasks.resolve import resolve
 from netsim.yamlio.read import parse_source
 
 SCENES = {
@@ -93,7 +93,7 @@ def found(name: str) -> dict[str, Any]:
 
 
 def explain_text(text: str, most_rows: int = 10**9) -> dict[str, Any]:
-    cell = prepare(expand(parse_source(text, "scene.yaml"))[0])
+    cell = resolve(expand(parse_source(text, "scene.yaml"))[0])
     return explained_run(cell, max(cell.cell.scenario.collective.size_list()), most_rows=most_rows)[
         0
     ]

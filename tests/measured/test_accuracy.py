@@ -13,7 +13,7 @@ from netsim.base.constants import TABLE, value
 from netsim.base.errors import InputError
 from netsim.measured import accuracy
 from netsim.measured.accuracy import compared, intervals_from, read_accuracy, run_index
-from netsim.measured.compare import Point, answer, error_of, prepared_at
+from netsim.measured.compare import Point, answer, error_of, resolved_at
 from netsim.measured.estimate import (
     Without,
     figures_without,
@@ -400,10 +400,10 @@ def test_every_run_of_the_corpus_has_a_scenario_that_can_be_prepared() -> None:
         rows = entry.rows()
         assert rows, entry.id
         smallest = min(row.size_bytes for row in rows)
-        _, prepared = prepared_at(mapped(entry), [smallest], dtype_of(rows[0].dtype), rows[0].root)
-        assert prepared.jobs, entry.id
-        assert len(prepared.gpus) == entry_ranks(entry), entry.id
-        assert prepared.planned(smallest) is not None, entry.id
+        _, resolved = resolved_at(mapped(entry), [smallest], dtype_of(rows[0].dtype), rows[0].root)
+        assert resolved.jobs, entry.id
+        assert len(resolved.gpus) == entry_ranks(entry), entry.id
+        assert resolved.planned(smallest) is not None, entry.id
 
 
 def entry_ranks(entry: Entry) -> int:

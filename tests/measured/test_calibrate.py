@@ -20,7 +20,7 @@ from netsim.measured.calibrate import (
     fit,
     parameters_of,
 )
-from netsim.measured.compare import ALL, Compared, prepared_for, rows_of
+from netsim.measured.compare import ALL, Compared, resolved_for, rows_of
 from netsim.measured.index import with_figures
 from netsim.measured.logs import read_log
 from netsim.nccl.constants import calibrated, mechanism_of, names_of
@@ -93,7 +93,7 @@ def test_six_points_of_a_real_run_lower_the_error_at_its_others() -> None:
     found = calibrate([(source, six)])
     figures = {name: value_of(name, figure) for name, figure in found.figures.items()}
     errors = [
-        Compared(others, tuple(rows_of(prepared_for(with_figures(source, some), others), others)))
+        Compared(others, tuple(rows_of(resolved_for(with_figures(source, some), others), others)))
         .bands[ALL]
         .median
         for some in ({}, figures)
@@ -107,7 +107,7 @@ def test_several_processes_find_the_same() -> None:
     (run,) = read_log(path, None)
     few = replace(run, rows=run.rows[5:17:4])
     source, _ = question_of(Question("gh200-x4", None, Given()), few)
-    parameters = parameters_of(prepared_for(source, few))
+    parameters = parameters_of(resolved_for(source, few))
     x = np.zeros(len(parameters))
     sets = [Set(source, few, few.rows)]
     found = []

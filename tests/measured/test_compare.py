@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 
 from netsim.base.errors import InputError
-from netsim.cell.answer import checked_cells
-from netsim.cell.prepare import prepare
 from netsim.cli import log_questions
 from netsim.cli.log_questions import Question, question_of
 from netsim.cli.questions import Given, asked
@@ -24,6 +22,8 @@ from netsim.measured.logs import Device, LogRun, Measured, parse_log, read_log
 from netsim.measured.training import ComparedStep, Published, error
 from netsim.plots.sizes import lines_of, read_results
 from netsim.results.row import Row
+from netsim.tasks.answer import checked_cells
+from netsim.tasks.resolve import resolve
 from netsim.yamlio.read import parse_source
 from tests.cli.command import netsim
 
@@ -67,7 +67,7 @@ def test_a_log_of_netsim_itself_has_no_error(
 
 def test_a_row_that_is_compared_has_the_bandwidths_of_its_time() -> None:
     source = asked("h100-x4", "all_reduce", Given(sizes="1M")).source
-    measured, ready = Measured(1 << 20, out_of_place=50e-6), prepare(checked_cells(source)[0])
+    measured, ready = Measured(1 << 20, out_of_place=50e-6), resolve(checked_cells(source)[0])
     row = comparing._row(ready, measured, "all_reduce")
     assert row.algbw_GBps == pytest.approx((1 << 20) / row.time_us / 1e3)
     assert row.busbw_GBps == pytest.approx(1.5 * row.algbw_GBps)

@@ -10,13 +10,13 @@ import pytest
 
 from netsim.base.constants import TABLE
 from netsim.base.errors import InputError
-from netsim.cell.answer import checked_cells
-from netsim.cell.prepare import prepare
-from netsim.cell.simulate import simulate_one
 from netsim.measured import estimate
 from netsim.measured.accuracy import _withouts
 from netsim.measured.estimate import best_of, estimate_of, tried_values, with_figures
 from netsim.measured.index import read_index
+from netsim.tasks.answer import checked_cells
+from netsim.tasks.outcome import simulate_one
+from netsim.tasks.resolve import resolve
 from netsim.yamlio.read import Source
 from tests.bench.constants import estimated
 
@@ -74,7 +74,7 @@ def seconds(cluster: dict, collective: str, size: int, figures: dict, **more: ob
     work = {"collective": collective, "sizes": [size]}
     source = Source("one", {"cluster": cluster, "workload": work, **more})
     changed = with_figures(source, figures)
-    return simulate_one(prepare(checked_cells(changed)[0]), size).seconds
+    return simulate_one(resolve(checked_cells(changed)[0]), size).seconds
 
 
 PAIR = {"machine": "dgx-h100", "nodes": 2}

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from netsim.cell.prepare import prepare
-from netsim.measured.compare import error_figures, fit_of, prepared_for
+from netsim.measured.compare import error_figures, fit_of, resolved_for
 from netsim.measured.hypotheses import Explained, Tried, _inside, causes, ranked, tried
 from netsim.measured.logs import LogRun, Measured, read_log
 from netsim.scenario.cells import expand
+from netsim.tasks.resolve import resolve
 from netsim.topology.load import load_machine
 from netsim.yamlio.models import override
 from netsim.yamlio.read import Source, parse_source
@@ -100,7 +100,7 @@ def test_the_network_of_a_cloud_is_a_cause() -> None:
     source = parse_source(
         "cluster: {machine: dgx-h100, nodes: 2}\nworkload: {collective: all_reduce}", "here"
     )
-    found = {one.name: one for one in causes(source, prepared_for(source, run))}
+    found = {one.name: one for one in causes(source, resolved_for(source, run))}
     flags = "--transport tcpxo --nic 200Gbps"
     cloud = f"the network is Google Cloud's A3 Mega (GPUDirect-TCPXO): {flags}"
     errors = {}
@@ -167,8 +167,8 @@ def test_half_a_quarter_or_an_eighth_of_the_nics_may_be_all_that_is_used(
         "workload: {collective: all_reduce}",
         "here",
     )
-    prepared = prepare(expand(source)[0])
-    found = [one.name for one in causes(source, prepared)]
+    resolved = resolve(expand(source)[0])
+    found = [one.name for one in causes(source, resolved)]
     used = [name for name in found if "in use on every host" in name]
     assert used == [f"{part} of {nics} NICs in use on every host" for part in parts]
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from netsim.cell.prepare import prepare
 from netsim.measured import single_parts
 from netsim.measured.single_parts import Cause, joined_titles, places_of, single_part_causes
 from netsim.scenario.cells import expand
+from netsim.tasks.resolve import resolve
 from netsim.topology.load import load_machine
 from netsim.yamlio.read import parse_source
 
@@ -16,7 +16,7 @@ def causes_of(cluster: str, machine: str) -> list[Cause]:
     source = parse_source(
         f"cluster: {cluster}\nworkload: {{collective: all_reduce, sizes: [1MiB]}}", "here"
     )
-    return list(single_part_causes(source, prepare(expand(source)[0]), load_machine(machine)))
+    return list(single_part_causes(source, resolve(expand(source)[0]), load_machine(machine)))
 
 
 def test_one_nic_link_rail_gpu_and_host_are_causes_of_a_cluster() -> None:

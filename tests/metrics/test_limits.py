@@ -7,14 +7,15 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from netsim.cell.prepare import prepare
-from netsim.cell.simulate import limit_at, row_of_size
 from netsim.collectives.collective import Collective
 from netsim.collectives.table import ALGORITHMS, build
 from netsim.engines.engine import simulate
 from netsim.metrics.bound import Limit, limit_of
 from netsim.program.place import place
 from netsim.scenario.cells import expand
+from netsim.tasks.limits import limit_at
+from netsim.tasks.resolve import resolve
+from netsim.tasks.row import row_of_size
 from netsim.timing.invariants import ALWAYS, Answer, broken
 from netsim.topology.graph import Topology, TopologyError, flow
 from netsim.topology.routing import StaticRouter, full_mesh, ring, switch, torus
@@ -190,20 +191,20 @@ CELL = (
 )
 
 
-def prepared(machine: str, nodes: int, name: str, size: str = "1GiB"):
-    return prepare(expand(parse_source(CELL % (machine, nodes, name, size), "x.yaml"))[0])
+def resolved(machine: str, nodes: int, name: str, size: str = "1GiB"):
+    return resolve(expand(parse_source(CELL % (machine, nodes, name, size), "x.yaml"))[0])
 
 
 def test_switches_that_add_up_leave_half() -> None:
     """An NVSwitch of H100 adds up, so that a GPU sends its data once; one of A100 does not."""
     for machine, shown in (("dgx-h100", False), ("dgx-a100", True)):
-        found = limit_at(prepared(machine, 1, "all_reduce"), 2**30)
+        found = limit_at(resolved(machine, 1, "all_reduce"), 2**30)
         assert found.best is not None
         assert (found.best == pytest.approx(found.bandwidth)) == shown
 
 
 def test_a_cluster_of_1024_is_bound_by_its_nics() -> None:
-    found = limit_at(prepared("dgx-h100", 128, "all_reduce"), 2**30)
+    found = limit_at(resolved("dgx-h100", 128, "all_reduce"), 2**30)
     rate = float(found.cut.rpartition(", ")[2].removesuffix(" GB/s")) * 1e9
     assert found.cut.startswith("8 nic links")
     assert found.bandwidth == pytest.approx(2 * 127 / 128 * 2**30 / rate, rel=1e-3)
@@ -248,7 +249,7 @@ def test_no_simulated_time_is_below(topology: Topology) -> None:
 def test_nor_is_one_of_nccl(machine: str, nodes: int) -> None:
     """Operations in a row; the NICs of the last are full up to 0.1 %."""
     for name in ("all_reduce", "all_gather", "broadcast", "alltoall", "sendrecv"):
-        ready, size = prepared(machine, nodes, name), 2**28
+        ready, size = resolved(machine, nodes, name), 2**28
         least, told = limit_at(ready, size).bandwidth, row_of_size(ready, size).time_us
         assert told is not None
         assert broken(Answer(told * 1e-6, limit=least), ALWAYS) == [], name

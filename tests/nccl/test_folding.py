@@ -5,7 +5,6 @@ import pytest
 from numpy.typing import NDArray
 
 from netsim.base.errors import ScenarioError
-from netsim.cell.prepare import Prepared, prepare
 from netsim.cli.questions import Given, asked
 from netsim.engines.engine import simulate
 from netsim.metrics.links import link_use
@@ -13,20 +12,21 @@ from netsim.program.place import place
 from netsim.program.program import Program, Timeline
 from netsim.scenario.cells import expand
 from netsim.schedule.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Fold, Schedule
-from tests.timing.cells import folded, simulate_size
+from netsim.tasks.resolve import ResolvedCell, resolve
+from tests.timing.cells import call_at, folded, simulate_size
 
 NANOSECOND = 1e-9
 
 
-def prepared(
+def resolved(
     machine: str, collective: str, nodes: int, algorithm: str = "", *settings: str, **flags: object
-) -> Prepared:
+) -> ResolvedCell:
     given = {"nodes": nodes, "sizes": "64K", **({"algo": algorithm} if algorithm else {}), **flags}
     source = asked(machine, collective, Given(**given, settings=settings)).source
-    return prepare(expand(source)[0])
+    return resolve(expand(source)[0])
 
 
-def run(ready: Prepared, schedule: Schedule, engine: str) -> tuple[Program, Timeline]:
+def run(ready: ResolvedCell, schedule: Schedule, engine: str) -> tuple[Program, Timeline]:
     program = place(schedule, ready.topology, ready.gpus.tolist())
     return program, simulate(program, engine)
 
@@ -40,9 +40,12 @@ def ends(program: Program, timeline: Timeline, fold: Fold, leader: int) -> NDArr
     return np.unique(np.round(timeline.end[mine] / (NANOSECOND / 1000)))
 
 
-def compare(ready: Prepared, size: int, engine: str = "compiled") -> float:
+def compare(ready: ResolvedCell, size: int, engine: str = "compiled") -> float:
     """Hold every transfer and every link against the run in full; by how much rows are fewer."""
-    whole, part = ready.call(size).looped.schedule(), folded(ready, size).schedule()
+    whole, part = (
+        call_at(ready, size).looped.schedule(),
+        folded(ready, size).schedule(),
+    )
     fold = part.fold
     assert fold is not None
     big, small = run(ready, whole, engine), run(ready, part, engine)
@@ -94,14 +97,14 @@ CASES = [
 def test_the_same_times_from_fewer_rows(
     machine: str, collective: str, nodes: int, algorithm: str, least: float
 ) -> None:
-    ready = prepared(machine, collective, nodes, algorithm)
+    ready = resolved(machine, collective, nodes, algorithm)
     assert compare(ready, 4 << 20) >= least
     compare(ready, 96 * 1024)
 
 
 @pytest.mark.parametrize("nodes", [2, 4])
 def test_engines_agree_on_what_is_folded(nodes: int) -> None:
-    ready = prepared("dgx-h100", "all_reduce", nodes, "Tree")
+    ready = resolved("dgx-h100", "all_reduce", nodes, "Tree")
     compare(ready, 256 * 1024, "simpy")
 
 
@@ -117,7 +120,7 @@ BROKEN = [
 @pytest.mark.parametrize("broken", BROKEN)
 @pytest.mark.parametrize("algorithm", ["Ring", "Tree"])
 def test_what_is_not_alike_is_told_apart(broken: str, algorithm: str) -> None:
-    ready = prepared("dgx-h100", "all_reduce", 4, algorithm, broken)
+    ready = resolved("dgx-h100", "all_reduce", 4, algorithm, broken)
     compare(ready, 1 << 20)
 
 
@@ -135,19 +138,19 @@ def test_heads_that_are_not_odd_stay_alike(
     collective: str, nodes: int, algorithm: str, faults: str, least: float
 ) -> None:
     faults = f"cluster.faults=[{faults}]"
-    ready = prepared("dgx-h100", collective, nodes, algorithm, faults)
+    ready = resolved("dgx-h100", collective, nodes, algorithm, faults)
     assert compare(ready, 4 << 20) >= least
 
 
 def test_chunks_of_different_sizes_are_not_alike() -> None:
-    ready = prepared("dgx-h100", "all_reduce", 4, "Ring")
+    ready = resolved("dgx-h100", "all_reduce", 4, "Ring")
     assert compare(ready, (1 << 20) + 4096) >= 1
 
 
 def test_the_rows_of_a_table_are_the_same() -> None:
     for algorithm in ("Ring", "Tree"):
-        folded = prepared("dgx-h100", "all_reduce", 4, algorithm)
-        full = prepared("dgx-h100", "all_reduce", 4, algorithm, "fold=off")
+        folded = resolved("dgx-h100", "all_reduce", 4, algorithm)
+        full = resolved("dgx-h100", "all_reduce", 4, algorithm, "fold=off")
         here, there = (simulate_size(one, 1 << 20)[0] for one in (folded, full))
         assert here.time_us == pytest.approx(there.time_us, rel=1e-9)
         assert here.bound_by == there.bound_by
@@ -157,8 +160,8 @@ def test_the_rows_of_a_table_are_the_same() -> None:
 
 
 def test_a_single_process_starts_its_gpus_in_turn() -> None:
-    folded = prepared("dgx-h100", "all_reduce", 2, "Ring", launch="single_process")
-    full = prepared("dgx-h100", "all_reduce", 2, "Ring", "fold=off", launch="single_process")
+    folded = resolved("dgx-h100", "all_reduce", 2, "Ring", launch="single_process")
+    full = resolved("dgx-h100", "all_reduce", 2, "Ring", "fold=off", launch="single_process")
     for size in (4096, 1 << 19):
         here, there = (simulate_size(one, size)[0] for one in (folded, full))
         assert here.time_us == pytest.approx(there.time_us, rel=1e-6)
@@ -166,10 +169,10 @@ def test_a_single_process_starts_its_gpus_in_turn() -> None:
 
 def test_rings_that_fold_are_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 4_000_000)
-    assert prepared("dgx-h100", "all_reduce", 8, "Ring").jobs
+    assert resolved("dgx-h100", "all_reduce", 8, "Ring").jobs
     with pytest.raises(ScenarioError, match="not folded: fold is off"):
-        prepared("dgx-h100", "all_reduce", 8, "Ring", "fold=off")
+        resolved("dgx-h100", "all_reduce", 8, "Ring", "fold=off")
     monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 400_000)
     fault = "cluster.faults=[{link: node1.nic3-leaf3, bandwidth: 50%}]"
     with pytest.raises(ScenarioError, match=r"not folded: link node1.nic3->leaf3 has 24.55 GB/s"):
-        prepared("dgx-h100", "all_reduce", 16, "Ring", fault)
+        resolved("dgx-h100", "all_reduce", 16, "Ring", fault)

@@ -4,7 +4,6 @@ import pytest
 
 from netsim.base.constants import value
 from netsim.base.errors import InputError
-from netsim.cell.prepare import prepare
 from netsim.cli.questions import Given, asked
 from netsim.engines.engine import simulate
 from netsim.nccl.constants import CXI, VERBS, cxi, mechanism_of, plugin_of
@@ -13,6 +12,8 @@ from netsim.nccl.schedules.primitives import RowKind
 from netsim.program.place import place
 from netsim.scenario.cells import expand
 from netsim.schedule.schedule import Style
+from netsim.tasks.resolve import resolve
+from tests.timing.cells import call_at
 
 MICRO = 1e-6
 SOFTWARE = {"FI_CXI_RX_MATCH_MODE": "software"}
@@ -106,8 +107,12 @@ def test_one_thread_serves_what_a_rank_sends_and_receives():
     """A rank of 22 rings over 2 x 8 H100 has the sends and receives of 3 in each of 15 steps."""
     variables = ["NCCL_ALGO=Ring", "NCCL_PROTO=LL128", "NCCL_MIN_CTAS=24"]
     given = Given(nodes=2, sizes="4194304", env=variables)
-    ready = prepare(expand(asked("dgx-h100", "all_gather", given).source)[0])
-    made = place(ready.call(4194304).looped.schedule(), ready.topology, ready.gpus.tolist())
+    ready = resolve(expand(asked("dgx-h100", "all_gather", given).source)[0])
+    made = place(
+        call_at(ready, 4194304).looped.schedule(),
+        ready.topology,
+        ready.gpus.tolist(),
+    )
     network = ready.jobs[0].mechanism.network
     busiest = 15 * 3 * (network.post.ll128 + network.receive)
     assert busiest < simulate(made).makespan < 1.4 * busiest
@@ -125,8 +130,12 @@ def test_only_the_words_that_libfabric_knows():
 def seconds(collective: str, size: int, *variables: str, nodes: int = 2, **nccl: str) -> float:
     flags = {"nodes": nodes, "nccl": "2.21", **nccl}
     given = Given(**flags, sizes=str(size), transport="slingshot", env=list(variables))
-    ready = prepare(expand(asked("a100-x4", collective, given).source)[0])
-    made = place(ready.call(size).looped.schedule(), ready.topology, ready.gpus.tolist())
+    ready = resolve(expand(asked("a100-x4", collective, given).source)[0])
+    made = place(
+        call_at(ready, size).looped.schedule(),
+        ready.topology,
+        ready.gpus.tolist(),
+    )
     return simulate(made).makespan
 
 

@@ -3,12 +3,13 @@
 import pytest
 
 from netsim.base.constants import value
-from netsim.cell.prepare import prepare
 from netsim.cli.questions import Given, asked
 from netsim.engines.engine import simulate
 from netsim.program.place import place
 from netsim.scenario.cells import expand
+from netsim.tasks.resolve import resolve
 from netsim.topology.load import load_machine
+from tests.timing.cells import call_at
 
 MIB = 2**20
 
@@ -16,8 +17,12 @@ MIB = 2**20
 def busbw(machine: str, collective: str, size: int, **flags: object) -> float:
     """GB/s of the bus, as nccl-tests counts it for two or four GPUs."""
     given = Given(**flags, sizes=str(size))
-    ready = prepare(expand(asked(machine, collective, given).source)[0])
-    made = place(ready.call(size).looped.schedule(), ready.topology, ready.gpus.tolist())
+    ready = resolve(expand(asked(machine, collective, given).source)[0])
+    made = place(
+        call_at(ready, size).looped.schedule(),
+        ready.topology,
+        ready.gpus.tolist(),
+    )
     ranks = len(ready.gpus)
     factor = {"all_reduce": 2 * (ranks - 1) / ranks, "broadcast": 1.0}[collective]
     return size / simulate(made).makespan / 1e9 * factor

@@ -10,11 +10,11 @@ from functools import cache
 import pytest
 
 from netsim.base.errors import InputError
-from netsim.cell.prepare import Prepared, prepare
 from netsim.cli.questions import Given, asked
 from netsim.nccl.choice import nccl_plan
 from netsim.nccl.facts import ALGORITHMS, COLLECTIVES, PROTOCOLS
 from netsim.scenario.cells import expand
+from netsim.tasks.resolve import ResolvedCell, resolve
 from tests.nccl.proof import prove
 
 SHARP = ("cluster.fabric.sharp=true",)
@@ -33,7 +33,7 @@ SENDS = ("alltoall", "gather", "scatter", "sendrecv")
 
 
 @cache
-def prepared(shape: str, collective: str, algorithm: str, protocol: str) -> Prepared | None:
+def resolved(shape: str, collective: str, algorithm: str, protocol: str) -> ResolvedCell | None:
     """A question with one algorithm forced; nothing where NCCL's rules refuse it."""
     machine, nodes, gpus, sharp = SHAPES[shape]
     flags = {"nodes": nodes, "gpus_per_node": gpus, "algo": algorithm, "proto": protocol}
@@ -44,12 +44,12 @@ def prepared(shape: str, collective: str, algorithm: str, protocol: str) -> Prep
         settings=SHARP if sharp else (),
     )
     try:
-        return prepare(expand(asked(machine, collective, given).source)[0])
+        return resolve(expand(asked(machine, collective, given).source)[0])
     except InputError:
         return None
 
 
-def check(ready: Prepared, size: int) -> None:
+def check(ready: ResolvedCell, size: int) -> None:
     """Execute what NCCL does at a size, unfolded."""
     collective = ready.collective(size)
     plan = nccl_plan(ready.jobs[0], collective, "float")
@@ -62,7 +62,7 @@ def test_all_that_nccl_can_run_is_right(shape, collective):
     ran = set()
     for algorithm in ALGORITHMS:
         for protocol in PROTOCOLS:
-            ready = prepared(shape, collective, algorithm, protocol)
+            ready = resolved(shape, collective, algorithm, protocol)
             if ready is not None:
                 ran.add(algorithm)
                 for size in (4, 40_004):
@@ -81,7 +81,7 @@ def test_all_that_nccl_can_run_is_right(shape, collective):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("collective", SENDS)
 def test_sends_are_right(shape, collective):
-    ready = prepared(shape, collective, "", "")
+    ready = resolved(shape, collective, "", "")
     assert ready is not None
     for size in (512, 1_000_000):
         check(ready, size)

@@ -7,16 +7,16 @@ import pytest
 
 from netsim.base.errors import ScenarioError
 from netsim.base.memo import Memo
-from netsim.cell import cluster
-from netsim.cell.prepare import Prepared
 from netsim.nccl.facts import Version, facts_of
 from netsim.nccl.p2p import P2pWork, rounds_of
 from netsim.nccl.schedules import send_recv, smaller
 from netsim.nccl.schedules.plan import Columns, Transfers
 from netsim.nccl.schedules.smaller import equal_sends
 from netsim.program.symmetry import Classes, Where, classes
-from tests.nccl.test_folding import compare, prepared
-from tests.timing.cells import folded, simulate_size
+from netsim.tasks import cluster
+from netsim.tasks.resolve import ResolvedCell
+from tests.nccl.test_folding import compare, resolved
+from tests.timing.cells import call_at, folded, simulate_size
 
 SIZES = (1 << 14, 3 << 20, 1 << 26)
 HALVES = "cluster.fabric={kind: leaf-spine, nodes_per_leaf: 2, oversubscription: 2}"
@@ -33,8 +33,8 @@ def _nothing_found_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "BUILT", Memo())
 
 
-def leaders(ready: Prepared, size: int = 1 << 20) -> int:
-    found = ready.call(size).folded
+def leaders(ready: ResolvedCell, size: int = 1 << 20) -> int:
+    found = call_at(ready, size).folded
     symmetry = None if found is None else found.plans[0].symmetry
     return 0 if symmetry is None else len(symmetry.fold.leaders)
 
@@ -61,21 +61,21 @@ CASES = [
 def test_an_alltoall_takes_the_same_times(
     machine: str, nodes: int, kinds: int, settings: tuple[str, ...]
 ) -> None:
-    ready = prepared(machine, "alltoall", nodes, "", *settings)
+    ready = resolved(machine, "alltoall", nodes, "", *settings)
     assert leaders(ready) == kinds
     for size in SIZES:
-        assert compare(ready, size) > ready.call(size).collective.ranks / (2 * kinds)
+        assert compare(ready, size) > call_at(ready, size).collective.ranks / (2 * kinds)
 
 
 @pytest.mark.parametrize("settings", [(), (HALVES,), (RAILS,)])
 def test_engines_agree(settings: tuple[str, ...]) -> None:
-    ready = prepared("dgx-h100", "alltoall", 4, "", *settings)
+    ready = resolved("dgx-h100", "alltoall", 4, "", *settings)
     compare(ready, 1 << 22, "simpy")
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 5])
 def test_everyone_sends_to_the_next(nodes: int) -> None:
-    ready = prepared("dgx-h100", "sendrecv", nodes)
+    ready = resolved("dgx-h100", "sendrecv", nodes)
     assert leaders(ready) in (0, 1, 8)
     if leaders(ready):
         compare(ready, 1 << 24)
@@ -92,7 +92,7 @@ BROKEN = [
 @pytest.mark.parametrize("broken", BROKEN)
 def test_nobody_stands_for_others_where_anything_is_odd(broken: str) -> None:
     """Everyone is at another distance from what is odd, and so in another round."""
-    ready = prepared("dgx-h100", "alltoall", 4, "", broken)
+    ready = resolved("dgx-h100", "alltoall", 4, "", broken)
     assert not leaders(ready)
     assert folded(ready, 1 << 20).schedule().fold is None
 
@@ -100,7 +100,7 @@ def test_nobody_stands_for_others_where_anything_is_odd(broken: str) -> None:
 def test_a_slow_link_is_not_folded_away() -> None:
     slow = "cluster.faults=[{link: node3.nic3-leaf3, bandwidth: 5%}]"
     times = [
-        simulate_size(prepared("dgx-h100", "alltoall", 6, "", *broken), 1 << 28)[0].time_us
+        simulate_size(resolved("dgx-h100", "alltoall", 6, "", *broken), 1 << 28)[0].time_us
         for broken in ((), (slow,))
     ]
     assert times[0] is not None
@@ -111,7 +111,7 @@ def test_a_slow_link_is_not_folded_away() -> None:
 @pytest.mark.parametrize("launch", ["process_per_gpu", "single_process"])
 def test_rows_of_a_table_are_the_same(launch: str) -> None:
     found = [
-        simulate_size(prepared("dgx-h100", "alltoall", 4, "", *off, launch=launch), 1 << 22)[0]
+        simulate_size(resolved("dgx-h100", "alltoall", 4, "", *off, launch=launch), 1 << 22)[0]
         for off in ((), ("fold=off",))
     ]
     assert found[0].time_us == pytest.approx(found[1].time_us, rel=1e-9)
@@ -126,10 +126,10 @@ def test_some_rounds_tell_the_same_as_all(
     settings: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of very many sends not all are looked at."""
-    every = leaders(prepared("dgx-h100", "alltoall", 12, "", *settings))
+    every = leaders(resolved("dgx-h100", "alltoall", 12, "", *settings))
     monkeypatch.setattr(smaller, "MOST_SENDS", 0)
     cluster.BUILT.clear()
-    ready = prepared("dgx-h100", "alltoall", 12, "", *settings)
+    ready = resolved("dgx-h100", "alltoall", 12, "", *settings)
     assert leaders(ready) == every > 0
     compare(ready, 1 << 20)
 
@@ -144,21 +144,21 @@ def test_what_stands_for_others_is_held_against_all_that_it_receives(
 
     monkeypatch.setattr(smaller, "MOST_SENDS", 0)
     monkeypatch.setattr(smaller, "_classes_of_some", inside)
-    assert leaders(prepared("dgx-h100", "alltoall", 4)) == 1
-    assert not leaders(prepared("dgx-h100", "alltoall", 4, "", RAILS))
+    assert leaders(resolved("dgx-h100", "alltoall", 4)) == 1
+    assert not leaders(resolved("dgx-h100", "alltoall", 4, "", RAILS))
 
 
 def test_what_few_sends_may_not_meet_is_not_folded_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow link may be on the way of none of those sends that are looked at."""
     monkeypatch.setattr(smaller, "MOST_SENDS", 0)
-    assert leaders(prepared("dgx-h100", "alltoall", 6)) == 1
+    assert leaders(resolved("dgx-h100", "alltoall", 6)) == 1
     cluster.BUILT.clear()
     slow = "cluster.faults=[{link: node3.nic3-leaf3, bandwidth: 5%}]"
-    assert not leaders(prepared("dgx-h100", "alltoall", 6, "", slow))
+    assert not leaders(resolved("dgx-h100", "alltoall", 6, "", slow))
 
 
 def test_nothing_at_all_is_sent_by_nobody() -> None:
-    ready = prepared("dgx-h100", "alltoall", 2)
+    ready = resolved("dgx-h100", "alltoall", 2)
     assert simulate_size(ready, 0)[0].rows == 16
     assert leaders(ready) == 1
 
@@ -175,12 +175,12 @@ def test_batches_wait_for_the_last_that_holds_one_of_their_channels() -> None:
 
 def test_more_ranks_than_can_be_written_are_refused_at_once() -> None:
     with pytest.raises(ScenarioError, match="GB of memory"):
-        prepared("dgx-h100", "alltoall", 8192)
+        resolved("dgx-h100", "alltoall", 8192)
 
 
 def test_sends_that_are_not_equal_are_written_in_full() -> None:
     for collective in ("gather", "scatter"):
-        assert not leaders(prepared("dgx-h100", collective, 2))
+        assert not leaders(resolved("dgx-h100", collective, 2))
 
 
 @pytest.mark.parametrize("sizes", [(4, 4, 4), (8, 8), (2, 2, 2, 2, 2)])
@@ -196,8 +196,8 @@ def test_ranks_meet_others_in_the_same_round(sizes: tuple[int, ...]) -> None:
 
 def test_parts_of_representatives_are_parts_of_all() -> None:
     """What a rank receives is stood for by sends of the same round."""
-    ready = prepared("dgx-h100", "alltoall", 4, "", HALVES)
-    fold = ready.call(1 << 20).folded.plans[0].stands
+    ready = resolved("dgx-h100", "alltoall", 4, "", HALVES)
+    fold = call_at(ready, 1 << 20).folded.plans[0].stands
     assert fold is not None
     schedule = folded(ready, 1 << 20).schedule()
     sends = schedule.src != schedule.dst

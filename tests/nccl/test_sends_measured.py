@@ -5,11 +5,12 @@ Busbw in GB/s by case; the sources are in the comments.
 
 import pytest
 
-from netsim.cell.prepare import prepare
 from netsim.cli.questions import Given, asked
 from netsim.engines.engine import simulate
 from netsim.program.place import place
 from netsim.scenario.cells import expand
+from netsim.tasks.resolve import resolve
+from tests.timing.cells import call_at
 
 MIB = 2**20
 
@@ -17,10 +18,14 @@ MIB = 2**20
 def run(machine: str, collective: str, size: int, **flags: object) -> tuple[float, int]:
     """GB/s of one operation that begins at rest, and the channels of a rank's sends."""
     given = Given(**flags, sizes=str(size))
-    ready = prepare(expand(asked(machine, collective, given).source)[0])
+    ready = resolve(expand(asked(machine, collective, given).source)[0])
     plan = ready.planned(size)
     assert plan is not None
-    made = place(ready.call(size).looped.schedule(), ready.topology, ready.gpus.tolist())
+    made = place(
+        call_at(ready, size).looped.schedule(),
+        ready.topology,
+        ready.gpus.tolist(),
+    )
     return size / simulate(made).makespan / 1e9, plan.n_channels
 
 
@@ -73,8 +78,8 @@ def test_alltoall_is_bound_by_nics_and_their_proxies(machine, nic, post):
 def test_what_several_gpus_send_to_one_meets_at_the_switch(collective, gpus, crowded):
     size = 1024 * MIB
     given = Given(sizes=str(size), gpus_per_node=gpus)
-    ready = prepare(expand(asked("dgx-h100", collective, given).source)[0])
-    call = ready.call(size)
+    ready = resolve(expand(asked("dgx-h100", collective, given).source)[0])
+    call = call_at(ready, size)
     assert call.plans[0].crowded == crowded
     made = place(call.looped.schedule(), ready.topology, ready.gpus.tolist())
     reached = call.collective.size_bytes * call.collective.bus_factor / simulate(made).makespan

@@ -2,8 +2,8 @@
 
 import pytest
 
-from netsim.cell.prepare import prepare
 from netsim.scenario.cells import expand
+from netsim.tasks.resolve import resolve
 from netsim.yamlio.read import parse_source
 from tests.timing.cells import simulate_size
 
@@ -16,8 +16,8 @@ SLOW = "{gpu: node0.gpu2, slowdown: 1.5}"
 
 def time(algorithm: str, protocol: str, size: str, faults: str = "") -> float:
     text = SCENE.format(algorithm=algorithm, protocol=protocol, size=size, faults=faults)
-    prepared = prepare(expand(parse_source(text, "slow.yaml"))[0])
-    row, _ = simulate_size(prepared, prepared.cell.scenario.collective.size_list()[0])
+    resolved = resolve(expand(parse_source(text, "slow.yaml"))[0])
+    row, _ = simulate_size(resolved, resolved.cell.scenario.collective.size_list()[0])
     assert row.time_us is not None
     return row.time_us
 

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from netsim.scenario.cells import expand
-from netsim.training.prepare import prepare_step
+from netsim.training.resolve import resolve_step
 from netsim.training.run import Step, simulate_step
 from netsim.workloads.model import Transformer
 from netsim.yamlio.read import parse_source
@@ -73,7 +73,7 @@ def run(entry: dict[str, Any]) -> Run:
     for key, values in entry.get("tried", {}).items():
         choices = [{**one, key: value} for one in choices for value in values]
     step = min((simulated(entry, one) for one in choices), key=lambda one: one.seconds)
-    gpus = step.prepared.setting.grid.size
+    gpus = step.resolved.setting.grid.size
     return Run(entry["name"], entry["source"], gpus, seconds_of(entry["published"], step), step)
 
 
@@ -84,13 +84,13 @@ def simulated(entry: dict[str, Any], chosen: dict[str, Any]) -> Step:
         model = {**GPT, "ffn": 4 * model["hidden"], **model}
     work = {"model": model, **WORK, **entry["workload"], **chosen}
     text = yaml.safe_dump({"cluster": entry["cluster"], "workload": work})
-    return simulate_step(prepare_step(expand(parse_source(text, str(DATA)))[0]))
+    return simulate_step(resolve_step(expand(parse_source(text, str(DATA)))[0]))
 
 
 def seconds_of(published: dict[str, float], step: Step) -> float:
     """Seconds of a step, from what a source quotes."""
     ((kind, value),) = published.items()
-    setting = step.prepared.setting
+    setting = step.resolved.setting
     if kind == "seconds":
         return value
     if kind == "tokens":

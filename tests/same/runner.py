@@ -224,29 +224,23 @@ def _adapters() -> Adapters | None:
     A commit that replaces one of them adds its own here, below the others, so that older commits
     can still be asked.
     """
-    try:
-        from netsim.cell.answer import answer, checked_cells, load_source, prepare_any
-    except ImportError:
+    functions = _functions_of_tasks() or _functions_of_cells()
+    if functions is None:
         return None
+    answer, checked_cells, load_source, resolve_any, resolved_class, simulate_one = functions
 
     def cells(scenario: str, number: int | None) -> Iterator[tuple[Any, int]]:
         found = checked_cells(load_source(Path(scenario)))
         chosen = found if number is None else [found[number]]
         for cell in chosen:
-            prepared = prepare_any(cell)
+            resolved = resolve_any(cell)
             for size in cell.scenario.workload.size_list():
-                yield prepared, size
+                yield resolved, size
 
-    try:
-        from netsim.cell.prepare import Prepared
-        from netsim.cell.simulate import simulate_one
-    except ImportError:
-        return Adapters(cells, answer, None)
-
-    def finish(prepared: Any, size: int, engine: str) -> list[float]:
-        if not isinstance(prepared, Prepared):
+    def finish(resolved: Any, size: int, engine: str) -> list[float]:
+        if not isinstance(resolved, resolved_class):
             return []
-        timing = simulate_one(prepared, size, engine=engine)
+        timing = simulate_one(resolved, size, engine=engine)
         schedule = timing.program.schedule
         last: dict[int, float] = {}
         ends = timing.timeline.end.tolist()
@@ -301,3 +295,30 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
+
+
+def _functions_of_tasks() -> tuple[Any, ...] | None:
+    """The functions of commits that have `netsim/tasks/`."""
+    try:
+        from netsim.tasks.answer import answer, checked_cells, load_source, resolve_any
+        from netsim.tasks.outcome import simulate_one
+        from netsim.tasks.resolve import ResolvedCell
+    except ImportError:
+        return None
+    return answer, checked_cells, load_source, resolve_any, ResolvedCell, simulate_one
+
+
+def _functions_of_cells() -> tuple[Any, ...] | None:
+    """The functions of earlier commits, which have `netsim/cell/`."""
+    try:
+        from netsim.cell.answer import (  # type: ignore[import-not-found]
+            answer,
+            checked_cells,
+            load_source,
+            prepare_any,
+        )
+        from netsim.cell.prepare import Prepared  # type: ignore[import-not-found]
+        from netsim.cell.simulate import simulate_one  # type: ignore[import-not-found]
+    except ImportError:
+        return None
+    return answer, checked_cells, load_source, prepare_any, Prepared, simulate_one

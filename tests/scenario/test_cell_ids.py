@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from netsim.cell.answer import answer, prepare_any
 from netsim.scenario.cells import Cell, expand
+from netsim.tasks.answer import answer, resolve_any
 from netsim.yamlio.read import parse_source
 from tests.cli.command import netsim
 
@@ -68,7 +68,7 @@ def cell_with(*changes: tuple[str, Any]) -> Cell:
 
 def row_of(cell: Cell) -> dict[str, Any]:
     """All columns of the row at 1 MiB but those that only repeat names."""
-    row = asdict(answer(prepare_any(cell), 1 << 20))
+    row = asdict(answer(resolve_any(cell), 1 << 20))
     return {name: value for name, value in row.items() if name not in NAMES}
 
 

@@ -4,8 +4,8 @@ import pytest
 import yaml
 
 from netsim.base.errors import InputError
-from netsim.cell.answer import answer, prepare_any
 from netsim.scenario.cells import Cell, expand, expand_all
+from netsim.tasks.answer import answer, resolve_any
 from netsim.yamlio.read import parse_source
 
 CLUSTER = {"machine": "dgx-h100", "nodes": 2, "gpus_per_node": 2, "nics_per_node": 2}
@@ -39,7 +39,7 @@ def test_a_sweep_over_parts_has_the_healthy_cluster_and_each_part(faults, labels
 def test_a_part_at_half_its_rate_costs_the_same_in_every_host():
     times = {}
     for cell in cells_of("each nic at 50%"):
-        times[cell.axes["faults"]] = answer(prepare_any(cell), 4 << 20).time_us
+        times[cell.axes["faults"]] = answer(resolve_any(cell), 4 << 20).time_us
     healthy = times.pop("healthy")
     assert min(times.values()) > healthy
     assert max(times.values()) == pytest.approx(min(times.values()), rel=1e-9)
@@ -51,7 +51,7 @@ def test_without_a_host_the_job_runs_on_the_others_of_the_same_fabric():
     assert cell.scenario.cluster.nodes == 2
     assert cell.scenario.cluster.fabric.nodes == 3
     assert cell.scenario.cluster.placement == (0, 2)
-    assert answer(prepare_any(cell), 4 << 20).ranks == 4
+    assert answer(resolve_any(cell), 4 << 20).ranks == 4
 
 
 def test_faults_of_the_cluster_stay_and_the_healthy_cell_is_the_base():

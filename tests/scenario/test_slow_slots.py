@@ -2,8 +2,8 @@
 
 import pytest
 
-from netsim.cell.answer import notes_of
 from netsim.scenario.cells import expand
+from netsim.tasks.answer import notes_of
 from netsim.yamlio.read import parse_source
 
 WORK = "workload: {collective: all_reduce}\n"

@@ -8,9 +8,10 @@ from netsim.collectives.table import build
 from netsim.engines.engine import simulate
 from netsim.program.place import place
 from netsim.schedule.repeat import Launch, framed, repeat
-from netsim.timing.call import Call
+from netsim.timing.call import call_of
 from netsim.timing.ladder import timed
 from netsim.topology.routing import switch
+from netsim.workloads.task import Task
 
 ALPHA, BANDWIDTH = 1e-6, 50e9
 
@@ -43,7 +44,9 @@ def test_the_kernel_overhead_adds_and_the_host_limits() -> None:
     gpus = np.arange(4, dtype=np.int32)
     topology = switch(4, BANDWIDTH, ALPHA)
     bare, slower, bound = (
-        timed(Call(collective, topology, gpus, groups, algorithm="ring", launch=launch)).seconds
+        timed(
+            call_of(Task(collective, topology, gpus, groups, algorithm="ring", launch=launch))
+        ).seconds
         for launch in (Launch(), Launch(kernel=3e-6), Launch(host=10e-6, gpus_per_process=4))
     )
     assert slower == pytest.approx(bare + 3e-6, rel=1e-9)

@@ -96,10 +96,10 @@ def stall_at(monkeypatch, part: str, error: Exception) -> None:
     """Let the simulation of one part end with an error."""
     usual = sweep.answer
 
-    def answer(prepared, size, **options):
-        if prepared.cell.axes["faults"] == part:
+    def answer(resolved, size, **options):
+        if resolved.cell.axes["faults"] == part:
             raise error
-        return usual(prepared, size, **options)
+        return usual(resolved, size, **options)
 
     monkeypatch.setattr(sweep, "answer", answer)
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from netsim.base.errors import NetsimError
-from netsim.cell.answer import answer
 from netsim.results.folder import open_folder
 from netsim.results.row import Row
 from netsim.results.workspace import MANIFEST
 from netsim.sweep import run
+from netsim.tasks.answer import answer
 from tests.bench import kills
 from tests.cli.command import netsim
 
@@ -46,10 +46,10 @@ def left() -> dict[str, bytes]:
 def test_rows_that_failed_are_tried_again(capsys, monkeypatch, whole) -> None:
     usual = answer
 
-    def failing(prepared: Any, size: int, **options: Any) -> Row:
-        if size == 2**20 and len(prepared.topology) > 4:
+    def failing(resolved: Any, size: int, **options: Any) -> Row:
+        if size == 2**20 and len(resolved.topology) > 4:
             raise NetsimError("no room")
-        return usual(prepared, size, **options)
+        return usual(resolved, size, **options)
 
     monkeypatch.setattr(run, "answer", failing)
     done = netsim(capsys, "run", "sweep.yaml", "-o", "out", "-q")

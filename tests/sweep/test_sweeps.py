@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from netsim.cell.answer import checked, load_source
 from netsim.scenario.cells import expand, expand_all
+from netsim.tasks.answer import checked, load_source
 from netsim.yamlio.read import parse_source
 from tests.cli.command import netsim
 

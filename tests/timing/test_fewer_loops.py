@@ -8,23 +8,24 @@ import numpy as np
 import pytest
 
 from netsim.base.errors import ScenarioError
-from netsim.cell.answer import checked_cells
-from netsim.cell.prepare import Prepared, prepare
 from netsim.cli.questions import Given, asked
 from netsim.collectives.collective import Collective
 from netsim.metrics.links import link_amounts, needed
 from netsim.nccl.schedules.plan import Plan, Work
 from netsim.nccl.schedules.smaller import loops_of, shorter
 from netsim.schedule.repeat import Launch
+from netsim.tasks.answer import checked_cells
+from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.timing import ladder
 from netsim.timing.bench import Bench, Runs
-from netsim.timing.call import Call
+from netsim.timing.call import Call, call_of
 from netsim.timing.fits import LIMITS, Limits
 from netsim.timing.ladder import Asked, Refusal, Timing
 from netsim.timing.steady import lanes_of, recurrence
 from netsim.topology.routing import switch
-from tests.nccl.test_folding import prepared as asked_for
-from tests.timing.cells import IN_FULL, bench_of, folded, simulate_size
+from netsim.workloads.task import Task
+from tests.nccl.test_folding import resolved as asked_for
+from tests.timing.cells import IN_FULL, bench_of, call_at, folded, simulate_size, within
 
 # Small buffers make many loops of little data.
 BUFFER = ("NCCL_BUFFSIZE=32768", "NCCL_MAX_NCHANNELS=2")
@@ -49,13 +50,13 @@ NCCL = [
 ]
 
 
-def prepared_of(machine, collective, nodes, algorithm, gpus, size, variables=BUFFER):
+def resolved_of(machine, collective, nodes, algorithm, gpus, size, variables=BUFFER):
     flags = {"nodes": nodes, "gpus_per_node": gpus}
     if algorithm != "auto":
         flags |= {"algo": algorithm, "proto": "Simple"}
     source = asked(machine, collective, Given(**flags, sizes=size, env=variables)).source
-    prepared = prepare(checked_cells(source)[0])
-    return prepared, prepared.cell.scenario.collective.size_list()[0]
+    resolved = resolve(checked_cells(source)[0])
+    return resolved, resolved.cell.scenario.collective.size_list()[0]
 
 
 FEWER = replace(LIMITS, rows=0, part=0.5)  # loops are left out of short calls, too
@@ -77,8 +78,8 @@ def assert_alike(full: Timing, short: Timing) -> None:
 @pytest.mark.parametrize("case", NCCL, ids=lambda case: "-".join(map(str, case[:4])))
 @pytest.mark.parametrize("single", [False, True])
 def test_nccl_with_fewer_loops_takes_as_long_as_in_full(case, single: bool) -> None:
-    prepared, size = prepared_of(*case)
-    full, short = both(replace(prepared.call(size), single=single))
+    resolved, size = resolved_of(*case)
+    full, short = both(call_at(resolved, size).changed(is_single=single))
     assert_alike(full, short)
     assert short.uncertainty < 1e-2
     if single or short.approximation:  # else loops did not tell how operations overlap
@@ -88,8 +89,8 @@ def test_nccl_with_fewer_loops_takes_as_long_as_in_full(case, single: bool) -> N
 
 @pytest.mark.parametrize("engine", ["simpy", "compiled"])
 def test_both_engines_leave_out_the_same(engine: str) -> None:
-    prepared, size = prepared_of("dgx-h100", "all_reduce", 1, "Ring", 2, "3M")
-    full, short = both(prepared.call(size), engine)
+    resolved, size = resolved_of("dgx-h100", "all_reduce", 1, "Ring", 2, "3M")
+    full, short = both(call_at(resolved, size), engine)
     assert_alike(full, short)
     assert (short.engine, short.approximation) == (engine, "steady state of 16 of 48 loops")
 
@@ -109,7 +110,7 @@ def test_pipelines_with_fewer_pieces_take_as_long_as_in_full(
     collective: str, algorithm: str, parameters, count: int, single: bool
 ) -> None:
     gpus, groups = np.arange(6, dtype=np.int32), (tuple(range(6)),)
-    call = Call(
+    task = Task(
         Collective(collective, 6, count),
         switch(6, 50e9, 1e-8),
         gpus,
@@ -117,8 +118,9 @@ def test_pipelines_with_fewer_pieces_take_as_long_as_in_full(
         algorithm=algorithm,
         parameters=parameters,
         launch=Launch(kernel=1e-6),
-        single=single,
+        is_single=single,
     )
+    call = call_of(task)
     full, short = both(call)
     assert_alike(full, short)
     assert "steady state" in short.approximation
@@ -130,8 +132,8 @@ def test_pipelines_with_fewer_pieces_take_as_long_as_in_full(
 @pytest.mark.parametrize("case", [NCCL[1], NCCL[4], NCCL[9], NCCL[11], NCCL[14]])
 def test_what_is_left_is_what_it_was(case) -> None:
     """Loops go one by one; the last, partial one keeps its size, and rows grow evenly."""
-    prepared, size = prepared_of(*case)
-    work = prepared.call(size).looped
+    resolved, size = resolved_of(*case)
+    work = call_at(resolved, size).looped
     rows = [len(work.schedule(work.least + k)) for k in range(4)]
     assert len({b - a for a, b in pairwise(rows)}) == 1
     last = [work.schedule(work.least + k).amount for k in (0, 3)]
@@ -152,22 +154,22 @@ def test_a_channel_keeps_its_remainder_and_the_collective_its_sum() -> None:
 
 
 def test_small_runs_are_exact() -> None:
-    prepared, size = prepared_of("dgx-h100", "all_reduce", 1, "Ring", 2, "3M")
-    row, _ = simulate_size(prepared, size, engine="compiled")
+    resolved, size = resolved_of("dgx-h100", "all_reduce", 1, "Ring", 2, "3M")
+    row, _ = simulate_size(resolved, size, engine="compiled")
     assert (row.approximation, row.approximation_pct) == ("", None)
 
 
 def test_the_row_says_what_was_left_out() -> None:
-    prepared, size = prepared_of("dgx-h100", "all_reduce", 1, "Ring", 2, "3M")
-    row, found = simulate_size(replace(prepared, limits=FEWER), size, engine="compiled")
+    resolved, size = resolved_of("dgx-h100", "all_reduce", 1, "Ring", 2, "3M")
+    row, found = simulate_size(within(resolved, FEWER), size, engine="compiled")
     assert row.approximation == "steady state of 16 of 48 loops"
     assert 0 <= row.approximation_pct < 1e-3
     assert row.rows == len(found.program)
 
 
 def test_few_loops_are_not_cut_and_few_rows_not_either() -> None:
-    prepared, size = prepared_of("dgx-h100", "all_reduce", 1, "Ring", 2, "3M")
-    call = prepared.call(size)
+    resolved, size = resolved_of("dgx-h100", "all_reduce", 1, "Ring", 2, "3M")
+    call = call_at(resolved, size)
     assert call.folded is not None
     call = call.folded
     assert isinstance(ladder.fewer_loops(Asked(call, Limits(part=0.3))), Refusal)
@@ -182,7 +184,7 @@ def test_sends_that_are_too_many_to_fold_are_refused_before_they_are_planned(mon
         r"about 8\.6e\+09 rows would take 4295 GB of memory, but 24 GB are free .* about 4\d+ ranks"
     )
     with pytest.raises(ScenarioError, match=message):
-        prepared_of("dgx-h100", "alltoall", 8192, "auto", 8, "1G", ())
+        resolved_of("dgx-h100", "alltoall", 8192, "auto", 8, "1G", ())
 
 
 HASHED = {"fabric": "leaf-spine", "transport": "roce"}
@@ -199,8 +201,10 @@ def test_sends_that_hashes_keep_apart_are_refused_by_their_loops(monkeypatch) ->
 
 @pytest.mark.parametrize("size", ["64K", "4M", "16M", "64M"])
 def test_sends_have_no_fewer_rows_than_they_are_refused_for(size: str) -> None:
-    prepared = asked_for("dgx-h100", "alltoall", 4, "", sizes=size, **HASHED)
-    call = prepared.call(prepared.cell.scenario.collective.size_list()[0]).looped
+    resolved = asked_for("dgx-h100", "alltoall", 4, "", sizes=size, **HASHED)
+    call = call_of(
+        resolved.task(resolved.cell.scenario.collective.size_list()[0]), resolved.limits
+    ).looped
     assert 2 * call.least * (32 * 31) <= len(call.shortest)
 
 
@@ -224,19 +228,19 @@ CASES = [
 RESTLESS = CASES[1:5]  # whose loops never take the same time
 
 
-def over(case: tuple[object, ...], variables: tuple[str, ...] = SMALL) -> tuple[Prepared, int]:
+def over(case: tuple[object, ...], variables: tuple[str, ...] = SMALL) -> tuple[ResolvedCell, int]:
     machine, fabric, nodes, algorithm, protocol, size = case
     flags = {"nodes": nodes, "fabric": fabric, "algo": algorithm, "proto": protocol}
     source = asked(machine, "all_reduce", Given(**flags, sizes=size, env=variables)).source
-    prepared = prepare(checked_cells(source)[0])
-    return prepared, prepared.cell.scenario.collective.size_list()[0]
+    resolved = resolve(checked_cells(source)[0])
+    return resolved, resolved.cell.scenario.collective.size_list()[0]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case[:4])))
 @pytest.mark.parametrize("single", [True, False])
 def test_fewer_loops_take_as_long_as_all(case, single: bool) -> None:
-    prepared, size = over(case)
-    full, short = both(replace(prepared.call(size), single=single))
+    resolved, size = over(case)
+    full, short = both(call_at(resolved, size).changed(is_single=single))
     most = short.uncertainty + full.uncertainty + 1e-9
     assert short.seconds == pytest.approx(full.seconds, rel=most)
     assert short.uncertainty < 3e-2
@@ -251,8 +255,8 @@ def test_fewer_loops_take_as_long_as_all(case, single: bool) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case[:4])))
 def test_what_recurs_within_a_run_is_what_further_loops_add(case) -> None:
     """From the first run that is steady on, whatever its length."""
-    prepared, size = over(case)
-    work, bench = folded(prepared, size), bench_of(prepared, size, "compiled")
+    resolved, size = over(case)
+    work, bench = folded(resolved, size), bench_of(resolved, size, "compiled")
     full, found = bench.alone(work.schedule(work.loops)).ends, 0
     for loops in range(work.least + 8, work.loops - 4, max(1, work.loops // 16)):
         run = bench.alone(work.schedule(loops))
@@ -288,8 +292,8 @@ def test_as_many_loops_are_left_out_as_have_whole_periods(period: int, last: int
 
 
 def test_lanes_are_told_from_two_schedules_of_a_call() -> None:
-    prepared, size = over(CASES[1])
-    work = folded(prepared, size)
+    resolved, size = over(CASES[1])
+    work = folded(resolved, size)
     schedule = work.schedule(12)
     lanes = lanes_of(schedule, work.shortest, 12 - work.least)
     assert lanes
@@ -307,10 +311,10 @@ def test_lanes_are_told_from_two_schedules_of_a_call() -> None:
 GIB = 1 << 30
 
 
-def chosen(protocol: str = "Simple") -> Prepared:
+def chosen(protocol: str = "Simple") -> ResolvedCell:
     flags = {"fabric": "rail-optimized", "proto": protocol}
     one = asked_for("dgx-h100", "all_reduce", 3, "NVLSTree", **flags)
-    return replace(one, limits=replace(LIMITS, rows=1000))  # so that few loops are tried
+    return within(one, replace(LIMITS, rows=1000))  # so that few loops are tried
 
 
 def test_a_size_is_answered_the_same_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,13 +340,13 @@ def test_what_moves_other_data_is_another_run() -> None:
     assert calls[0].like is not None
     assert calls[0].like(8) == calls[1].like(8)
     assert calls[0].like(8) != calls[1].like(9)
-    assert calls[0].like(8) != one.call(GIB).looped.like(8)
+    assert calls[0].like(8) != call_at(one, GIB).looped.like(8)
     assert folded(one, GIB + 4096 * 3).like(8) != calls[0].like(8)
 
 
 def test_how_operations_overlap_is_told_by_few_loops() -> None:
-    prepared, size = prepared_of("dgx-h100", "broadcast", 1, "Ring", 2, "64M")
-    found = ladder.timed(prepared.call(size), "compiled", limits=FEWER)
+    resolved, size = resolved_of("dgx-h100", "broadcast", 1, "Ring", 2, "64M")
+    found = ladder.timed(call_at(resolved, size), "compiled", limits=FEWER)
     assert "operations overlap like those of " in found.approximation
 
 
@@ -350,7 +354,7 @@ def test_loops_that_go_on_faster_than_their_links_are_in_no_steady_state() -> No
     """The first 14 of 512 loops fill FIFOs: what they add is less than the NICs need for it."""
     size = 4 << 30
     source = asked("gh200-x4", "alltoall", Given(nodes=16, sizes=str(size))).source
-    timing = ladder.timed(prepare(checked_cells(source)[0]).call(size))
+    timing = ladder.timed(call_at(resolve(checked_cells(source)[0]), size))
     least, _ = needed(timing.use, timing.program.links)
     assert least <= timing.seconds < 1.001 * least
     assert "of 512 loops" in timing.approximation
@@ -358,8 +362,8 @@ def test_loops_that_go_on_faster_than_their_links_are_in_no_steady_state() -> No
 
 def test_links_carry_what_is_theirs_though_few_loops_come_to_them_in_another_order() -> None:
     buffer = ("NCCL_BUFFSIZE=262144",)
-    one, size = prepared_of("a100-x4", "all_reduce", 5, "Tree", 4, "100000000", buffer)
-    bench, work = bench_of(one, size), one.call(size).looped
+    one, size = resolved_of("a100-x4", "all_reduce", 5, "Tree", 4, "100000000", buffer)
+    bench, work = bench_of(one, size), call_at(one, size).looped
     runs = Runs(bench, work)
     use, some = runs.use_of_all(work.first, 0.0), runs[work.first].program.links
     every = bench.placed(work.schedule())

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from netsim.base.errors import InvariantError
-from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import KNOWN, row_of_size, simulate_one
 from netsim.cli.questions import Given, asked
 from netsim.collectives.collective import collective_of
 from netsim.collectives.table import build
@@ -17,13 +15,16 @@ from netsim.nccl import choice
 from netsim.program.place import place
 from netsim.program.program import Timeline
 from netsim.scenario.cells import expand
+from netsim.tasks.outcome import OUTCOMES, simulate_one
+from netsim.tasks.resolve import ResolvedCell, resolve
+from netsim.tasks.row import row_of_size
 from netsim.timing import invariants, ladder
 from netsim.timing.invariants import ALWAYS, IN_TESTS, INVARIANTS, Answer, broken
 from netsim.timing.ladder import Timing
 from netsim.topology.routing import switch
 from netsim.training import run as training
 from tests.cli.command import netsim
-from tests.timing.cells import IN_FULL
+from tests.timing.cells import IN_FULL, call_at
 
 MIB = 1 << 20
 STEP = """\
@@ -37,11 +38,11 @@ workload:
 
 @pytest.fixture(autouse=True)
 def _nothing_known() -> None:
-    KNOWN.clear()
+    OUTCOMES.clear()
 
 
-def cell(machine: str, collective: str, sizes: str, nodes: int = 2) -> Prepared:
-    return prepare(expand(asked(machine, collective, Given(nodes, sizes=sizes)).source)[0])
+def cell(machine: str, collective: str, sizes: str, nodes: int = 2) -> ResolvedCell:
+    return resolve(expand(asked(machine, collective, Given(nodes, sizes=sizes)).source)[0])
 
 
 def ring(ranks: int = 4, name: str = "all_reduce", size: int = MIB) -> Answer:
@@ -229,7 +230,7 @@ def test_expect_ends_with_3_and_asks_for_a_report(capsys, monkeypatch) -> None:
     )
     assert netsim(capsys, *arguments).code == 0
     monkeypatch.setattr(ladder, "_timing", halved(ladder._timing))
-    KNOWN.clear()
+    OUTCOMES.clear()
     found = netsim(capsys, *arguments)
     assert found.code == 3
     assert "wire: " in found.err
@@ -246,7 +247,7 @@ def test_a_lost_channel_is_noticed_by_run(capsys, monkeypatch, tmp_path: Path) -
     )
     assert netsim(capsys, "run", file, "-o", tmp_path / "good").code == 0
     monkeypatch.setattr(choice, "schedule_of", lossy(choice.schedule_of))
-    KNOWN.clear()
+    OUTCOMES.clear()
     found = netsim(capsys, "run", file, "-o", tmp_path / "bad")
     assert found.code == 3
     assert "bytes: rows bring" in found.err
@@ -279,11 +280,11 @@ def test_doctor_lists_them(capsys) -> None:
 # **** Lifted ****
 
 
-def sent_between_two() -> tuple[Prepared, Timing, float]:
+def sent_between_two() -> tuple[ResolvedCell, Timing, float]:
     """Sends between two hosts: as told, and what the wire needs."""
     ready = cell("dgx-h100", "sendrecv", "512M")
     size = 512 * MIB
-    timing = ladder.timed(ready.call(size))
+    timing = ladder.timed(call_at(ready, size))
     least, _ = invariants.needed(timing.use, timing.program.links)
     return ready, timing, least
 
@@ -340,7 +341,7 @@ def test_a_rung_is_as_far_off_the_run_in_full_as_it_says(machine, name, size, no
     told = simulate_one(ready, size)
 
     def in_full() -> float:
-        return ladder.timed(ready.call(size), limits=IN_FULL).seconds
+        return ladder.timed(call_at(ready, size), limits=IN_FULL).seconds
 
     answer = Answer(told.seconds, told.uncertainty, in_full=in_full)
     assert broken(answer, IN_TESTS) == []

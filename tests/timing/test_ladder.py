@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from netsim.base.errors import InputError
-from netsim.cell.cluster import wishes_of
-from netsim.cell.prepare import Prepared, prepare
 from netsim.collectives.collective import Collective
 from netsim.nccl.choice import schedule_of
 from netsim.nccl.schedules.ring import round_again
 from netsim.scenario.cells import expand
+from netsim.tasks.cluster import wishes_of
+from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.timing import ladder
 from netsim.timing.fits import Limits
 from netsim.timing.ladder import Asked, Offer, Refusal
@@ -24,7 +24,7 @@ from netsim.workloads.lower import Coarse
 from netsim.workloads.tape import TapeEntry
 from netsim.yamlio.read import parse_source
 from tests.nccl.nccl_plans import small_plan
-from tests.timing.cells import simulate_size
+from tests.timing.cells import call_at, simulate_size, within
 
 MIB = 1 << 20
 FULL = Limits(rows=1e18, rings=1e18, folded=1 << 60)
@@ -62,10 +62,10 @@ class Case:
     faults: str = ""
 
     @property
-    def ready(self) -> Prepared:
+    def ready(self) -> ResolvedCell:
         """It as a cell."""
         text = CELL.format(**{k: getattr(self, k) for k in self.__dataclass_fields__})
-        return prepare(expand(parse_source(text, "x.yaml"))[0])
+        return resolve(expand(parse_source(text, "x.yaml"))[0])
 
     @property
     def shared(self) -> "Case":
@@ -77,7 +77,7 @@ class Case:
 @cache
 def in_cell(case: Case, limits: Limits) -> tuple[float, str, float]:
     """Seconds of a cell, in which way, and by how much these may be off."""
-    row = simulate_size(replace(case.ready, limits=limits), case.size)[0]
+    row = simulate_size(within(case.ready, limits), case.size)[0]
     return row.time_us * 1e-6, row.approximation, (row.approximation_pct or 0.0) / 100
 
 
@@ -247,7 +247,7 @@ def test_rings_told_by_hops_are_alike_if_a_few_end_as_soon(protocol: str, same: 
     """Out of place each rank copies its own block, which is over before the ring is; in Simple its
     first step stores it as well."""
     case = Case(17, 4 * MIB, name="all_gather", protocol=protocol)
-    calls = [case.ready.call(case.size, in_place=place) for place in (False, True)]
+    calls = [call_at(case.ready, case.size, in_place=place) for place in (False, True)]
     assert ladder.alike(*calls, HOPS) == same
     out, here = (ladder.timed(call, limits=HOPS).seconds for call in calls)
     assert (out == pytest.approx(here, rel=1e-6)) == same
@@ -279,7 +279,7 @@ def test_rings_that_hops_do_not_tell_are_run_in_full_or_refused(
 ) -> None:
     case = Case(9, MIB, name="all_gather")
     assert in_cell(case, NEVER) == in_cell(case, FULL)
-    call = case.ready.call(case.size)
+    call = call_at(case.ready, case.size)
     monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 1000)
     with pytest.raises(InputError, match=r"rows would take .* GB .*; what a few hops add differs"):
         ladder.timed(call, limits=NEVER)
@@ -295,14 +295,11 @@ def test_rings_that_hops_do_not_tell_are_run_in_full_or_refused(
     ],
 )
 def test_hops_refuse_with_words(change: dict[str, object], why: str) -> None:
-    call = Case(17, MIB, name="all_gather").ready.call(MIB)
+    call = call_at(Case(17, MIB, name="all_gather").ready, MIB)
     other = (
-        replace(call, **change)
+        call.changed(may_fold=False)
         if "may_fold" in change
-        else replace(
-            call,
-            plans=(replace(call.plans[0], **change),),  # type: ignore[arg-type]
-        )
+        else call.changed(plans=(replace(call.plans[0], **change),))  # type: ignore[arg-type]
     )
     found = ladder.fewer_hops(Asked(other, replace(HOPS, without=frozenset({"folded"}))))
     assert isinstance(found, Refusal)
@@ -310,13 +307,13 @@ def test_hops_refuse_with_words(change: dict[str, object], why: str) -> None:
 
 
 def test_rows_decide_and_are_counted_before_they_are_written() -> None:
-    call = Case(17, MIB, name="all_gather").ready.call(MIB).folded
+    call = call_at(Case(17, MIB, name="all_gather").ready, MIB).folded
     assert call is not None
     counted = call.rows_of_rings
     assert 0.5 * len(call.looped.schedule()) < counted < len(call.looped.schedule())
     assert isinstance(ladder.whole(Asked(call, Limits(rings=counted, hopped=1.0))), Offer)
     assert isinstance(ladder.whole(Asked(call, Limits(rings=counted - 1, hopped=1.0))), Refusal)
-    told = replace(call, may_fold=True)
+    told = call.changed(may_fold=True)
     offers = [ladder.fewer_hops(Asked(told, Limits(rings=counted - k, hopped=1.0))) for k in (0, 1)]
     assert [isinstance(offer, Offer) for offer in offers] == [False, True]
 
@@ -325,7 +322,10 @@ def test_operations_of_long_rings_overlap_as_those_of_fewer_hops_tell() -> None:
     """Where those in a row would be many rows: what they tell is stated, and holds."""
     case = Case(17, 4 * MIB, name="all_gather", protocol="LL")
     far, half = (
-        ladder.timed(case.ready.call(case.size), limits=replace(HOPS, restless=rows))
+        ladder.timed(
+            call_at(case.ready, case.size),
+            limits=replace(HOPS, restless=rows),
+        )
         for rows in (HOPS.restless, 0)
     )
     assert half.hops < far.hops
@@ -338,7 +338,7 @@ def test_rings_of_very_many_rows_are_told_by_fewer_hops_and_memory() -> None:
     """Where paths are hashed no two hops add the same: enough rows have to tell."""
     hashed = "{kind: leaf-spine, oversubscription: 2, transport: roce}"
     case = Case(34, 64 * MIB, name="all_gather", fabric=hashed)
-    call = case.ready.call(case.size)
+    call = call_at(case.ready, case.size)
     alike = replace(HOPS, alike=2e-3)
     few, many = replace(alike, meeting=0), alike
     told = [ladder.timed(call, limits=limits) for limits in (few, many)]
@@ -360,7 +360,10 @@ def test_shorter_chunks_come_round_again() -> None:
 
 def test_a_ring_cut_after_some_hops_moves_that_part_of_its_bytes() -> None:
     ready = Case(12, 96 * MIB).ready
-    collective, plan = ready.collective(96 * MIB), ready.call(96 * MIB).plans[0]
+    collective, plan = (
+        ready.collective(96 * MIB),
+        call_at(ready, 96 * MIB).plans[0],
+    )
     whole, part = (_sent(schedule_of(collective, replace(plan, hops=hops))) for hops in (0, 23))
     np.testing.assert_allclose(part, whole * 23 / 95, rtol=2e-3)
 

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from netsim.cell.prepare import prepare
 from netsim.scenario.cells import expand
+from netsim.tasks.resolve import resolve
 from netsim.timing import fits
 from netsim.timing.fits import PROCESS, available_memory, estimated_rows, needed
 from netsim.timing.ladder import bytes_expected
 from netsim.yamlio.read import parse_source
 from tests.bench.memory import AT_MOST, needed_and_taken
 from tests.cli.command import netsim
+from tests.timing.cells import call_at
 
 
 @pytest.mark.parametrize(
@@ -37,9 +38,9 @@ def test_what_folds_is_expected_to_need_no_more_than_what_is_written_of_it() -> 
         "workload: {collective: all_reduce, algorithm: Tree, sizes: [1MiB]}\n"
     )
     one, apart = (
-        prepare(expand(parse_source(text + more, "x.yaml"))[0]) for more in ("", "fold: off\n")
+        resolve(expand(parse_source(text + more, "x.yaml"))[0]) for more in ("", "fold: off\n")
     )
-    call, whole = one.call(1 << 20), apart.call(1 << 20)
+    call, whole = call_at(one, 1 << 20), call_at(apart, 1 << 20)
     assert call.folded is not None
     assert whole.folded is None
     assert bytes_expected(call) < bytes_expected(whole) / 4

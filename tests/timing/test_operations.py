@@ -5,8 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from netsim.cell.answer import checked_cells
-from netsim.cell.prepare import Prepared, prepare
 from netsim.cli.questions import Given, asked
 from netsim.collectives.collective import Collective
 from netsim.engines.engine import ends_of_operations
@@ -14,19 +12,22 @@ from netsim.metrics.links import needed
 from netsim.nccl.split import SLOTS
 from netsim.program.program import Operations, operations
 from netsim.schedule.repeat import Launch
+from netsim.tasks.answer import checked_cells
+from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.timing import bench, ladder
 from netsim.timing.bench import Bench, InARow
-from netsim.timing.call import Call
+from netsim.timing.call import Call, call_of
 from netsim.timing.fits import LIMITS, TIMED
 from netsim.timing.ladder import AS_TIMED
 from netsim.timing.steady import pace_of, period_of
 from netsim.topology.routing import switch
+from netsim.workloads.task import Task
 from tests.timing.cells import bench_of, folded, simulate_size, timed
 
 MIB = 1 << 20
 
 
-def row_of(one: Prepared, size: int, **launch: float) -> InARow:
+def row_of(one: ResolvedCell, size: int, **launch: float) -> InARow:
     """Operations of a cell, one after the other."""
     here = bench_of(one, size, "compiled")
     here = replace(here, launch=replace(here.launch, **{"host": 0.0, **launch}))
@@ -60,12 +61,12 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return runs
 
 
-def cell(nodes: int, size: str, collective: str = "all_reduce", **flags: object) -> Prepared:
+def cell(nodes: int, size: str, collective: str = "all_reduce", **flags: object) -> ResolvedCell:
     given = Given(nodes, fabric="rail-optimized", sizes=size, **flags)
-    return prepare(checked_cells(asked("dgx-h100", collective, given).source)[0])
+    return resolve(checked_cells(asked("dgx-h100", collective, given).source)[0])
 
 
-def size_of(one: Prepared) -> int:
+def size_of(one: ResolvedCell) -> int:
     return one.cell.scenario.collective.size_list()[0]
 
 
@@ -122,7 +123,7 @@ def test_each_that_does_not_overlap_is_simulated_alone() -> None:
 def one_after_the_other(launch: Launch) -> Call:
     collective = Collective("broadcast", 6, 250_000, 4)
     where = switch(6, 50e9, 1e-6), np.arange(6, dtype=np.int32), (tuple(range(6)),)
-    return Call(collective, *where, algorithm="binomial", launch=launch)
+    return call_of(Task(collective, *where, algorithm="binomial", launch=launch))
 
 
 @pytest.mark.parametrize("kernel", [0.0, 10e-6, 39e-6, 41e-6, 90e-6])
@@ -131,7 +132,7 @@ def test_a_second_operation_tells_only_if_it_begins_after_the_first(
 ) -> None:
     """The first rank of a broadcast is over 41 µs before the last one."""
     call = one_after_the_other(Launch(kernel=kernel))
-    alone = Bench(call.topology, call.gpus, call.launch).alone(call.looped.schedule())
+    alone = Bench(call.topology, call.task.gpus, call.task.launch).alone(call.looped.schedule())
     spread = float(np.ptp(alone.first))
     found = ladder.timed(call)
     assert (simulated[0] == -1) == (kernel >= spread)
@@ -185,7 +186,7 @@ def test_the_pace_of_a_few_is_that_of_very_many(
 ) -> None:
     """Also where FIFOs between ranks fill up only after hundreds of operations."""
     source = asked(machine, collective, Given(nodes, sizes=size)).source
-    one = prepare(checked_cells(source)[0])
+    one = resolve(checked_cells(source)[0])
     found = timed(one, size_of(one))
     ends = in_a_row(row_of(one, size_of(one)), 720).max(axis=1)
     pace = (ends[-20] - ends[-220]) / 200

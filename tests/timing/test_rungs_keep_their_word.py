@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from netsim.base.errors import InputError
-from netsim.cell.prepare import Prepared, prepare
 from netsim.cli import shown
 from netsim.metrics.links import link_amounts
 from netsim.results.nccl_tests import microseconds
 from netsim.scenario.cells import expand
 from netsim.sweep.summary import best_row
+from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.timing import ladder, steady
 from netsim.timing.bench import Bench, Runs
 from netsim.timing.call import Call
@@ -20,7 +20,7 @@ from netsim.timing.fits import LIMITS, TIMED, Limits, limits_of
 from netsim.timing.ladder import Asked, Offer, Timing
 from netsim.topology.graph import LINK_KINDS
 from netsim.yamlio.read import parse_source
-from tests.timing.cells import IN_FULL, simulate_size, timed
+from tests.timing.cells import IN_FULL, call_at, simulate_size, timed, within
 
 MIB = 1 << 20
 WRITTEN_OUT = replace(
@@ -40,7 +40,7 @@ SIMPLE = "{collective: %s, algorithm: %s, protocol: Simple, sizes: [%dB], timing
 FABRICS = ("{kind: rail-optimized}", "{kind: leaf-spine}", "{kind: single-switch}")
 
 
-def drawn(seed: int) -> Prepared:
+def drawn(seed: int) -> ResolvedCell:
     """Some call of NCCL's over buffers so small that it takes many loops, the last not full."""
     some = random.Random(seed)
     nodes, gpus = some.choice((1, 2, 3, 4)), some.choice((1, 2, 4, 8))
@@ -65,7 +65,7 @@ def drawn(seed: int) -> Prepared:
     )
 
 
-def textbook(seed: int) -> Prepared:
+def textbook(seed: int) -> ResolvedCell:
     """Some textbook algorithm that folds, keeps step or is followed in (max,+)."""
     some = random.Random(seed)
     nodes, gpus = some.randint(3, 8), some.choice((2, 4))
@@ -80,12 +80,12 @@ def textbook(seed: int) -> Prepared:
     )
 
 
-def cell(cluster: str, work: str, more: str = "") -> Prepared:
+def cell(cluster: str, work: str, more: str = "") -> ResolvedCell:
     text = f"cluster: {{{cluster}}}\nworkload: {work}\n{more}\n"
-    return prepare(expand(parse_source(text, "x.yaml"))[0])
+    return resolve(expand(parse_source(text, "x.yaml"))[0])
 
 
-def size_of(one: Prepared) -> int:
+def size_of(one: ResolvedCell) -> int:
     return one.cell.scenario.collective.size_list()[0]
 
 
@@ -114,7 +114,7 @@ HASHED = (
 )
 
 
-def crowded(seed: int) -> tuple[Prepared, Limits]:
+def crowded(seed: int) -> tuple[ResolvedCell, Limits]:
     """Messages of many on few links, and limits within which rates are solved at wide instants."""
     some, crowd = random.Random(seed), 1 if seed % 3 == 2 else WIDE.crowd
     nodes, gpus, timing = some.randint(5, 8), some.choice((2, 4)), TIMINGS[seed % 2]
@@ -131,7 +131,7 @@ def test_wide_instants_are_off_by_no_more_than_they_state(seed: int) -> None:
     one, wide = crowded(seed)
     told, full = (timed(one, size_of(one), limits) for limits in (wide, WRITTEN_OUT))
     assert "rates solved anew" in told.approximation
-    loops = one.call(size_of(one)).looped.loops
+    loops = call_at(one, size_of(one)).looped.loops
     whole = f"{loops} of {loops} loops" in told.approximation
     assert whole == (len(told.program) == len(full.program))
     assert told.uncertainty > 0.0
@@ -177,7 +177,7 @@ MANY = (
 )
 
 
-def sent_to_all(seed: int) -> Prepared:
+def sent_to_all(seed: int) -> ResolvedCell:
     """Messages among so many that channels have a dozen turns, the last one mostly not whole."""
     some = random.Random(seed)
     machine, nodes = some.choice(
@@ -205,7 +205,7 @@ def test_sends_told_from_their_first_rounds_are_off_by_no_more_than_they_state(s
 
 def test_first_rounds_are_those_of_sends_to_all_and_told_once() -> None:
     one = sent_to_all(0)
-    call = one.call(size_of(one))
+    call = call_at(one, size_of(one))
     assert isinstance(ladder.fewer_rounds(Asked(call, ROUNDS)), Offer)
     assert not isinstance(ladder.fewer_rounds(Asked(call, LIMITS)), Offer)  # few enough rows
     assert not isinstance(ladder.fewer_rounds(Asked(call, replace(ROUNDS, exact=True))), Offer)
@@ -224,7 +224,8 @@ def test_sends_that_take_very_long_are_refused_with_how_long(
     many = f"machine: dgx-h100, nodes: 512, fabric: {{kind: {fabric}}}"
     with pytest.raises(InputError, match=r"9.1e\+07 rows .* some 15 minutes a size"):
         cell(many, "{collective: alltoall, sizes: [1GiB]}")
-    call = cell(many.replace("512", "256"), "{collective: alltoall, sizes: [1GiB]}").call(1 << 30)
+    small = cell(many.replace("512", "256"), "{collective: alltoall, sizes: [1GiB]}")
+    call = call_at(small, 1 << 30)
     assert ladder.why_not(call, LIMITS) == ""
     assert "minutes" in ladder.why_not(call, replace(LIMITS, solved=6e7))
 
@@ -263,7 +264,7 @@ def test_every_exact_rung_is_asked_for_somewhere() -> None:
     seen = set()
     for limits in (*FORCED.values(), WRITTEN_OUT):
         for one in (*map(textbook, range(6)), drawn(0)):
-            asked = Asked(one.call(size_of(one)), limits)
+            asked = Asked(call_at(one, size_of(one)), limits)
             rungs = [rung for rung in ladder.EXACT if rung.__name__ not in limits.without]
             seen.add(next(rung.__name__ for rung in rungs if isinstance(rung(asked), Offer)))
     assert seen == {rung.__name__ for rung in ladder.EXACT}
@@ -277,9 +278,9 @@ def test_the_law_holds_at_other_limits(seed: int) -> None:
 
 
 def test_whether_loops_may_be_cut_is_asked_of_the_limits_of_the_question() -> None:
-    one = next(one for one in map(drawn, range(8)) if one.call(size_of(one)).looped.loops >= 64)
-    call = one.call(size_of(one))
-    bench = Bench(call.topology, call.gpus, call.launch)
+    one = next(one for one in map(drawn, range(8)) if call_at(one, size_of(one)).looped.loops >= 64)
+    call = call_at(one, size_of(one))
+    bench = Bench(call.topology, call.task.gpus, call.task.launch)
     for part in (0.25, 0.0):
         found = ladder.whole(Asked(call, replace(IN_FULL, part=part, without=NOT_FOLDED)))
         assert isinstance(found, Offer)
@@ -291,7 +292,7 @@ def test_whether_loops_may_be_cut_is_asked_of_the_limits_of_the_question() -> No
 # **** One channel for all ****
 
 
-def trees(seed: int, timing: str) -> Prepared:
+def trees(seed: int, timing: str) -> ResolvedCell:
     """Trees whose channels meet in nothing that can be full, over a few loops."""
     some = random.Random(seed)
     nodes, size = some.choice((3, 4, 6, 9, 17)), some.randint(MIB, 8 * MIB) // 4 * 4
@@ -322,7 +323,10 @@ def test_one_channel_for_all_is_off_by_no_more_than_it_states(seed: int) -> None
 def test_one_channel_for_all_is_taken_where_loops_are_too_few_to_be_left_out() -> None:
     one = trees(2, "single")
     for part, kind in ((0.0, Offer), (1e9, ladder.Refusal)):
-        asked = Asked(one.call(size_of(one)), replace(LIMITS, meeting=0, uneven=0, part=part))
+        asked = Asked(
+            call_at(one, size_of(one)),
+            replace(LIMITS, meeting=0, uneven=0, part=part),
+        )
         assert isinstance(ladder.by_channel(asked), kind)
 
 
@@ -348,7 +352,7 @@ def test_one_channel_for_all_tells_neither_exactly_nor_operations_in_a_row(
     assert told.approximation == f"{ladder.BY_CHANNEL}, {ladder.ALONE}"
     assert 0.0 < told.uncertainty < 1.0
     assert_within(told, full)
-    asked = Asked(one.call(size_of(one)), replace(BY_CHANNEL, exact=True))
+    asked = Asked(call_at(one, size_of(one)), replace(BY_CHANNEL, exact=True))
     assert isinstance(ladder.by_channel(asked), ladder.Refusal)
 
 
@@ -357,7 +361,7 @@ LARGE = replace(IN_FULL, part=0.0, uneven=0.0, restless=0.0)
 ODD = ("", "{nic: node0.nic1}", "{gpu: node1.gpu2, slowdown: 1.3}")
 
 
-def any_tree(seed: int) -> Prepared:
+def any_tree(seed: int) -> ResolvedCell:
     """Trees of some machines on some fabrics, perhaps with something odd, of not too many rows."""
     some = random.Random(seed)
     machine = some.choice(("dgx-h100", "dgx-a100", "dgx-b200", "a100-x4", "gh200-x4", "h100-x4"))
@@ -395,7 +399,7 @@ def test_operations_of_trees_are_run_where_one_does_not_tell_them() -> None:
 EQUAL_HEADS = replace(IN_FULL, most=1e12, repeated=1e12, level=0.0)
 
 
-def uneven_heads(seed: int) -> Prepared:
+def uneven_heads(seed: int) -> ResolvedCell:
     """NVLSTree over hosts of which one may be odd; sizes are such that last loops mostly differ."""
     some = random.Random(seed)
     machine, nodes = some.choice(("dgx-h100", "dgx-b200")), some.choice((3, 4, 5, 8, 12, 16))
@@ -429,7 +433,7 @@ def test_heads_are_made_equal_in_large_calls_only_and_nothing_exact() -> None:
 def test_calls_of_many_loops_share_their_runs_though_their_last_loops_differ() -> None:
     work = SIMPLE % ("all_reduce", "NVLSTree", 4 << 30, "single")
     one = cell("machine: dgx-h100, nodes: 4, faults: [{nic: node0.nic1}]", work)
-    calls = [one.call(size) for size in (4 << 30, 8 << 30)]
+    calls = [call_at(one, size) for size in (4 << 30, 8 << 30)]
     assert calls[0].looped.like(64) != calls[1].looped.like(64)
     level = [call.level for call in calls]
     assert level[0].looped.like(64) == level[1].looped.like(64)
@@ -444,7 +448,7 @@ TOLD_BY_PACE = 6, 58, 122
 BUSY_LOOPS = 3, 5, 37, 48
 
 
-def many_loops(seed: int) -> Prepared:
+def many_loops(seed: int) -> ResolvedCell:
     """Some call over hundreds of loops of FIFOs that are small, perhaps with something odd."""
     some = random.Random(seed)
     algorithm = some.choice(("Tree", "NVLSTree", "Ring"))
@@ -477,7 +481,7 @@ def test_loops_that_do_not_recur_are_told_by_their_pace_within_what_is_stated(
 def test_loops_that_take_what_a_link_has_to_do_are_told_by_two_runs(seed: int) -> None:
     one = many_loops(seed)
     told, full = (timed(one, size_of(one), limits) for limits in (PACED, IN_FULL))
-    first = one.call(size_of(one)).looped.first
+    first = call_at(one, size_of(one)).looped.first
     assert f"{steady.PACED} of {2 * first} of" in told.approximation
     assert told.uncertainty <= 0.002
     assert_within(told, full)
@@ -488,7 +492,7 @@ THREE = replace(IN_FULL, in_a_row=(3,), most=1e12, uneven=0.0, without=NO_ONE)
 TWENTY = replace(THREE, in_a_row=(TIMED,), without=NO_ONE | {"fewer_operations"})
 
 
-def in_a_row(seed: int) -> Prepared:
+def in_a_row(seed: int) -> ResolvedCell:
     """Some call on some machine and fabric, perhaps with something odd, of any number of rows."""
     some = random.Random(seed)
     machine = some.choice(("dgx-h100", "dgx-a100", "dgx-b200", "a100-x4", "gh200-x4", "h100-x4"))
@@ -527,7 +531,7 @@ EACH_TIMED = replace(
 KEPT_BUSY = 17, 37, 48, 74, 86, 91, 94, 102, 111, 123, 133
 
 
-def busy_links(seed: int) -> Prepared:
+def busy_links(seed: int) -> ResolvedCell:
     """Some call of some loops, perhaps with something odd, of which ranks end at some times."""
     some = random.Random(seed)
     algorithm = some.choice(("Tree", "NVLSTree", "Ring"))
@@ -614,7 +618,7 @@ def test_exactly_is_in_full_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> No
     told = timed(one, size, exact)
     assert "steady state of" not in told.approximation
     assert_within(timed(one, size, some), told)
-    call = one.call(size)
+    call = call_at(one, size)
     monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 1000)
     with pytest.raises(InputError, match="rows would take"):
         ladder.timed(call, limits=exact)
@@ -640,7 +644,7 @@ def test_operations_that_cannot_be_followed_are_not_told_exactly() -> None:
     found = timed(one, size, steps)
     assert found.approximation == ladder.ALONE
     assert 0.05 < found.uncertainty < 1.0
-    row = simulate_size(replace(one, limits=steps), size)[0]
+    row = simulate_size(within(one, steps), size)[0]
     assert row.doubtful
     assert row.validated == "not validated (approximated)"
     assert f"~{microseconds(row.time_us)}" in shown.line(row)
@@ -661,7 +665,7 @@ def test_operations_back_to_back_are_told_exactly_too() -> None:
 def test_rings_of_few_ranks_are_followed_by_sums_and_maxima(algorithm: str) -> None:
     work = f"{{collective: all_reduce, algorithm: {algorithm}, sizes: [64KiB], timing: single}}"
     one = cell(f"machine: dgx-h100, nodes: 4, gpus_per_node: 2, fabric: {FABRICS[0]}", work)
-    assert isinstance(ladder.max_plus(Asked(one.call(65536), FORCED["max_plus"])), Offer)
+    assert isinstance(ladder.max_plus(Asked(call_at(one, 65536), FORCED["max_plus"])), Offer)
     told, full = (timed(one, 65536, limits) for limits in (FORCED["max_plus"], WRITTEN_OUT))
     assert len(told.program) < len(full.program)
     assert told.seconds == pytest.approx(full.seconds, rel=1e-9)

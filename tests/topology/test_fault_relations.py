@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from netsim.base.errors import InputError, StalledError
-from netsim.cell.prepare import prepare
 from netsim.scenario.cells import expand
+from netsim.tasks.resolve import resolve
 from netsim.yamlio.read import parse_source
 from tests.timing.cells import simulate_size
 
@@ -39,9 +39,9 @@ def time_us(
     """Microseconds of one operation from an idle cluster; infinite if it cannot finish."""
     work = {"collective": collective, "algorithm": algorithm, "sizes": [size], "timing": "single"}
     scenario = {"cluster": {**cluster, "faults": faults}, "workload": {**work, **workload}}
-    prepared = prepare(expand(parse_source(yaml.safe_dump(scenario), "faults.yaml"))[0])
+    resolved = resolve(expand(parse_source(yaml.safe_dump(scenario), "faults.yaml"))[0])
     try:
-        row, _ = simulate_size(prepared, prepared.cell.scenario.collective.size_list()[0])
+        row, _ = simulate_size(resolved, resolved.cell.scenario.collective.size_list()[0])
     except StalledError:
         return float("inf")
     assert row.time_us is not None
@@ -203,8 +203,8 @@ def with_nccl(faults: list[Fault], more: dict[str, Any]) -> float:
     """As `on_two_hosts`, with further keys of the scenario."""
     work = {"collective": "all_reduce", "sizes": ["4MiB"], "algorithm": "ring", "timing": "single"}
     scenario = {"cluster": {**TWO_HOSTS, "faults": faults}, "workload": work, **more}
-    prepared = prepare(expand(parse_source(yaml.safe_dump(scenario), "faults.yaml"))[0])
-    row, _ = simulate_size(prepared, 4 << 20)
+    resolved = resolve(expand(parse_source(yaml.safe_dump(scenario), "faults.yaml"))[0])
+    row, _ = simulate_size(resolved, 4 << 20)
     assert row.time_us is not None
     return row.time_us
 

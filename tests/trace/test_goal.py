@@ -4,15 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from netsim.cell.prepare import prepare
 from netsim.engines.engine import simulate
 from netsim.program.place import place
 from netsim.scenario.cells import expand
+from netsim.tasks.resolve import resolve
 from netsim.trace.goal import CALCULATE, Sheet, read_goal, replayed
-from netsim.training.prepare import prepare_step
+from netsim.training.resolve import resolve_step
 from netsim.training.run import simulate_step
 from netsim.yamlio.read import Source
 from tests.cli.command import netsim
+from tests.timing.cells import call_at
 from tests.trace.goal_files import as_binary
 
 FILES = Path(__file__).parents[1] / "data" / "goal"
@@ -27,18 +28,18 @@ def test_what_txt2bin_makes_is_understood() -> None:
     assert as_binary(text) == (FILES / "small.bin").read_bytes() == as_binary(binary)
 
 
-def prepared_of(cluster, collective, algorithm, size):
+def resolved_of(cluster, collective, algorithm, size):
     work = {"collective": collective, "algorithm": algorithm, "sizes": [size]}
-    return prepare(expand(Source("x", {"name": "x", "cluster": cluster, "workload": work}))[0])
+    return resolve(expand(Source("x", {"name": "x", "cluster": cluster, "workload": work}))[0])
 
 
-def times(prepared, size, tmp_path) -> tuple[float, float, int]:
+def times(resolved, size, tmp_path) -> tuple[float, float, int]:
     """Seconds of an operation from standstill, those of what is written, and how many hints."""
-    program = place(prepared.call(size).looped.schedule(), prepared.topology)
+    program = place(call_at(resolved, size).looped.schedule(), resolved.topology)
     sheet, path = Sheet(program), tmp_path / "written.goal"
     path.write_text(sheet.text())
-    lowered = replayed(read_goal(path), len(prepared.topology), rendezvous=0)[1]
-    again = simulate(place(lowered.schedule, prepared.topology), "compiled")
+    lowered = replayed(read_goal(path), len(resolved.topology), rendezvous=0)[1]
+    again = simulate(place(lowered.schedule, resolved.topology), "compiled")
     return simulate(program, "compiled").makespan, again.makespan, sheet.hints
 
 
@@ -55,15 +56,15 @@ def times(prepared, size, tmp_path) -> tuple[float, float, int]:
     ],
 )
 def test_textbook_algorithms_take_as_long(cluster, collective, algorithm, tmp_path) -> None:
-    prepared = prepared_of(cluster, collective, algorithm, "1MiB")
-    now, again, hints = times(prepared, 1 << 20, tmp_path)
+    resolved = resolved_of(cluster, collective, algorithm, "1MiB")
+    now, again, hints = times(resolved, 1 << 20, tmp_path)
     assert again == pytest.approx(now, rel=1e-4)  # GOAL knows whole nanoseconds
     assert hints == 0
 
 
 def test_nccl_takes_nearly_as_long(tmp_path) -> None:
     """What blocks and proxies add to a message stands before it, as time that passes."""
-    now, again, _ = times(prepared_of(HOSTS, "all_reduce", "Ring", "64KiB"), 1 << 16, tmp_path)
+    now, again, _ = times(resolved_of(HOSTS, "all_reduce", "Ring", "64KiB"), 1 << 16, tmp_path)
     assert again == pytest.approx(now, rel=0.02)
 
 
@@ -71,7 +72,7 @@ def test_a_step_computes_as_much_and_takes_as_long(tmp_path) -> None:
     work = {"model": "bert-base", "batch": 4, "parallelism": {"pp": 2}, "micro_batch": 1}
     cluster = {"machine": "dgx-h100", "nodes": 1, "gpus_per_node": 2}
     step = simulate_step(
-        prepare_step(expand(Source("x", {"name": "x", "cluster": cluster, "workload": work}))[0])
+        resolve_step(expand(Source("x", {"name": "x", "cluster": cluster, "workload": work}))[0])
     )
     path = tmp_path / "step.goal"
     path.write_text(Sheet(step.program).text())
@@ -80,7 +81,7 @@ def test_a_step_computes_as_much_and_takes_as_long(tmp_path) -> None:
     assert goal.table[on_first, 3].sum() * 1e-9 == pytest.approx(
         float(step.breakdown.computing.sum()), rel=0.01
     )
-    again = simulate(place(replayed(goal, 2)[1].schedule, step.prepared.topology))
+    again = simulate(place(replayed(goal, 2)[1].schedule, step.resolved.topology))
     # GOAL has no word for kernels that only move bytes: all of them lose what messages hold.
     assert step.seconds < again.makespan < 1.07 * step.seconds
 

@@ -8,9 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netsim.cell.answer import checked_cells
-from netsim.cell.explained import shown_of
-from netsim.cell.prepare import prepare
 from netsim.cli.questions import Given, asked
 from netsim.collectives.collective import NAMES
 from netsim.engines.engine import simulate
@@ -19,6 +16,9 @@ from netsim.program.program import Program, Timeline
 from netsim.schedule.builder import Builder
 from netsim.schedule.repeat import Launch, repeat
 from netsim.schedule.schedule import ARRIVED, TRANSFER, Style
+from netsim.tasks.answer import checked_cells
+from netsim.tasks.explained import shown_of
+from netsim.tasks.resolve import resolve
 from netsim.topology.routing import switch
 from netsim.trace.chrome import write_trace
 from netsim.trace.names import KERNEL_NAMES, Operation, kineto_args, short_size, stream_numbers
@@ -106,9 +106,9 @@ def test_16_ranks_are_16_processes_of_few_threads(tmp_path: Path) -> None:
 def _of_h100s(folder: Path, collective: str, size: str) -> tuple[Program, dict]:
     """One operation on two hosts of 8 H100s, whose channels go over NVLink and NICs."""
     source, _ = asked("dgx-h100", collective, Given(nodes=2, sizes=size))
-    prepared = prepare(checked_cells(source)[0])
-    shown = shown_of(prepared, prepared.cell.scenario.collective.size_list()[0])
-    program = place(shown.schedule, prepared.topology, prepared.gpus.tolist())
+    resolved = resolve(checked_cells(source)[0])
+    shown = shown_of(resolved, resolved.cell.scenario.collective.size_list()[0])
+    program = place(shown.schedule, resolved.topology, resolved.gpus.tolist())
     written = write_trace(folder / "t.json", program, simulate(program, "compiled"))
     return program, load(written.path)
 

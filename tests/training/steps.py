@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from netsim.scenario.cells import Cell, expand
-from netsim.training.prepare import prepare_step
+from netsim.training.resolve import resolve_step
 from netsim.training.run import Step, simulate_step
 from netsim.workloads.model import Transformer
 from netsim.workloads.setting import AXES, Grid, Roofline, Setting
@@ -53,4 +53,4 @@ def cell(rest: str = "", **given: Any) -> Cell:
 
 def step(rest: str = "", **given: Any) -> Step:
     """The simulated step of a scenario."""
-    return simulate_step(prepare_step(cell(rest, **given)))
+    return simulate_step(resolve_step(cell(rest, **given)))

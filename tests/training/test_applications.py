@@ -8,7 +8,7 @@ from netsim.base.errors import InputError
 from netsim.report.rows import run
 from netsim.scenario.cells import expand
 from netsim.trace.goal import read_goal, replayed
-from netsim.training.prepare import prepare_step
+from netsim.training.resolve import resolve_step
 from netsim.training.run import simulate_step
 from netsim.yamlio.read import Source
 from tests.cli.command import netsim
@@ -55,7 +55,7 @@ def written(tmp_path):
 
 def step_of(path, cluster=LINKS, **work):
     data = {"name": "app", "cluster": cluster, "workload": {"trace": str(path), **work}}
-    return prepare_step(expand(Source("x.yaml", data))[0])
+    return resolve_step(expand(Source("x.yaml", data))[0])
 
 
 def test_the_binary_form_says_the_same(written) -> None:

@@ -14,7 +14,6 @@ from netsim.engines.engine import simulate
 from netsim.program.place import place
 from netsim.scenario.cells import expand
 from netsim.topology.routing import switch, torus
-from netsim.training.prepare import prepare_step
 from netsim.training.recorded.chakra import (
     COLLECTIVE,
     COMPUTE,
@@ -32,6 +31,7 @@ from netsim.training.recorded.chakra import (
     varint,
     write_ranks,
 )
+from netsim.training.resolve import resolve_step
 from netsim.training.run import simulate_step
 from netsim.workloads.step import training_step
 from netsim.workloads.tape import TapeEntry
@@ -74,7 +74,7 @@ def test_a_step_written_and_read_back_takes_the_same_time(tmp_path) -> None:
     first = step("  parallelism: {data: zero1}\n  micro_batch: 4", batch=64)
     write_ranks(tmp_path, "step", first.spans.tape, range(8))
     text = f"cluster: {{machine: dgx-h100}}\nworkload: {{trace: {tmp_path}/step.0.et}}\n"
-    again = simulate_step(prepare_step(expand(parse_source(text, "x.yaml"))[0]))
+    again = simulate_step(resolve_step(expand(parse_source(text, "x.yaml"))[0]))
     assert again.seconds == pytest.approx(first.seconds, rel=2e-3)
     kinds = [[t.collective for t in one.spans.tape.entries] for one in (first, again)]
     assert kinds[0] == kinds[1]
@@ -104,7 +104,7 @@ def test_files_that_are_no_execution_traces_are_told(tmp_path, content, message)
     (tmp_path / "a.0.et").write_bytes(content)
     text = f"cluster: {{machine: dgx-h100}}\nworkload: {{trace: {tmp_path}/a.0.et}}\n"
     with pytest.raises(InputError, match=message):
-        prepare_step(expand(parse_source(text, "x.yaml"))[0])
+        resolve_step(expand(parse_source(text, "x.yaml"))[0])
 
 
 def test_a_collective_has_no_execution_trace(tmp_path, capsys) -> None:
@@ -245,7 +245,7 @@ def replayed(tmp_path: Path, nodes: list[Node], groups: str | None = None):
     if groups is not None:
         (tmp_path / "groups.json").write_text(groups)
     text = f"cluster: {{machine: dgx-h100}}\nworkload: {{trace: {path}}}\n"
-    return prepare_step(expand(parse_source(text, "x.yaml"))[0])
+    return resolve_step(expand(parse_source(text, "x.yaml"))[0])
 
 
 def test_pairs_run_and_groups_are_all_ranks_where_none_is_named(tmp_path) -> None:
@@ -256,12 +256,12 @@ def test_pairs_run_and_groups_are_all_ranks_where_none_is_named(tmp_path) -> Non
         Node(3, "all", COLLECTIVE, (1, 2), 0, {"comm_size": 2**20, "comm_type": 0}),
         Node(4, "lost", SEND, (), 0, {"comm_size": 2**20}),
     ]
-    prepared = replayed(tmp_path, nodes)
-    tasks = prepared.tape().entries
+    resolved = replayed(tmp_path, nodes)
+    tasks = resolved.tape().entries
     assert [task.groups.tolist()[:2] for task in tasks[1:3]] == [[[0, 4], [1, 5]], [[2, 0], [3, 1]]]
     assert tasks[3].groups.tolist() == [list(range(8))]
-    assert prepared.recorded is not None
-    assert prepared.recorded.notes == (
+    assert resolved.recorded is not None
+    assert resolved.recorded.notes == (
         "one rank's file stands for all",
         "1 collectives that tell no dtype taken as bfloat16",
         "1 sends and receives without a peer left out",
@@ -275,12 +275,12 @@ def test_operators_of_hosts_and_memory_take_no_time_but_are_waited_through(tmp_p
         Node(2, "load", 2, (1,), 10),
         Node(3, "aten::op", COMPUTE, (2, 99), 80, {"is_cpu_op": 1}),
     ]
-    prepared = replayed(tmp_path, nodes)
-    tasks = prepared.tape().entries
+    resolved = replayed(tmp_path, nodes)
+    tasks = resolved.tape().entries
     assert [task.name for task in tasks] == ["k", "late"]
     assert tasks[1].after == (0,)
-    assert prepared.recorded is not None
-    assert set(prepared.recorded.notes) == {
+    assert resolved.recorded is not None
+    assert set(resolved.recorded.notes) == {
         "one rank's file stands for all",
         "1 collectives that tell no dtype taken as bfloat16",
         "1 nodes of memory and metadata left out",
@@ -351,7 +351,7 @@ def test_all_dimensions_are_all_ranks(tmp_path, flags: bytes) -> None:
 
 def run_from(path: Path, cluster: str = "machine: dgx-h100"):
     text = f"cluster: {{{cluster}}}\nworkload: {{trace: {path}}}\n"
-    return simulate_step(prepare_step(expand(parse_source(text, "x.yaml"))[0]))
+    return simulate_step(resolve_step(expand(parse_source(text, "x.yaml"))[0]))
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from netsim.cell.cluster import wishes_of
-from netsim.cell.prepare import prepare
 from netsim.scenario.cells import expand
 from netsim.schedule.schedule import MULTICAST, TRANSFER, Style, Use
+from netsim.tasks.cluster import wishes_of
+from netsim.tasks.resolve import resolve
 from netsim.training.costs import MOST_TARGETS, Costs, _thinned, _Way
 from netsim.workloads.tape import TapeEntry
 from netsim.yamlio.read import parse_source
@@ -57,7 +57,7 @@ def test_groups_whose_ways_are_alike_use_their_own_nics() -> None:
     text = (
         "cluster: {machine: dgx-h100, nodes: 2}\nworkload: {collective: all_reduce, sizes: [64KiB]}"
     )
-    ready = prepare(expand(parse_source(text, "x.yaml"))[0])
+    ready = resolve(expand(parse_source(text, "x.yaml"))[0])
     costs = Costs(ready.jobs[0].cluster, wishes_of(ready.cell.scenario))
     groups = np.array([[gpu, 8 + gpu] for gpu in (0, 3)])
     task = TapeEntry("x", "dp", "", "", groups, (), collective="all_reduce", nbytes=1 << 20)

@@ -18,7 +18,7 @@ from netsim.scenario.training import (
     Replicas,
     Training,
 )
-from netsim.training.prepare import prepare_step
+from netsim.training.resolve import resolve_step
 from netsim.training.run import Step, folded_step
 from netsim.workloads.memory import memory_of
 from netsim.workloads.setting import Roofline, Setting
@@ -65,10 +65,10 @@ def answered(dtype: str, layout: str, model: str = MODEL) -> Step:
 
 
 def sent(dtype: str, layout: str, model: str = MODEL) -> list[tuple[str, str, str, int]]:
-    prepared = prepare_step(
+    resolved = resolve_step(
         cell(f"  dtype: {dtype}\n  parallelism: {layout}", model=model, batch=8)
     )
-    tasks = prepared.tape().entries
+    tasks = resolved.tape().entries
     return [(one.name, one.kind, one.dtype, one.nbytes) for one in tasks if one.collective]
 
 
@@ -157,7 +157,7 @@ def test_without_units_for_fp8_all_is_as_in_bfloat16() -> None:
 def blackwell(rest: str) -> dict[str, tuple[str, int]]:
     """What a step on B200 sends, by name: type and bytes."""
     text = f"cluster: {{machine: dgx-b200}}\nworkload:\n  model: {MODEL}\n  batch: 16\n{rest}"
-    tasks = prepare_step(expand(parse_source(text, "x.yaml"))[0]).tape().entries
+    tasks = resolve_step(expand(parse_source(text, "x.yaml"))[0]).tape().entries
     return {one.name: (one.dtype, one.nbytes) for one in tasks if one.collective}
 
 
@@ -231,8 +231,8 @@ def test_every_value_of_every_key_runs(where: tuple[str, str], value: object) ->
     inside = given.setdefault(place, {}) if place else given
     inside[name] = [value] if name == "recompute" and value in MODULES else value
     cluster = {"machine": "dgx-b200"}
-    prepared = prepare_step(expand(Source("x", {"cluster": cluster, "workload": given}))[0])
-    assert folded_step(prepared).seconds > 0
+    resolved = resolve_step(expand(Source("x", {"cluster": cluster, "workload": given}))[0])
+    assert folded_step(resolved).seconds > 0
 
 
 def test_elements_have_the_bytes_of_their_names() -> None:

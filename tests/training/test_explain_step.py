@@ -10,7 +10,7 @@ import pytest
 from netsim.scenario.cells import expand
 from netsim.schedule.schedule import TRANSFER, Style
 from netsim.training.explain import _part_of, causes_of, explained_step, hops_of, visits_of
-from netsim.training.prepare import prepare_step
+from netsim.training.resolve import resolve_step
 from netsim.training.run import launch_waits, simulate_step
 from netsim.workloads.lower import Coarse
 from netsim.yamlio.models import override
@@ -98,7 +98,7 @@ def test_a_kind_of_links_is_as_fast_as_in_another_scenario(
     """With a tenth more written down; NCCL chooses alike."""
     asked = source(f"  parallelism: {{{parallel}}}", model=WIDE, batch=16, nodes=nodes)
     now, other = (
-        simulate_step(prepare_step(expand(override(asked, key, _given(key, rate), "test"))[0]))
+        simulate_step(resolve_step(expand(override(asked, key, _given(key, rate), "test"))[0]))
         for rate in rates
     )
     answers = {one["what"]: one for one in explained_step(now)["answers"]}

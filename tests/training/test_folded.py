@@ -10,9 +10,9 @@ import pytest
 from netsim.base.errors import InputError
 from netsim.cli import traces
 from netsim.scenario.cells import Cell
-from netsim.training import prepare, run
+from netsim.training import resolve, run
 from netsim.training.explain import explained_step
-from netsim.training.prepare import prepare_step
+from netsim.training.resolve import resolve_step
 from netsim.training.run import details_of, folded_step, simulate_step, step_row
 from tests.training.steps import cell
 
@@ -42,11 +42,11 @@ PART = 0.03  # of a step, by which what it is made of may differ
     ],
 )
 def test_folded_and_in_full(model: str, rest: str) -> None:
-    prepared = prepare_step(cell(f"  {rest}", model=model, batch=32, nodes=2))
-    whole, told = simulate_step(prepared), run._told(prepared, prepared.tape())
+    resolved = resolve_step(cell(f"  {rest}", model=model, batch=32, nodes=2))
+    whole, told = simulate_step(resolved), run._told(resolved, resolved.tape())
     within = BESIDE if "cp: 2, data" in rest else WITHIN
-    assert prepared.why_in_full == ""
-    assert folded_step(prepared).seconds == pytest.approx(whole.seconds, rel=within)
+    assert resolved.why_in_full == ""
+    assert folded_step(resolved).seconds == pytest.approx(whole.seconds, rel=within)
     assert told.seconds == pytest.approx(whole.seconds, rel=within)
     assert told.spans.kinds == whole.spans.kinds
     for name in ("computing", "exposed", "hidden", "idle"):
@@ -68,9 +68,9 @@ def test_a_late_host_holds_up_kernels_and_collectives(data: str) -> None:
     found = {}
     for launch in ("{host: 0us}", "{host: 100us}", "{host: 200us}", "cuda_graph"):
         rest = f"  parallelism: {{data: {data}}}\nlaunch: {launch}"
-        prepared = prepare_step(cell(rest, model=small, batch=16))
-        found[launch] = simulate_step(prepared).seconds
-        assert folded_step(prepared).seconds == pytest.approx(found[launch], rel=BESIDE)
+        resolved = resolve_step(cell(rest, model=small, batch=16))
+        found[launch] = simulate_step(resolved).seconds
+        assert folded_step(resolved).seconds == pytest.approx(found[launch], rel=BESIDE)
     ahead, late, later, graph = found.values()
     assert late > 3 * ahead  # by as many launches as there are
     assert later - late == pytest.approx(late, rel=0.1)
@@ -80,7 +80,7 @@ def test_a_late_host_holds_up_kernels_and_collectives(data: str) -> None:
 def test_what_collectives_hold_of_the_sms_kernels_lose() -> None:
     rest = "parallelism: {data: ddp}\n  replicas: {bucket: %s}"
     hidden, after = (
-        folded_step(prepare_step(cell(f"  {rest % size}", model=DENSE, nodes=2, batch=16)))
+        folded_step(resolve_step(cell(f"  {rest % size}", model=DENSE, nodes=2, batch=16)))
         for size in ("25MiB", "100GB")
     )
     assert hidden.seconds < after.seconds
@@ -97,12 +97,12 @@ def large(rest: str = "", **given) -> Cell:
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepare, "MOST_TASKS", 1000)
+    monkeypatch.setattr(resolve, "MOST_TASKS", 1000)
 
 
 @pytest.mark.usefixtures("told")
 def test_a_large_step_is_told_with_all_that_a_run_writes(tmp_path: Path) -> None:
-    step = simulate_step(prepare_step(large(batch=48)))
+    step = simulate_step(resolve_step(large(batch=48)))
     assert (step.engine, set(step.spans.first)) == ("", {0, 12})
     assert step_row(step).rows == len(step.spans.tape.entries)
     notes = traces._write_step(large(batch=48), tmp_path, "auto")
@@ -129,9 +129,9 @@ def test_a_large_step_is_told_with_all_that_a_run_writes(tmp_path: Path) -> None
     ],
 )
 def test_ranks_that_differ_are_run_each(rest: str, why: str) -> None:
-    prepared = prepare_step(large(rest, batch=24))
-    assert why in prepared.why_in_full
-    step = simulate_step(prepared)
+    resolved = resolve_step(large(rest, batch=24))
+    assert why in resolved.why_in_full
+    step = simulate_step(resolved)
     assert (step.engine, len(set(step.spans.first))) == ("compiled", 24)
 
 
@@ -140,6 +140,6 @@ def test_what_one_rank_of_a_stage_cannot_tell_says_what_it_would_need(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(run, "available_memory", lambda: 1 << 20)
-    prepared = prepare_step(large("\n  stragglers: [{rank: 3, slowdown: 1.5}]", batch=24))
+    resolved = resolve_step(large("\n  stragglers: [{rank: 3, slowdown: 1.5}]", batch=24))
     with pytest.raises(InputError, match=r"24 ranks may need .* GB, .*some GPUs or hosts are slow"):
-        simulate_step(prepared)
+        simulate_step(resolved)

@@ -9,9 +9,9 @@ import pytest
 
 from netsim.base.errors import InputError
 from netsim.scenario.cells import expand
-from netsim.training.prepare import prepare_step
 from netsim.training.recorded.kineto import Interval, holding
 from netsim.training.recorded.layers import _Found, layer_times
+from netsim.training.resolve import resolve_step
 from netsim.yamlio.read import parse_source
 from tests.training.profiler import AUTOGRAD, MAIN, NAME, Recording, said
 
@@ -130,8 +130,8 @@ workload:
   batch: 8
   compute: {{times: {path}}}
 """
-    prepared = prepare_step(expand(parse_source(text, "x.yaml"))[0])
-    tape = prepared.tape()
+    resolved = resolve_step(expand(parse_source(text, "x.yaml"))[0])
+    tape = resolved.tape()
     spent = {(t.layer, t.phase): 0.0 for t in tape.entries}
     for task in tape.entries:
         spent[task.layer, task.phase] += task.seconds * (task.name != "copy in")

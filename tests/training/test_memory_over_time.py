@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from netsim.plots.timeline import plot_memory
-from netsim.training.prepare import memories
+from netsim.training.resolve import memories
 from netsim.training.run import MOST_MOMENTS, _shown, held_over_time, write_memory_over_time
 from tests.training.steps import step
 
@@ -17,7 +17,7 @@ from tests.training.steps import step
 def test_the_peak_is_that_of_the_closed_form(schedule: str, m: int) -> None:
     rest = f"  parallelism: {{tp: 2, pp: 4, dp: 1}}\n  pipeline: {{schedule: {schedule}}}"
     one = step(rest, batch=m)
-    for held, memory in zip(held_over_time(one), memories(one.prepared.setting), strict=True):
+    for held, memory in zip(held_over_time(one), memories(one.resolved.setting), strict=True):
         assert held.peak == pytest.approx(memory.activations)
         assert held.constant + held.peak == pytest.approx(memory.total)
         assert held.activations[-1] == pytest.approx(0, abs=1)
@@ -48,7 +48,7 @@ def test_the_file_and_its_picture(tmp_path: Path, pictures: None) -> None:
     with write_memory_over_time(tmp_path, one).open() as file:
         rows = list(csv.DictReader(file))
     assert {row["stage"] for row in rows} == {"0", "1", "2", "3"}
-    for stage, memory in enumerate(memories(one.prepared.setting)):
+    for stage, memory in enumerate(memories(one.resolved.setting)):
         mine = [float(row["bytes"]) for row in rows if row["stage"] == str(stage)]
         assert max(mine) == pytest.approx(memory.total)
     drawn = plot_memory(tmp_path / "memory_over_time.csv", tmp_path)

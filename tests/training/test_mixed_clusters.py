@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from netsim.base.errors import InputError, ScenarioError
-from netsim.cell.answer import notes_of
 from netsim.nccl.facts import parse_version
 from netsim.nccl.job import Wishes, job_of
 from netsim.scenario.cells import expand
+from netsim.tasks.answer import notes_of
 from netsim.topology.cluster import build_cluster
-from netsim.training.prepare import PreparedStep, prepare_step
+from netsim.training.resolve import ResolvedStep, resolve_step
 from netsim.training.run import Step, details_of, folded_step, held_over_time, simulate_step
 from netsim.workloads.tape import COMPUTE
 from netsim.yamlio.read import parse_source
@@ -29,18 +29,18 @@ workload:
 """
 
 
-def prepared(
+def resolved(
     *groups: str, rest: str = "", model: str = "bert-base", batch: int = 32, cluster: str = ""
-) -> PreparedStep:
+) -> ResolvedStep:
     """A step on hosts of these groups, in this order; `cluster` continues the cluster."""
     text = TEXT.format(
         groups=", ".join(groups), cluster=cluster, model=model, batch=batch, rest=rest
     )
-    return prepare_step(expand(parse_source(text, "x.yaml"))[0])
+    return resolve_step(expand(parse_source(text, "x.yaml"))[0])
 
 
 def step(*groups: str, **given: Any) -> Step:
-    return simulate_step(prepared(*groups, **given))
+    return simulate_step(resolved(*groups, **given))
 
 
 LAYOUTS = (
@@ -100,7 +100,7 @@ def test_pipeline_stages_compute_with_the_gpus_that_they_lie_on() -> None:
 
 
 def test_explanations_and_folds_of_mixed_clusters_know_the_slow_gpus() -> None:
-    mixed = prepared(H100, A100, rest="  parallelism: {tp: 4}")
+    mixed = resolved(H100, A100, rest="  parallelism: {tp: 4}")
     told = folded_step(mixed).seconds
     assert told == pytest.approx(simulate_step(mixed).seconds, rel=0.05)
     task = next(task for task in mixed.tape().entries if task.kind == COMPUTE)
@@ -110,15 +110,15 @@ def test_explanations_and_folds_of_mixed_clusters_know_the_slow_gpus() -> None:
 
 
 def test_peak_of_a_mixed_cluster_is_the_sum_over_its_gpus() -> None:
-    peaks = [prepared(one, one).setting.peak_flops for one in (H100, A100)]
-    assert prepared(H100, A100).setting.peak_flops == pytest.approx(sum(peaks) / 2)
+    peaks = [resolved(one, one).setting.peak_flops for one in (H100, A100)]
+    assert resolved(H100, A100).setting.peak_flops == pytest.approx(sum(peaks) / 2)
 
 
 def test_narrow_types_count_only_where_every_gpu_has_them() -> None:
     fp8 = "  dtype: fp8"
-    assert prepared(H100, H100, rest=fp8).setting.narrow
+    assert resolved(H100, H100, rest=fp8).setting.narrow
     for groups in ((H100, A100), (A100, H100)):
-        assert not prepared(*groups, rest=fp8).setting.narrow
+        assert not resolved(*groups, rest=fp8).setting.narrow
     assert step(A100, H100, rest=fp8).seconds == pytest.approx(step(H100, A100).seconds)
 
 
@@ -130,16 +130,16 @@ def test_memory_is_checked_against_the_smallest_gpu(groups: tuple[str, str]) -> 
     rest = "  parallelism: {tp: 4}\n  micro_batch: 2\n  sequence: 8192"
     needed = "needs 66"
     with pytest.raises(ScenarioError, match=rf"H100 SXM5 64GB\) {needed}.*but has 64 GB"):
-        prepared(*groups, rest=rest, **LARGE)
-    assert prepared(H100, H100, rest=rest, **LARGE).setting.gpu_kinds is None
+        resolved(*groups, rest=rest, **LARGE)
+    assert resolved(H100, H100, rest=rest, **LARGE).setting.gpu_kinds is None
 
 
 def test_memory_of_a_pipeline_stage_is_checked_against_its_own_gpus() -> None:
     # Stage 0 keeps the activations of two micro-batches, stage 1 those of one.
     rest = "  parallelism: {tp: 4, pp: 2}\n  micro_batch: 2\n  sequence: 16384"
-    kept = prepared(H100, SMALL_H100, rest=rest, **LARGE)
+    kept = resolved(H100, SMALL_H100, rest=rest, **LARGE)
     with pytest.raises(ScenarioError, match=r"stage 0 on node0 \(H100 SXM5 64GB"):
-        prepared(SMALL_H100, H100, rest=rest, **LARGE)
+        resolved(SMALL_H100, H100, rest=rest, **LARGE)
     rooms = [held.room for held in held_over_time(simulate_step(kept))]
     assert rooms == [80e9, 64e9]
 
@@ -148,7 +148,7 @@ def test_an_override_of_one_host_counts_for_its_ranks() -> None:
     hosts = "{machine: dgx-h100, nodes: 2, gpus_per_node: 4}"
     smaller = ", overrides: [{node: 1, machine: {gpu: {memory: 16GB}}}]"
     with pytest.raises(ScenarioError, match=r"node1 .* but has 16 GB"):
-        prepared(hosts, cluster=smaller, rest="  parallelism: {tp: 4}", **LARGE)
+        resolved(hosts, cluster=smaller, rest="  parallelism: {tp: 4}", **LARGE)
     slower = ", overrides: [{node: 1, machine: {gpu: {memory_bandwidth: 1TB/s}}}]"
     assert step(hosts, cluster=slower).seconds > 1.1 * step(hosts).seconds
 
@@ -173,7 +173,7 @@ def test_communicators_have_the_figures_of_their_own_machines() -> None:
 
 
 def test_channels_hold_a_fraction_of_the_sms_of_each_gpu() -> None:
-    mixed = prepared(H100, A100)
+    mixed = resolved(H100, A100)
     task = next(task for task in mixed.tape().entries if task.collective == "all_reduce")
     coarse = mixed.costs(task, tuple(task.groups[0].tolist()))
     held = dict.fromkeys((0, 7), 0.0)
@@ -220,6 +220,6 @@ workload: {{model: bert-base, batch: 16, parallelism: {parallelism}%s}}
     steps = []
     for faults, stragglers in (("", slow_rank), (slow_gpu, ""), ("", "")):
         cell = expand(parse_source(text % (faults, stragglers), "slow.yaml"))[0]
-        steps.append(simulate_step(prepare_step(cell)).seconds)
+        steps.append(simulate_step(resolve_step(cell)).seconds)
     assert steps[0] == pytest.approx(steps[1], rel=1e-12)
     assert steps[0] > 1.3 * steps[2]

@@ -10,8 +10,8 @@ import pytest
 
 from netsim.base.errors import InputError
 from netsim.scenario.cells import expand
-from netsim.training.prepare import prepare_step
 from netsim.training.recorded.kineto import read_profile, tape_of, tiled
+from netsim.training.resolve import resolve_step
 from netsim.training.run import axis_of, simulate_step
 from netsim.training.timeline import write_step_trace
 from netsim.yamlio.read import parse_source
@@ -44,7 +44,7 @@ def trace(path: Path, events: list[dict[str, object]], **more: object) -> Path:
 
 def replayed(path: Path):
     text = f"cluster: {{machine: dgx-h100}}\nworkload: {{trace: {path}}}\n"
-    return simulate_step(prepare_step(expand(parse_source(text, "x.yaml"))[0]))
+    return simulate_step(resolve_step(expand(parse_source(text, "x.yaml"))[0]))
 
 
 @pytest.mark.parametrize("data", ["ddp", "zero1", "fsdp"])
@@ -172,7 +172,7 @@ def test_a_trace_that_has_changed_under_its_name_is_simulated_anew(tmp_path) -> 
     cell, seconds = expand(parse_source(text, "x.yaml"))[0], list[float]()
     for length in (1, 1000):
         trace(tmp_path / "t.json", [kernel(0, length), nccl(length, 1)])
-        steps = [simulate_step(prepare_step(cell)) for _ in range(2)]
+        steps = [simulate_step(resolve_step(cell)) for _ in range(2)]
         assert steps[0] is steps[1]
         seconds.append(steps[0].seconds)
     assert seconds[1] > seconds[0] + 900e-6
@@ -182,7 +182,7 @@ def test_a_trace_of_another_world_is_refused(tmp_path) -> None:
     path = trace(tmp_path / "t.json", [kernel(0, 1), nccl(1, 1)])
     text = f"cluster: {{machine: dgx-h100, nodes: 2}}\nworkload: {{trace: {path}}}\n"
     with pytest.raises(InputError, match="the trace is of 8 ranks, but the cluster has 16 GPUs"):
-        prepare_step(expand(parse_source(text, "x.yaml"))[0])
+        resolve_step(expand(parse_source(text, "x.yaml"))[0])
 
 
 @pytest.mark.parametrize(

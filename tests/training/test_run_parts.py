@@ -11,10 +11,10 @@ import pytest
 from netsim.base.errors import InputError
 from netsim.timing.fits import BYTES_A_ROW, needed
 from netsim.training import run
-from netsim.training.prepare import (
+from netsim.training.resolve import (
     BYTES_A_TASK,
     TOLD,
-    PreparedStep,
+    ResolvedStep,
     _transformer_misfits,
     check_memory,
     memories,
@@ -125,7 +125,7 @@ def test_details_are_means_over_gpus_in_microseconds() -> None:
         hidden=np.array([[1e-6, 0.0], [1e-6, 2e-6]]),
         exposed_by_task=np.zeros(1),
     )
-    step = SimpleNamespace(breakdown=found, seconds=13e-6, prepared=SimpleNamespace(recorded=True))
+    step = SimpleNamespace(breakdown=found, seconds=13e-6, resolved=SimpleNamespace(recorded=True))
     told = {name: value for name, value in details_of(step).items() if value}
     assert told == pytest.approx(
         {
@@ -147,17 +147,17 @@ def test_rates_follow_from_the_time_alone() -> None:
     assert rates.tokens_per_second == 32 * 128 / 2
     flops = model_flops(asked.model, 32, 128)
     assert rates.mfu == pytest.approx(flops / (2.0 * 989e12 * 8))
-    rates = Rates(rates.prepared, 0.0)
+    rates = Rates(rates.resolved, 0.0)
     assert rates.mfu == rates.tokens_per_second == 0.0
 
 
 def test_an_exchange_of_islands_is_added_or_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "sync_seconds", lambda prepared, engine: prepared.sync)
+    monkeypatch.setattr(run, "sync_seconds", lambda resolved, engine: resolved.sync)
     found = {}
     for beside in (False, True):
         asked = replace(setting(), overlap_sync=beside)
-        prepared = (SimpleNamespace(setting=asked, sync=sync) for sync in (4.0, 14.0))
-        found[beside] = [_with_sync(one, 10.0) for one in prepared]
+        resolved = (SimpleNamespace(setting=asked, sync=sync) for sync in (4.0, 14.0))
+        found[beside] = [_with_sync(one, 10.0) for one in resolved]
     assert found == {False: [(14.0, 4.0), (24.0, 14.0)], True: [(10.0, 4.0), (14.0, 14.0)]}
 
 
@@ -378,9 +378,9 @@ def test_a_step_told_by_one_rank_a_stage_needs_memory_for_that(
         why_in_full=why,
         tape=lambda: SimpleNamespace(entries=range(1000)),
     )
-    assert PreparedStep.memory_needed(step, 1) == needed(16, 0, 1000 * tasks)
+    assert ResolvedStep.memory_needed(step, 1) == needed(16, 0, 1000 * tasks)
     rows = SimpleNamespace(**{**vars(step), "lowered": SimpleNamespace(schedule=range(500))})
-    assert PreparedStep.memory_needed(rows, 1) == needed(16, 0, 500 * BYTES_A_ROW)
+    assert ResolvedStep.memory_needed(rows, 1) == needed(16, 0, 500 * BYTES_A_ROW)
 
 
 def test_layers_with_times_only_have_no_mfu() -> None:

@@ -15,7 +15,7 @@ from netsim.base.errors import NetsimError, ScenarioError
 from netsim.engines.engine import simulate
 from netsim.program.place import place
 from netsim.scenario.cells import expand
-from netsim.training.prepare import prepare_step
+from netsim.training.resolve import resolve_step
 from netsim.workloads.lower import lower
 from netsim.workloads.tape import Tape
 from netsim.yamlio.read import parse_source
@@ -46,29 +46,29 @@ def test_a_coarse_collective_alone_takes_as_long_as_the_real_one(
     collective: str, nodes: int, gpus: int, nbytes: int
 ) -> None:
     ranks = nodes * gpus
-    prepared = prepare_step(cell(nodes=nodes, gpus=gpus, batch=ranks))
+    resolved = resolve_step(cell(nodes=nodes, gpus=gpus, batch=ranks))
     tape = Tape()
     group = np.arange(ranks, dtype=np.int32).reshape(1, -1)
     tape.collective("x", "dp", collective, group, nbytes)
-    lowered = lower(tape, ranks, prepared.costs)
+    lowered = lower(tape, ranks, resolved.costs)
     coarse = lowered.coarse[0][0]
-    real = next(iter(prepared.costs.times.values())).seconds
-    alone = simulate(place(lowered.schedule, prepared.topology)).makespan
+    real = next(iter(resolved.costs.times.values())).seconds
+    alone = simulate(place(lowered.schedule, resolved.topology)).makespan
     assert real < coarse.seconds < real + 20e-6  # and its kernel's launch
     assert alone == pytest.approx(coarse.seconds, rel=0.01)
 
 
 def test_compute_and_communication_share_the_sms() -> None:
     """What NCCL's channels hold of the SMs, computing beside it does not have."""
-    prepared = prepare_step(cell())
+    resolved = resolve_step(cell())
     tape, ranks = Tape(), np.arange(8, dtype=np.int32)
     tape.compute("gemm", ranks, 1.0)
     found = tape.collective("x", "dp", "all_reduce", ranks.reshape(1, -1), 2**30)
     assert found == (1,)
-    lowered = lower(tape, 8, prepared.costs)
-    ends = simulate(place(lowered.schedule, prepared.topology)).end
+    lowered = lower(tape, 8, resolved.costs)
+    ends = simulate(place(lowered.schedule, resolved.topology)).end
     coarse = lowered.coarse[1][0]
-    part = coarse.channels / prepared.cluster.machine_of(0).gpu.sms
+    part = coarse.channels / resolved.cluster.machine_of(0).gpu.sms
     longer = ends[lowered.end[0]] - 1.0
     # While it starts up it moves nothing yet, and holds nothing.
     assert longer == pytest.approx(part * coarse.seconds, rel=0.02)
@@ -78,12 +78,12 @@ def test_groups_that_meet_on_a_link_share_it() -> None:
     """Two pairs of hosts over one oversubscribed spine take longer together than one alone."""
     text = "  parallelism: {dp: 4}"
     base = cell(text, nodes=4, gpus=1, batch=4)
-    prepared = prepare_step(base)
+    resolved = resolve_step(base)
     tape = Tape()
     pairs = np.array([[0, 2], [1, 3]], np.int32)
     tape.collective("x", "dp", "all_reduce", pairs, 2**26)
-    both = simulate(place(lower(tape, 4, prepared.costs).schedule, prepared.topology)).makespan
-    alone = next(iter(prepared.costs.known.values())).seconds
+    both = simulate(place(lower(tape, 4, resolved.costs).schedule, resolved.topology)).makespan
+    alone = next(iter(resolved.costs.known.values())).seconds
     assert both == pytest.approx(alone, rel=0.01)  # nothing is shared in a non-blocking fabric
 
 
@@ -162,7 +162,7 @@ MISFITS = [
 @pytest.mark.parametrize(("rest", "message"), MISFITS)
 def test_what_does_not_fit_is_told_with_its_place(rest: str, message: str) -> None:
     with pytest.raises(ScenarioError) as error:
-        prepare_step(cell(rest))
+        resolve_step(cell(rest))
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -180,7 +180,7 @@ def test_what_does_not_fit_is_told_with_its_place(rest: str, message: str) -> No
 )
 def test_models_that_are_none_are_told(model: str, message: str) -> None:
     with pytest.raises(ScenarioError) as error:
-        prepare_step(cell(model=model))
+        resolve_step(cell(model=model))
     assert message in str(error.value)
 
 
@@ -200,7 +200,7 @@ def test_older_kernels_of_attention_reach_what_ampere_instructions_do(
     machine: str, peak: float
 ) -> None:
     text = TEXT.format(model="llama3-8b", batch=1, nodes=1, gpus=1, rest="  attention: flash2")
-    found = prepare_step(expand(parse_source(text.replace("dgx-h100", machine), "x.yaml"))[0])
+    found = resolve_step(expand(parse_source(text.replace("dgx-h100", machine), "x.yaml"))[0])
     roofline = found.setting.roofline
     reached = [roofline.peak("bfloat16") * part for part in roofline.attention]
     assert reached == pytest.approx([0.544 * peak, 0.518 * peak], rel=0.002)
@@ -211,7 +211,7 @@ def test_clocks_follow_the_power_beyond_what_is_drawn_idle(power: str, part: flo
     change = f"{{machine: {{gpu: {{power: {power}}}}}}}"
     text = TEXT.format(model="llama3-8b", batch=1, nodes=1, gpus=1, rest="")
     text = text.replace("gpus_per_node: 1", f"gpus_per_node: 1, overrides: [{change}]")
-    found = prepare_step(expand(parse_source(text, "x.yaml"))[0]).setting.roofline
+    found = resolve_step(expand(parse_source(text, "x.yaml"))[0]).setting.roofline
     assert found.gemm == pytest.approx(value("sm_90.gemm") * part, rel=1e-3)
 
 
@@ -224,7 +224,7 @@ def test_what_does_not_fit_is_told_in_gigabytes_by_part(rest: str, largest: str)
     text = f"cluster: {{machine: dgx-h100}}\nworkload:\n  model: {model}\n"
     text += f"  parallelism: {{tp: 8}}\n  {rest or 'batch: 8'}\n"
     with pytest.raises(NetsimError) as caught:
-        prepare_step(expand(parse_source(text, "x.yaml"))[0])
+        resolve_step(expand(parse_source(text, "x.yaml"))[0])
     told = re.search(
         r"needs ([\d.]+) GB \((.*)\), but has 80 GB; (\w+) take most", str(caught.value)
     )

@@ -2,9 +2,9 @@
 
 import pytest
 
-from netsim.cell.answer import notes_of
 from netsim.scenario.cells import Cell, expand
-from netsim.training.prepare import prepare_step, warnings_of_step
+from netsim.tasks.answer import notes_of
+from netsim.training.resolve import resolve_step, warnings_of_step
 from netsim.training.run import simulate_step
 from netsim.workloads.step import training_step
 from netsim.yamlio.read import parse_source
@@ -21,7 +21,7 @@ workload:
 
 
 def warned(one: Cell) -> list[str]:
-    prepare_step(one)
+    resolve_step(one)
     return [*warnings_of_step(one)]
 
 
@@ -36,7 +36,7 @@ def test_overlap_of_a_single_bucket_is_warned_of_where_it_changes_nothing(data: 
     assert "workload.replicas.overlap changes nothing" in text
     assert "219 MB of gradients" in text
     times = [
-        simulate_step(prepare_step(overlapping(data, overlap=value))).seconds
+        simulate_step(resolve_step(overlapping(data, overlap=value))).seconds
         for value in ("true", "false")
     ]
     assert times[0] == times[1]  # so the warning is true
@@ -47,7 +47,7 @@ def test_overlap_acts_with_several_buckets_and_is_not_warned_of(data: str) -> No
     several = ", bucket: 40MiB"
     assert warned(overlapping(data, several)) == []
     beside, after = (
-        simulate_step(prepare_step(overlapping(data, several, value))).seconds
+        simulate_step(resolve_step(overlapping(data, several, value))).seconds
         for value in ("true", "false")
     )
     assert beside < 0.99 * after
@@ -100,6 +100,6 @@ def test_notes_count_the_cells_of_a_sweep_that_are_warned_of() -> None:
     swept = text + "sweep: {cluster.fabric.hosts: [18, 16]}\n"
     cells = expand(parse_source(swept, "x.yaml"))
     for one in cells:
-        prepare_step(one)
+        resolve_step(one)
     (note,) = [text for text in notes_of(cells) if text.startswith("warning: ")]
     assert note.endswith("(1 of 2 cells)")

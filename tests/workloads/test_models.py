@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from netsim.scenario.training import TransformerConfig
-from netsim.training.prepare import layer_flops, model_flops, model_of
+from netsim.training.resolve import layer_flops, model_flops, model_of
 from netsim.workloads.model import MODELS, Transformer, layers_of
 
 # Parameters of the released checkpoints, to the last one.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from netsim.scenario.cells import expand
-from netsim.training.prepare import PreparedStep, prepare_step
+from netsim.training.resolve import ResolvedStep, resolve_step
 from netsim.workloads.model import layers_of
 from netsim.workloads.passes import Part, PassTable
 from netsim.workloads.tape import TapeEntry
@@ -40,13 +40,13 @@ ALL = np.arange(8, dtype=np.int32)[None]
 )
 def test_a_block_takes_what_was_measured(recompute, sequence, forward, backward) -> None:
     text = TEXT.format(recompute=recompute, sequence=sequence)
-    prepared = prepare_step(expand(parse_source(text, "x.yaml"))[0])
-    passes = PassTable(prepared.setting).of(layers_of(prepared.setting.model)[1])
-    assert _milliseconds(prepared, passes.forward) == pytest.approx(forward, rel=0.08)
-    assert _milliseconds(prepared, passes.backward) == pytest.approx(backward, rel=0.15)
+    resolved = resolve_step(expand(parse_source(text, "x.yaml"))[0])
+    passes = PassTable(resolved.setting).of(layers_of(resolved.setting.model)[1])
+    assert _milliseconds(resolved, passes.forward) == pytest.approx(forward, rel=0.08)
+    assert _milliseconds(resolved, passes.backward) == pytest.approx(backward, rel=0.15)
 
 
-def _milliseconds(prepared: PreparedStep, parts: tuple[Part, ...]) -> float:
+def _milliseconds(resolved: ResolvedStep, parts: tuple[Part, ...]) -> float:
     """One stream of kernels, one of collectives, as emit() writes them."""
     kernels = collectives = 0.0
     done: dict[str, float] = {}
@@ -64,7 +64,7 @@ def _milliseconds(prepared: PreparedStep, parts: tuple[Part, ...]) -> float:
                 nbytes=part.nbytes,
                 dtype=part.dtype or "half",
             )
-            took = prepared.costs(task, tuple(range(8))).seconds
+            took = resolved.costs(task, tuple(range(8))).seconds
             collectives = done[part.name] = max(kernels, collectives, blocked) + took
             blocked = collectives if part.blocks else blocked
         else:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from netsim.base.memo import Memo, different
 from netsim.base.values import dataclass, grouped
 from netsim.nccl import facts, job
-from netsim.nccl.facts import NCCL_NAMES
 from netsim.nccl.job import Job, Wishes
 from netsim.scenario.cells import Cell
 from netsim.scenario.models import Scenario
@@ -56,14 +55,15 @@ QPS_VARIABLE = "NCCL_IB_QPS_PER_CONNECTION"  # how they are used, versions diffe
 
 @dataclass(frozen=True)
 class Built:
-    """A topology, the cluster that it is unless it is a plain graph, and the communicators that
-    cells had in it, by what they ask of NCCL; `alike` is what was found of textbook algorithms.
-    No other has its `number`."""
+    """A topology and its cluster, which is None for a plain graph.
+
+    `jobs` keeps the communicators that cells had on it, by what they ask of NCCL.
+    `number` is different for every cluster that is built.
+    """
 
     topology: Topology
     cluster: Cluster | None
     jobs: Memo = field(default_factory=Memo)
-    alike: Memo = field(default_factory=Memo)
     number: int = field(default_factory=count().__next__)
 
 
@@ -73,7 +73,7 @@ BUILT = Memo(32)  # the last ones that were built, by what cells ask of a cluste
 def built(cell: Cell) -> Built:
     """The topology of a cell, perhaps from an earlier cell."""
     config, key = cell.scenario.cluster, cell.cluster
-    by_nccl = config.graph is None and cell.scenario.collective.algorithm in NCCL_NAMES
+    by_nccl = config.graph is None and cell.scenario.collective.is_nccl
     if key and by_nccl:  # NCCL's variables choose NICs
         env = cell.scenario.nccl.env
         key += repr(sorted(env.items())) + cell.scenario.nccl.version * (QPS_VARIABLE in env)

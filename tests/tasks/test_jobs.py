@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from netsim.base.errors import InputError
-from netsim.cell import jobs
-from netsim.cell.answer import answer, checked_cells, prepare_any
-from netsim.cell.jobs import prepare_jobs
 from netsim.results.row import Row
+from netsim.tasks import jobs
+from netsim.tasks.answer import answer, checked_cells, resolve_any
+from netsim.tasks.jobs import resolve_jobs
 from netsim.yamlio.read import Source, parse_source
 from tests.cli.command import netsim
 
@@ -40,7 +40,7 @@ def star(jobs: list[dict[str, Any]], **more: Any) -> Source:
 def rows_of(source: Source, engine: str = "auto") -> dict[str, Row]:
     """The row of every job."""
     return {
-        str(cell.axes.get("job", "")): answer(prepare_any(cell), size, engine=engine)
+        str(cell.axes.get("job", "")): answer(resolve_any(cell), size, engine=engine)
         for cell in checked_cells(source)
         for size in cell.scenario.workload.size_list()
     }
@@ -203,7 +203,7 @@ background: [{pattern: uniform, load: 30%, size: 64KiB, hosts: unused}]
 
 def test_messages_begin_as_often_as_their_load_says() -> None:
     (cell,) = checked_cells(hosts(BESIDE % "permutation"))
-    ready = prepare_jobs(cell)
+    ready = resolve_jobs(cell)
     sent = ready.messages[0](0.02).schedule
     rate = 2 * ready.topology.links.bandwidth[ready.topology.links.kind == 6].max()
     assert sent.amount.sum() / 0.02 / 4 == pytest.approx(0.5 * rate, rel=0.05)
@@ -327,7 +327,7 @@ def test_how_often_jobs_begin_again_follows_from_the_longest_and_from_how_many_r
     monkeypatch.setattr(jobs.Part, "rows", property(lambda self: 5 * self.times))
     jobs_of = [SimpleNamespace(start=0.0, repeat=2), SimpleNamespace(start=0.5, repeat=0)]
     shared = SimpleNamespace(
-        prepared=SimpleNamespace(jobs=jobs_of),
+        resolved=SimpleNamespace(jobs=jobs_of),
         _run=lambda some: SimpleNamespace(until=took[some[0].name]),
     )
     found = jobs.Shared._repeated(shared, parts)

@@ -3,9 +3,9 @@
 import pytest
 
 from netsim.base.errors import InputError
-from netsim.cell.answer import answer, checked_cells, prepare_any
-from netsim.cell.explained import explained_run
 from netsim.results.row import Row
+from netsim.tasks.answer import answer, checked_cells, resolve_any
+from netsim.tasks.explained import explained_run
 from netsim.yamlio.read import parse_source
 
 MIB = 2**20
@@ -25,7 +25,7 @@ launch: {{style: process_per_gpu, host: 0s, kernel: 0s}}
 
 def row_of(text: str, engine: str = "auto", size: int = 4 * MIB) -> Row:
     (cell,) = checked_cells(parse_source(text, "x.yaml"))
-    return answer(prepare_any(cell), size, engine=engine)
+    return answer(resolve_any(cell), size, engine=engine)
 
 
 def time_of(pairs: list[list[int]], incast: str, engine: str = "auto", more: str = "") -> float:
@@ -84,7 +84,7 @@ def test_what_bounds_is_named_and_both_engines_agree(work: str) -> None:
     assert rows[0].time_us == pytest.approx(rows[1].time_us, rel=1e-9)
     assert [row.bound_by.partition("ingress")[0] for row in rows] == ["incast on NIC "] * 2
     (cell,) = checked_cells(parse_source(text, "x.yaml"))
-    ready = prepare_any(cell)
+    ready = resolve_any(cell)
     found, program, _ = explained_run(ready, 4 * MIB)  # type: ignore[arg-type]
     assert found["bound_by"] == rows[1].bound_by
     assert found["links"][0]["class"] == "incast on NIC ingress"

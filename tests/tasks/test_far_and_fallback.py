@@ -3,7 +3,7 @@
 import pytest
 
 from netsim.base.errors import InputError
-from netsim.cell.answer import answer, checked_cells, prepare_any
+from netsim.tasks.answer import answer, checked_cells, resolve_any
 from netsim.yamlio.read import parse_source
 
 MIB = 2**20
@@ -16,7 +16,7 @@ def time_of(cluster: str, *, size: int = 64 * MIB, engine: str = "auto") -> floa
 workload: {{collective: sendrecv, sizes: [{size}], timing: single}}
 """
     (cell,) = checked_cells(parse_source(text, "x.yaml"))
-    found = answer(prepare_any(cell), size, engine=engine).time_us
+    found = answer(resolve_any(cell), size, engine=engine).time_us
     assert found is not None
     return found
 

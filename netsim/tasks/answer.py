@@ -1,4 +1,4 @@
-"""One cell of any kind, prepared and answered: a collective at a size, or a training step."""
+"""One cell of any kind, resolved and answered: a collective at a size, or a training step."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from netsim.base.errors import NetsimError, NoRoomError, ScenarioError, StalledE
 from netsim.base.files import TRACES, Preset, find_preset, is_path, named_in, preset_folder
 from netsim.base.startup import late
 from netsim.base.units import format_time
-from netsim.cell.prepare import UNCHECKED, Prepared, prepare
-from netsim.cell.simulate import question_row, row_of_size, untimed
 from netsim.results.row import Row
 from netsim.scenario.cells import (
     Cell,
@@ -27,16 +25,19 @@ from netsim.scenario.cells import (
     with_settings,
 )
 from netsim.scenario.models import Workload
+from netsim.tasks.own_algorithms import UNCHECKED
+from netsim.tasks.resolve import ResolvedCell, resolve
+from netsim.tasks.row import question_row, row_of_size, untimed
 from netsim.timing.bench import Progress
 from netsim.topology.cluster import build_topology
 from netsim.topology.fault_times import first_fatal_loss
 from netsim.yamlio.read import Source, read_source
 
 if TYPE_CHECKING:
-    from netsim.cell.jobs import PreparedJobs
-    from netsim.training.prepare import PreparedStep
+    from netsim.tasks.jobs import ResolvedJobs
+    from netsim.training.resolve import ResolvedStep
 
-AnyPrepared: TypeAlias = "Prepared | PreparedStep | PreparedJobs"
+AnyResolved: TypeAlias = "ResolvedCell | ResolvedStep | ResolvedJobs"
 
 
 GIVEN_UP = (
@@ -45,53 +46,53 @@ GIVEN_UP = (
 )
 
 
-def prepare_any(cell: Cell) -> AnyPrepared:
+def resolve_any(cell: Cell) -> AnyResolved:
     """Check that the parts of a cell fit; errors name the field."""
     if cell.scenario.shared:
-        jobs: PreparedJobs = late("netsim.cell.jobs.prepare_jobs")(cell)
+        jobs: ResolvedJobs = late("netsim.tasks.jobs.resolve_jobs")(cell)
         return jobs
     if isinstance(cell.scenario.workload, Workload):
-        return prepare(cell)
-    step: PreparedStep = late("netsim.training.prepare.prepare_step")(cell)
+        return resolve(cell)
+    step: ResolvedStep = late("netsim.training.resolve.resolve_step")(cell)
     return step
 
 
 def answer(
-    prepared: AnyPrepared, size: int, *, engine: str = "auto", progress: Progress | None = None
+    resolved: AnyResolved, size: int, *, engine: str = "auto", progress: Progress | None = None
 ) -> Row:
-    """The row of a prepared cell at one size; a training step has none."""
+    """The row of a resolved cell at one size; a training step has none."""
     try:
-        if isinstance(prepared, Prepared):
-            return row_of_size(prepared, size, engine=engine, progress=progress)
-        if prepared.cell.scenario.shared:
-            of_job = late("netsim.cell.jobs.row_of_job")
-            return of_job(prepared, size, engine=engine)  # type: ignore[no-any-return]
+        if isinstance(resolved, ResolvedCell):
+            return row_of_size(resolved, size, engine=engine, progress=progress)
+        if resolved.cell.scenario.shared:
+            of_job = late("netsim.tasks.jobs.row_of_job")
+            return of_job(resolved, size, engine=engine)  # type: ignore[no-any-return]
         of_step = late("netsim.training.run.row_of_step")
-        row: Row = of_step(prepared, engine=engine, progress=progress)
+        row: Row = of_step(resolved, engine=engine, progress=progress)
     except StalledError as error:
-        scenario = prepared.cell.scenario
+        scenario = resolved.cell.scenario
         topology = build_topology(scenario.cluster)
         ends_at = first_fatal_loss(topology, scenario.retries, error.dead_links)
         if ends_at is None:
             raise
-        return _given_up(prepared, size, ends_at)
+        return _given_up(resolved, size, ends_at)
     return row
 
 
-def _given_up(prepared: AnyPrepared, size: int, seconds: float) -> Row:
+def _given_up(resolved: AnyResolved, size: int, seconds: float) -> Row:
     """The row of a job that a fault ends."""
     error, microseconds = f"after {format_time(seconds)}: {GIVEN_UP}", seconds * 1e6
-    if isinstance(prepared, Prepared):
-        known = question_row(prepared, size)
+    if isinstance(resolved, ResolvedCell):
+        known = question_row(resolved, size)
         return replace(known, status="failed", error=error, time_us=microseconds)
-    known = untimed(prepared.cell)
+    known = untimed(resolved.cell)
     return replace(known, status="failed", error=error, step_time_us=microseconds)
 
 
 def memory_needed(cell: Cell, sizes: Sequence[int]) -> int:
     """About how many bytes a process needs for a cell at most; 0 where it cannot be built."""
     try:
-        return prepare_any(cell).memory_needed(max(sizes))
+        return resolve_any(cell).memory_needed(max(sizes))
     except NetsimError:
         return 0
 
@@ -157,7 +158,7 @@ def checked(source: Source, *, alone: bool = True) -> Expansion:
     cells = [(number, point) for number, point in enumerate(points) if isinstance(point, Cell)]
     for number, cell in sorted(cells, key=lambda pair: pair[1].cluster):
         try:
-            prepare_any(cell)
+            resolve_any(cell)
         except ScenarioError as error:
             # One without room says so in its turn where others go on.
             if alone or len(cells) == 1 or not isinstance(error, NoRoomError):
@@ -188,7 +189,7 @@ def _step_warnings(cells: Sequence[Cell]) -> Iterator[str]:
     steps = [cell for cell in cells if not isinstance(cell.scenario.workload, Workload)]
     if not steps:
         return
-    warnings_of_step = late("netsim.training.prepare.warnings_of_step")
+    warnings_of_step = late("netsim.training.resolve.warnings_of_step")
     counts = Counter(text for cell in steps for text in warnings_of_step(cell))
     for text, count in counts.items():
         where = f" ({count} of {len(cells)} cells)" if count < len(cells) else ""

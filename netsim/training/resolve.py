@@ -639,7 +639,7 @@ class Replay:
 
 
 @dataclass(frozen=True)
-class PreparedStep:
+class ResolvedStep:
     """A cell that asks for a training step; rank i runs on GPU i of the cluster."""
 
     cell: Cell
@@ -713,15 +713,15 @@ class PreparedStep:
         )
 
 
-STEP_WARNINGS: dict[str, tuple[str, ...]] = {}  # of prepared steps, by the id of a cell
+STEP_WARNINGS: dict[str, tuple[str, ...]] = {}  # of resolved steps, by the id of a cell
 
 
 def warnings_of_step(cell: Cell) -> tuple[str, ...]:
-    """What the user should know of a training step that has been prepared."""
+    """What the user should know of a training step that has been resolved."""
     return STEP_WARNINGS.get(cell.id, ())
 
 
-def prepare_step(cell: Cell) -> PreparedStep:
+def resolve_step(cell: Cell) -> ResolvedStep:
     """Build the cluster of a training cell and settle everything about its step."""
     work = cell.scenario.workload
     cluster = _cluster(cell, isinstance(work, Recorded))
@@ -730,20 +730,20 @@ def prepare_step(cell: Cell) -> PreparedStep:
     slowdowns = {one.rank: one.slowdown for one in work.stragglers if one.rank < gpu_count}
     cluster = replace(cluster, topology=with_slow_gpus(cluster.topology, slowdowns))
     if isinstance(work, Recorded):
-        prepared = _recorded(cell, work, cluster)
+        resolved = _recorded(cell, work, cluster)
     else:
         assert isinstance(work, Training)
-        prepared = PreparedStep(cell, cluster, setting_of(cell, cluster))
-        check_memory(cell, work, prepared.setting, cluster)
-        STEP_WARNINGS[cell.id] = tuple(step_warnings(work, prepared.setting, cluster))
+        resolved = ResolvedStep(cell, cluster, setting_of(cell, cluster))
+        check_memory(cell, work, resolved.setting, cluster)
+        STEP_WARNINGS[cell.id] = tuple(step_warnings(work, resolved.setting, cluster))
     try:
-        prepared.costs.wishes.settings()
+        resolved.costs.wishes.settings()
     except InputError as error:
         raise cell.source.error(("nccl",), error.message, hint=error.hint) from None
-    return prepared
+    return resolved
 
 
-def _recorded(cell: Cell, work: Recorded, cluster: Cluster) -> PreparedStep:
+def _recorded(cell: Cell, work: Recorded, cluster: Cluster) -> ResolvedStep:
     place, gpus = ("workload", "trace"), len(cluster.topology)
     try:
         replay = _replay(work, gpus)
@@ -757,7 +757,7 @@ def _recorded(cell: Cell, work: Recorded, cluster: Cluster) -> PreparedStep:
             message = f"expected a rank in 0..{gpus - 1}, got {slow.rank}"
             raise cell.source.error(("workload", "stragglers", number, "rank"), message)
     ranks = gpus if replay.lowered is None else replay.lowered.schedule.ranks
-    return PreparedStep(cell, cluster, recorded_setting(ranks), replay, replay.lowered)
+    return ResolvedStep(cell, cluster, recorded_setting(ranks), replay, replay.lowered)
 
 
 def _replay(work: Recorded, gpus: int) -> Replay:

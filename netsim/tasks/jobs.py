@@ -1,6 +1,6 @@
 """Several jobs in one cluster, and messages beside them: how long each takes alone and together.
 
-Every job is prepared as the cell that it would be alone. Their operations or steps, one after the
+Every job is resolved as the cell that it would be alone. Their operations or steps, one after the
 other, become one program on one topology, whose ranks are all GPUs that anybody uses."""
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from netsim.base.errors import NoRoomError
 from netsim.base.memo import Memo, different
 from netsim.base.values import dataclass
-from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import question_row, untimed
 from netsim.engines.engine import choose, simulate
 from netsim.metrics.bound import bound_by
 from netsim.metrics.links import link_amounts
@@ -30,12 +28,15 @@ from netsim.scenario.models import BackgroundConfig, JobConfig, kind_of_workload
 from netsim.schedule.builder import Builder
 from netsim.schedule.repeat import Launch, repeat
 from netsim.schedule.schedule import TRANSFER, Schedule, Style, combine
+from netsim.tasks.resolve import ResolvedCell, resolve
+from netsim.tasks.row import question_row, untimed
 from netsim.timing.bench import Noise, sampled
+from netsim.timing.call import call_of
 from netsim.topology.cluster import Cluster, build_at, build_cluster
 from netsim.topology.fault_times import in_time
 from netsim.topology.faults import with_slow_gpus
 from netsim.topology.graph import LINK_KINDS, Topology
-from netsim.training.prepare import PreparedStep, prepare_step
+from netsim.training.resolve import ResolvedStep, resolve_step
 from netsim.workloads.lower import lower
 
 MOST_ROWS = 20_000_000  # of all that runs together
@@ -218,13 +219,13 @@ def _messages(
 
 
 @dataclass(frozen=True, eq=False)
-class PreparedJobs:
+class ResolvedJobs:
     """A cell of a shared cluster: each job as the cell that it would be alone, and where."""
 
     cell: Cell
     jobs: tuple[JobConfig, ...]
     gpus: tuple[Ints, ...]
-    alone: tuple[Prepared | PreparedStep, ...]
+    alone: tuple[ResolvedCell | ResolvedStep, ...]
     topology: Topology
     cluster: Cluster | None
     messages: tuple[Messages, ...]
@@ -241,12 +242,13 @@ class PreparedJobs:
     def part(self, number: int, turn: int) -> Part:
         """What a job does, once; where its list of sizes is shorter, of its last size."""
         one, name, gpus = self.alone[number], self.jobs[number].name, self.gpus[number]
-        if isinstance(one, Prepared):
+        if isinstance(one, ResolvedCell):
             size = one.cell.scenario.workload.size_list()[: turn + 1][-1]
-            return Part(name, one.call(size).looped.schedule(), one.gpus, one.launch(size))
+            task = one.task(size)
+            return Part(name, call_of(task, one.limits).looped.schedule(), one.gpus, task.launch)
         if one.lowered is not None:
             return Part(name, one.lowered.schedule, gpus[: one.lowered.schedule.ranks])
-        assert self.cluster is not None  # steps are not prepared on graphs
+        assert self.cluster is not None  # steps are not resolved on graphs
         fresh: Any = {name: {} for name in ("crossed", "known", "times", "patterns")}
         costs = replace(one.costs, cluster=self.cluster, jobs=Memo(), **fresh)
         lowered = lower(
@@ -255,7 +257,7 @@ class PreparedJobs:
         return Part(name, lowered.schedule, gpus)
 
 
-def prepare_jobs(cell: Cell) -> PreparedJobs:
+def resolve_jobs(cell: Cell) -> ResolvedJobs:
     """Check that jobs and background of a cell fit; errors name the field."""
     scenario, config = cell.scenario, cell.scenario.cluster
     cluster = build_cluster(config) if config.graph is None else None
@@ -265,9 +267,9 @@ def prepare_jobs(cell: Cell) -> PreparedJobs:
     jobs = scenario.jobs or (JobConfig(name=WHOLE, workload={}),)
     hosts = hosts_of(cell, jobs, len(every))
     gpus = tuple(np.concatenate([every[host] for host in mine.tolist()]) for mine in hosts)
-    alone = tuple(_prepared(cell, *one) for one in zip(jobs, map(len, hosts), gpus, strict=True))
+    alone = tuple(_resolved(cell, *one) for one in zip(jobs, map(len, hosts), gpus, strict=True))
     slowdowns = _stragglers_of(alone, gpus)
-    joined = next((one.topology for one in alone if isinstance(one, Prepared)), None)
+    joined = next((one.topology for one in alone if isinstance(one, ResolvedCell)), None)
     if joined is None:
         joined = in_time(topology, scenario.retries) if scenario.timed else topology
     joined = with_slow_gpus(joined, slowdowns)
@@ -276,22 +278,22 @@ def prepare_jobs(cell: Cell) -> PreparedJobs:
     unused = sorted(set(range(len(every))).difference(*(mine.tolist() for mine in hosts)))
     numbers = range(len(scenario.background))
     messages = tuple(messages_of(cell, number, joined, every, unused) for number in numbers)
-    return PreparedJobs(cell, jobs, gpus, alone, joined, cluster, messages)
+    return ResolvedJobs(cell, jobs, gpus, alone, joined, cluster, messages)
 
 
 def _stragglers_of(
-    alone: Sequence[Prepared | PreparedStep], gpus: Sequence[Ints]
+    alone: Sequence[ResolvedCell | ResolvedStep], gpus: Sequence[Ints]
 ) -> dict[int, float]:
     """The slowdowns that steps among the jobs ask for, by GPU of the cluster."""
     return {
         int(of_job[straggler.rank]): straggler.slowdown
         for one, of_job in zip(alone, gpus, strict=True)
-        if not isinstance(one, Prepared)
+        if not isinstance(one, ResolvedCell)
         for straggler in one.work.stragglers
     }
 
 
-def _prepared(cell: Cell, job: JobConfig, hosts: int, gpus: Ints) -> Prepared | PreparedStep:
+def _resolved(cell: Cell, job: JobConfig, hosts: int, gpus: Ints) -> ResolvedCell | ResolvedStep:
     """A job as the cell that it would be alone: on its GPUs, or (a step) on as many hosts."""
     source = with_job(cell.source, job.name) if cell.scenario.jobs else cell.source
     data = {k: v for k, v in source.data.items() if k not in ("jobs", "job", "background")}
@@ -301,13 +303,13 @@ def _prepared(cell: Cell, job: JobConfig, hosts: int, gpus: Ints) -> Prepared | 
         if isinstance(chosen, list) and set(chosen) <= set(range(len(gpus))):
             work["ranks"] = gpus[chosen].tolist()
         data["workload"] = work
-        return prepare(cell_of(replace(source, data=data), cell.axes))
+        return resolve(cell_of(replace(source, data=data), cell.axes))
     if "machine" not in config:
         message = "a training step beside others needs a cluster of one machine"
         raise source.error(("workload",), message, key=True)
     kept = {k: v for k, v in config.items() if k not in ("overrides", "faults", "placement")}
     data["cluster"] = {**kept, "nodes": hosts}
-    return prepare_step(cell_of(replace(source, data=data), cell.axes))
+    return resolve_step(cell_of(replace(source, data=data), cell.axes))
 
 
 # **** Rows ****
@@ -316,20 +318,20 @@ def _prepared(cell: Cell, job: JobConfig, hosts: int, gpus: Ints) -> Prepared | 
 class Shared:
     """The runs of a cell at a turn: each job alone, all together, and any two, when asked for."""
 
-    def __init__(self, prepared: PreparedJobs, turn: int, engine: str) -> None:
-        self.prepared, self.engine = prepared, engine
-        self.parts = self._repeated([prepared.part(n, turn) for n in range(len(prepared.jobs))])
+    def __init__(self, resolved: ResolvedJobs, turn: int, engine: str) -> None:
+        self.resolved, self.engine = resolved, engine
+        self.parts = self._repeated([resolved.part(n, turn) for n in range(len(resolved.jobs))])
         self.alone = [self._run([part]) for part in self.parts]
 
     @cached_property
     def all(self) -> Ran:
         """All jobs and the background."""
-        return self.beside(range(len(self.parts)), self.prepared.messages)
+        return self.beside(range(len(self.parts)), self.resolved.messages)
 
     @cached_property
     def samples(self) -> NDArray[np.float64]:
         """The seconds of every part (second axis) in each sample of noise."""
-        given = self.prepared.cell.scenario.disturbances
+        given = self.resolved.cell.scenario.disturbances
         if given is None:
             return np.zeros((0, len(self.parts)))
         runs = sampled(self.all.program, Noise(*given), self.engine)
@@ -346,7 +348,7 @@ class Shared:
 
     def slowed(self, number: int) -> Iterator[tuple[str, float, str]]:
         """By whom a job is slowed, how many times, and on which link they meet most."""
-        messages, mine = self.prepared.messages, self.alone[number]
+        messages, mine = self.resolved.messages, self.alone[number]
         few = len(self.parts) + bool(messages) < 3
         for other, part in enumerate(self.parts):
             if other != number:
@@ -361,12 +363,12 @@ class Shared:
         rows = sum(part.rows for part in parts)
         if rows > MOST_ROWS:
             message = f"all rows of what runs together are run, and {rows:.2g} are too many"
-            raise self.prepared.cell.source.error(("cluster",), message, kind=NoRoomError)
-        return together(parts, self.prepared.topology, self.engine)
+            raise self.resolved.cell.source.error(("cluster",), message, kind=NoRoomError)
+        return together(parts, self.resolved.topology, self.engine)
 
     def _repeated(self, once: Sequence[Part]) -> list[Part]:
         """Jobs begin again until the longest that is told how often, or runs once, is over."""
-        jobs, took = self.prepared.jobs, [self._run([part]).until for part in once]
+        jobs, took = self.resolved.jobs, [self._run([part]).until for part in once]
         until = max(j.start + (j.repeat or 1) * each for j, each in zip(jobs, took, strict=True))
         found = []
         for part, job, each in zip(once, jobs, took, strict=True):
@@ -377,7 +379,7 @@ class Shared:
 
     def _met(self, one: Ran, both: Ran) -> str:
         """The fullest of the links that both use."""
-        wires = len(self.prepared.topology.links)
+        wires = len(self.resolved.topology.links)
         mine, every = (link_amounts(ran.program)[:wires] for ran in (one, both))
         shared = (mine > 0) & (every > mine * (1 + 1e-9))
         full = np.where(shared, every / one.program.links.capacity[:wires], 0.0)
@@ -387,20 +389,20 @@ class Shared:
 RUNS = Memo(1)  # the last one: its jobs are cells that ask one after the other
 
 
-def shared(prepared: PreparedJobs, size: int, engine: str) -> Shared:
+def shared(resolved: ResolvedJobs, size: int, engine: str) -> Shared:
     """The runs that a row is made of."""
-    data = prepared.cell.source.data
-    turn = prepared.cell.scenario.workload.size_list().index(size)  # jobs take theirs in step
+    data = resolved.cell.source.data
+    turn = resolved.cell.scenario.workload.size_list().index(size)  # jobs take theirs in step
     key = repr(({k: v for k, v in data.items() if k not in ("job", "workload")}, turn, engine))
-    return RUNS.of(key, lambda: Shared(prepared, turn, engine))
+    return RUNS.of(key, lambda: Shared(resolved, turn, engine))
 
 
-def row_of_job(prepared: PreparedJobs, size: int, engine: str) -> Row:
+def row_of_job(resolved: ResolvedJobs, size: int, engine: str) -> Row:
     """The row of a job at a size: beside the others, and how much longer than alone."""
-    runs, cell, number = shared(prepared, size, engine), prepared.cell, prepared.number
-    one, part, ran = prepared.alone[number], runs.parts[number], runs.all
+    runs, cell, number = shared(resolved, size, engine), resolved.cell, resolved.number
+    one, part, ran = resolved.alone[number], runs.parts[number], runs.all
     seconds, alone = ran.seconds[number], runs.alone[number].seconds[0]
-    hosts = prepared.cluster.gpu_host[part.gpus] if prepared.cluster else np.zeros(1)
+    hosts = resolved.cluster.gpu_host[part.gpus] if resolved.cluster else np.zeros(1)
     told: dict[str, Any] = {"size_bytes": size, "repeat": part.times, "alone_us": alone * 1e6}
     for name, times, link in runs.slowed(number):
         told |= {f"by:{name}": times, f"on:{name}": link}
@@ -414,7 +416,7 @@ def row_of_job(prepared: PreparedJobs, size: int, engine: str) -> Row:
         "validated": not_validated("beside others"), "cell": cell.id, "axes": dict(cell.axes),
         **of_samples(runs.samples[:, number] * 1e6, size),
     }  # fmt: skip
-    if not isinstance(one, Prepared):
+    if not isinstance(one, ResolvedCell):
         return replace(untimed(cell), step_time_us=seconds * 1e6, **found)
     collective = one.collective(size)
     algbw = collective.size_bytes / seconds / 1e9

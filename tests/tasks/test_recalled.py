@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from netsim.base.errors import NetsimError
 from netsim.base.memo import Memo, digest, spelled
-from netsim.cell import simulate
-from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import row_of_size
 from netsim.nccl.schedules.plan import Plan
 from netsim.results.row import Row, csv_text
 from netsim.scenario.cells import expand_all
 from netsim.scenario.models import LaunchCosts, Nccl, Scenario, Workload
+from netsim.tasks import outcome
+from netsim.tasks.resolve import ResolvedCell, may_fold, resolve
+from netsim.tasks.row import row_of_size
 from netsim.topology.config import ClusterConfig
 from netsim.yamlio.read import Source, parse_source
 from tests.timing.cells import simulate_size
@@ -138,7 +138,7 @@ NOT_ASKED = {
 IN_FILES = {"tuner", "graph", "code"}  # tested by themselves
 
 
-def changed(base: dict[str, Any], *changes: tuple[str, Any]) -> Prepared:
+def changed(base: dict[str, Any], *changes: tuple[str, Any]) -> ResolvedCell:
     """A cell with some changes."""
     data = dict(base)
     for path, value in changes:
@@ -151,9 +151,9 @@ def changed(base: dict[str, Any], *changes: tuple[str, Any]) -> Prepared:
     return ready(data)
 
 
-def ready(data: dict[str, Any]) -> Prepared:
+def ready(data: dict[str, Any]) -> ResolvedCell:
     (cell,) = expand_all(Source("test.yaml", {"name": "test", **data})).cells
-    return prepare(cell)
+    return resolve(cell)
 
 
 def test_every_key_of_a_scenario_is_among_the_changes() -> None:
@@ -168,7 +168,7 @@ def keys(value: Any) -> list[str]:
 
 
 def test_no_cell_recalls_what_it_would_not_find_itself() -> None:
-    simulate.KNOWN.clear()
+    outcome.OUTCOMES.clear()
     cells = [ready(HOSTS), ready(SWITCH), *(changed(base, change) for base, change in CHANGED)]
     expected = [simulate_size(cell, SIZE, engine="compiled")[0] for cell in cells]
     for _ in range(2):  # the second time all are recalled, if any may be
@@ -179,7 +179,7 @@ def test_no_cell_recalls_what_it_would_not_find_itself() -> None:
 @given(st.data())
 @settings(max_examples=20, deadline=None)
 def test_nor_with_two_changes_after_one_of_them(data: st.DataObject) -> None:
-    simulate.KNOWN.clear()
+    outcome.OUTCOMES.clear()
     mine = [(path, value) for base, path, value in CHANGES if base is HOSTS and "." in path]
     one, other = data.draw(st.sampled_from(mine)), data.draw(st.sampled_from(mine))
     for changes in ([], [one], [other], [one, other]):
@@ -205,21 +205,21 @@ SWEEP: dict[str, Any] = {
 def swept(monkeypatch: pytest.MonkeyPatch, *, forgetful: bool) -> tuple[str, int]:
     """The CSV of a sweep, and how many sizes were simulated."""
     runs: list[int] = []
-    timings = simulate._timings
+    timings = outcome._timings
 
-    def counted(prepared: Prepared, size: int, *how: Any) -> object:
+    def counted(resolved: ResolvedCell, size: int, *how: Any) -> object:
         runs.append(size)
-        return timings(prepared, size, *how)
+        return timings(resolved, size, *how)
 
-    simulate.KNOWN.clear()
+    outcome.OUTCOMES.clear()
     with monkeypatch.context() as patch:
-        patch.setattr(simulate, "_timings", counted)
+        patch.setattr(outcome, "_timings", counted)
         expansion, rows = expand_all(Source("test.yaml", {"name": "test", **SWEEP})), list[Row]()
         for cell in expansion.cells:
             if forgetful:
-                simulate.KNOWN.clear()
-            prepared = prepare(cell)
-            rows += [row_of_size(prepared, size) for size in (1 << 16, 1 << 22)]
+                outcome.OUTCOMES.clear()
+            resolved = resolve(cell)
+            rows += [row_of_size(resolved, size) for size in (1 << 16, 1 << 22)]
     return csv_text(rows, expansion.sweep.names), len(runs)
 
 
@@ -234,9 +234,9 @@ def test_a_sweep_is_the_same_without_memory(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_every_part_of_a_plan_tells_calls_apart() -> None:
-    assert set(simulate.STANDING) <= {f.name for f in fields(Plan)}
+    assert set(outcome.STANDING) <= {f.name for f in fields(Plan)}
     plan = Plan("Ring", "Simple", (0, 0), rings=[(0, 1)])
-    seen = [simulate.told_apart(plan)]
+    seen = [outcome.told_apart(plan)]
     other = {
         "algorithm": "Tree", "protocol": "LL", "node": (0, 1), "work": (1,), "rings": [(1, 0)],
         "trees": (1,), "heads": ((1,),), "chains": (((1,),),), "doors": ("a",), "transfers": 1,
@@ -248,17 +248,17 @@ def test_every_part_of_a_plan_tells_calls_apart() -> None:
     assert set(other) == {f.name for f in fields(Plan) if f.compare}
     for name, value in other.items():
         changed = replace(plan, memo=Memo(), **{name: value})  # type: ignore[arg-type]
-        found = simulate.told_apart(changed)
+        found = outcome.told_apart(changed)
         assert found not in seen, name
         seen.append(found)
-    assert simulate.told_apart(replace(plan, memo=Memo())) == seen[0]
+    assert outcome.told_apart(replace(plan, memo=Memo())) == seen[0]
 
 
 def test_very_many_ranks_are_not_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = ready(HOSTS)
-    assert simulate.key_of(cell, SIZE, "auto") is not None
-    monkeypatch.setattr(simulate, "MOST_RANKS", 7)
-    assert simulate.key_of(cell, SIZE, "auto") is None
+    assert outcome.key_of(cell, SIZE, "auto") is not None
+    monkeypatch.setattr(outcome, "MOST_RANKS", 7)
+    assert outcome.key_of(cell, SIZE, "auto") is None
 
 
 VALUES = st.recursive(
@@ -296,21 +296,17 @@ def test_in_place_is_asked_of_all_but_what_nccl_moves_alike(monkeypatch) -> None
         asked.append(other.collective.name)
         return True
 
-    monkeypatch.setattr(simulate.ladder, "alike", alike)
+    monkeypatch.setattr(outcome.ladder, "alike", alike)
     switch = "{graph: {kind: switch, gpus: 4, bandwidth: 50GB/s}}"
     host, ring = "{machine: h100-x4}", "all_reduce, algorithm: ring"
     for cluster, work in [(host, "all_reduce"), (host, "all_gather"), (switch, ring)]:
         text = f"cluster: {cluster}\nworkload: {{collective: {work}, sizes: [64KiB]}}\n"
-        simulate_size(prepare(expand_all(parse_source(text, "x.yaml")).cells[0]), 65536)
+        simulate_size(resolve(expand_all(parse_source(text, "x.yaml")).cells[0]), 65536)
     assert asked == ["all_gather", "all_reduce"]
 
 
 @pytest.mark.parametrize(("turns", "folds"), [(1, True), (2, False)])
 def test_what_has_two_ways_from_message_to_message_is_not_folded(turns: int, folds: bool) -> None:
-    work = SimpleNamespace(noise=None, timed=False, fold="auto")
-    one = SimpleNamespace(
-        topology=SimpleNamespace(router=SimpleNamespace(turns=turns)),
-        cell=SimpleNamespace(scenario=work),
-        groups=[(0, 1)],
-    )
-    assert Prepared.may_fold.fget(one) is folds  # type: ignore[attr-defined]
+    scenario = SimpleNamespace(noise=None, timed=False, fold="auto")
+    topology = SimpleNamespace(router=SimpleNamespace(turns=turns))
+    assert may_fold(scenario, topology) is folds

@@ -15,8 +15,6 @@ from netsim.base.errors import InputError, NetsimError
 from netsim.base.startup import at, on
 from netsim.base.units import format_size
 from netsim.base.values import dataclass, grouped
-from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import limits, row_of_size
 from netsim.engines.engine import simulate
 from netsim.explain.explanation import as_values, explain
 from netsim.explain.what_if import MOST_ROWS, Case
@@ -28,7 +26,11 @@ from netsim.results.row import Row
 from netsim.scenario.cells import expand
 from netsim.scenario.models import node_count
 from netsim.schedule.schedule import Schedule
+from netsim.tasks.limits import limit_columns
+from netsim.tasks.resolve import ResolvedCell, resolve
+from netsim.tasks.row import row_of_size
 from netsim.timing import ladder
+from netsim.timing.call import call_of
 from netsim.timing.invariants import Answer, ask
 from netsim.topology.graph import LINK_KINDS
 from netsim.topology.load import SHARED
@@ -44,9 +46,9 @@ class Shown:
     notes: tuple[str, ...] = ()
 
 
-def shown_of(prepared: Prepared, size: int) -> Shown:
+def shown_of(resolved: ResolvedCell, size: int) -> Shown:
     """One operation at a size, out of place."""
-    schedule, note = ladder.shown(prepared.call(size), prepared.limits)
+    schedule, note = ladder.shown(call_of(resolved.task(size), resolved.limits), resolved.limits)
     return Shown(schedule, (note,) if note else ())
 
 
@@ -55,32 +57,33 @@ def shown_of(prepared: Prepared, size: int) -> Shown:
 
 
 def explained_run(
-    prepared: Prepared, size: int, *, engine: str = "auto", most_rows: int = MOST_ROWS
+    resolved: ResolvedCell, size: int, *, engine: str = "auto", most_rows: int = MOST_ROWS
 ) -> tuple[dict[str, Any], Program, Timeline]:
     """Where the time of a cell goes at one size, as plain values in µs, with what that is about."""
-    title = explained_title(prepared, size)
+    title = explained_title(resolved, size)
     on(title)
-    shown = shown_of(prepared, size)
-    program = place(shown.schedule, prepared.topology, prepared.gpus.tolist())
-    launch, timeline = prepared.launch(size), simulate(program, engine)
+    shown = shown_of(resolved, size)
+    program = place(shown.schedule, resolved.topology, resolved.gpus.tolist())
+    timeline = simulate(program, engine)
     program = program.as_run(timeline)
+    launch = resolved.launch(size)
     case = Case(program, launch.host + launch.kernel)
     found = as_values(explain(case, timeline, engine=engine, most_rows=most_rows))
-    plan = prepared.planned(size)
-    who = f"NCCL's {plan.algorithm}" if plan else prepared.cell.scenario.collective.algorithm
+    plan = resolved.planned(size)
+    who = f"NCCL's {plan.algorithm}" if plan else resolved.cell.scenario.collective.algorithm
     limit: dict[str, Any] | None = None
     if not shown.notes:  # the whole operation is shown, and not only some loops of it
-        limit = {"who": who, **limits(prepared, size, timeline.makespan, single=True)}
+        limit = {"who": who, **limit_columns(resolved, size, timeline.makespan, is_single=True)}
         ask(Answer(timeline.makespan, limit=limit["limit_us"] * 1e-6), title)
-    title = prepared.cell.title(title, *shown.notes)
+    title = resolved.cell.title(title, *shown.notes)
     return {"title": title, **found, "limit": limit}, program, timeline
 
 
-def explained_title(prepared: Prepared, size: int) -> str:
+def explained_title(resolved: ResolvedCell, size: int) -> str:
     """The operation in words."""
-    work, plan = prepared.cell.scenario.collective, prepared.planned(size)
+    work, plan = resolved.cell.scenario.collective, resolved.planned(size)
     how = f"{plan.algorithm} {plan.protocol}" if plan else work.algorithm
-    ranks = len(prepared.groups[0])
+    ranks = len(resolved.groups[0])
     return f"{work.collective} of {format_size(size)} on {ranks} GPUs, {how}"
 
 
@@ -92,30 +95,30 @@ MOST_KINDS = 8  # of links that are told apart by the names of their switches
 
 
 def explained_paths(
-    prepared: Prepared, size: int, *, seeds: int, engine: str = "auto"
+    resolved: ResolvedCell, size: int, *, seeds: int, engine: str = "auto"
 ) -> dict[str, Any]:
     """The paths of a cell at one size, as plain values in µs."""
-    selection = getattr(prepared.topology.router, "selection", None)
+    selection = getattr(resolved.topology.router, "selection", None)
     if selection is None or not len(selection.usual.core):
         raise InputError("--paths: no links between switches", hint="it takes a fabric of several")
     policy: Policy = selection.policy
-    tried, on_trial = [], {"now": {}, **_changes(prepared, selection.fabric, policy)}
-    on(explained_title(prepared, size))
+    tried, on_trial = [], {"now": {}, **_changes(resolved, selection.fabric, policy)}
+    on(explained_title(resolved, size))
     for number, (what, changes) in enumerate(on_trial.items()):
         at(what, number, len(on_trial))
-        tried.append(_tried(prepared, size, what, changes, seeds, engine))
+        tried.append(_tried(resolved, size, what, changes, seeds, engine))
     return {
         "routing": policy.routing,
         "qps": policy.qps,
-        "spread": list(_spread_of(prepared, size)),
+        "spread": list(_spread_of(resolved, size)),
         "tried": tried,
     }
 
 
-def _spread_of(prepared: Prepared, size: int) -> Iterator[dict[str, Any]]:
+def _spread_of(resolved: ResolvedCell, size: int) -> Iterator[dict[str, Any]]:
     """By kind of link between switches, how many connections each carries."""
-    topology, links = prepared.topology, prepared.topology.links
-    flows = connections_on_links(shown_of(prepared, size).schedule, topology, prepared.gpus)
+    topology, links = resolved.topology, resolved.topology.links
+    flows = connections_on_links(shown_of(resolved, size).schedule, topology, resolved.gpus)
     between = np.flatnonzero(links.kind == LINK_KINDS.index("fabric"))
     kind = [str(name).rstrip("0123456789") for name in topology.nodes]
     ends = lambda link: f"{kind[links.tail[link]]} -> {kind[links.head[link]]}"  # noqa: E731
@@ -136,26 +139,26 @@ def _spread_of(prepared: Prepared, size: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def _changes(prepared: Prepared, made: Fabric, policy: Policy) -> dict[str, dict[str, Any]]:
+def _changes(resolved: ResolvedCell, made: Fabric, policy: Policy) -> dict[str, dict[str, Any]]:
     """What may help, with the settings that try it."""
-    data, fabric = prepared.cell.source.data["cluster"], "cluster.fabric"
+    data, fabric = resolved.cell.source.data["cluster"], "cluster.fabric"
     inner = data.get("fabric") or {}
     whole: dict[str, Any] = {} if inner else {fabric: {"kind": made.kind}}
     if inner.get("between"):
         fabric, inner = f"{fabric}.between", inner["between"]
-    comm = prepared.jobs[0].comm if prepared.jobs else None
+    comm = resolved.jobs[0].comm if resolved.jobs else None
     settings = comm.settings if comm else None
     found = _queue_pairs(comm, policy, fabric) if policy.hashed else {}
     for routing in ("static", "adaptive", "spray"):
         if routing != policy.routing:
             found[f"{routing} routing"] = {f"{fabric}.routing": routing}
-    if made.kind == "leaf-spine" and made.ports > node_count(prepared.cell.scenario.cluster):
+    if made.kind == "leaf-spine" and made.ports > node_count(resolved.cell.scenario.cluster):
         kept = {key: inner[key] for key in SHARED if key in inner}
         found["rails"] = {fabric: {"kind": "rail-optimized", "routing": policy.routing, **kept}}
     if settings is not None:
         off = settings.pxn_disabled
         found[f"PXN {'on' if off else 'off'}"] = {"nccl.env.NCCL_PXN_DISABLE": 0 if off else 1}
-    if prepared.cell.scenario.cluster.placement != "random":
+    if resolved.cell.scenario.cluster.placement != "random":
         found["hosts in random order"] = {"cluster.placement": "random"}
     return {what: {**whole, **changes} for what, changes in found.items()}
 
@@ -175,13 +178,13 @@ def _queue_pairs(
 
 
 def _tried(
-    prepared: Prepared, size: int, what: str, changes: dict[str, Any], seeds: int, engine: str
+    resolved: ResolvedCell, size: int, what: str, changes: dict[str, Any], seeds: int, engine: str
 ) -> dict[str, Any]:
     """The time with some settings, over seeds where it depends on any."""
     rows: list[Row] = []
     try:
         for seed in range(seeds):
-            changed = _changed(prepared, changes, seed if seeds > 1 else None)
+            changed = _changed(resolved, changes, seed if seeds > 1 else None)
             rows.append(row_of_size(changed, size, engine=engine))
             if not _draws(changed):
                 break
@@ -198,14 +201,14 @@ def _tried(
     }
 
 
-def _draws(prepared: Prepared) -> bool:
-    selection = getattr(prepared.topology.router, "selection", None)
+def _draws(resolved: ResolvedCell) -> bool:
+    selection = getattr(resolved.topology.router, "selection", None)
     hashed = selection is not None and selection.policy.hashed
-    return hashed or prepared.cell.scenario.cluster.placement == "random"
+    return hashed or resolved.cell.scenario.cluster.placement == "random"
 
 
-def _changed(prepared: Prepared, changes: dict[str, Any], seed: int | None) -> Prepared:
-    source = prepared.cell.source
+def _changed(resolved: ResolvedCell, changes: dict[str, Any], seed: int | None) -> ResolvedCell:
+    source = resolved.cell.source
     for key, value in changes.items():
         source = override(source, key, value, f"--set {key}")
     fabric = source.data["cluster"].get("fabric")
@@ -214,4 +217,4 @@ def _changed(prepared: Prepared, changes: dict[str, Any], seed: int | None) -> P
         source = override(source, f"{inner}.seed", seed, "--seeds")
     if seed is not None:
         source = override(source, "cluster.seed", seed, "--seeds")
-    return prepare(expand(source)[0])
+    return resolve(expand(source)[0])

@@ -3,8 +3,8 @@
 import pytest
 
 from netsim.base.errors import InputError
-from netsim.cell.answer import answer, checked_cells, prepare_any
 from netsim.results.row import Row
+from netsim.tasks.answer import answer, checked_cells, resolve_any
 from netsim.yamlio.read import parse_source
 
 MIB = 2**20
@@ -27,7 +27,7 @@ fold: {run.pop("fold", "auto")}
             "x.yaml",
         )
     )
-    return answer(prepare_any(cell), size, **run)
+    return answer(resolve_any(cell), size, **run)
 
 
 def time_of(*given: str, **run: object) -> float:

@@ -1,0 +1,80 @@
+"""The time that no algorithm beats on the links of a cell, whatever is simulated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.base.memo import kept
+from netsim.metrics.bound import Limit, limit_of
+from netsim.tasks.resolve import ResolvedCell
+
+Matrix = tuple[tuple[int, ...], ...]
+
+
+def limit_at(resolved: ResolvedCell, size: int) -> Limit:
+    """The time that no algorithm beats at a size on these links, in seconds."""
+    collective = resolved.collective(size)
+    if collective.count == 0 and collective.name not in ("alltoallv", "barrier"):
+        return Limit(0.0, 0.0, 0.0, "nothing has to move")
+    matrix = collective.matrix if collective.name == "alltoallv" else None
+    limit = _limit_of_a_byte(resolved, matrix)
+    block = float(collective.element_bytes * (1 if matrix else collective.count))
+    best = None if limit.best is None else limit.best * block
+    return replace(limit, bandwidth=limit.bandwidth * block, best=best)
+
+
+def limit_columns(
+    resolved: ResolvedCell, size: int, seconds: float, *, is_single: bool
+) -> dict[str, Any]:
+    """The columns of a row about its limit, and what binds it.
+
+    Operations back to back may overlap, so that only bandwidth bounds them.
+    """
+    limit = limit_at(resolved, size)
+    least = max(limit.bandwidth, limit.latency if is_single else 0.0)
+    return {
+        "limit_us": least * 1e6,
+        "best_known_us": None if limit.best is None else max(least, limit.best) * 1e6,
+        "of_limit_pct": 100 * least / seconds if seconds > 0 else None,
+        "binds": limit.cut if least == limit.bandwidth else "the way between ranks",
+    }
+
+
+@kept
+def _limit_of_a_byte(resolved: ResolvedCell, matrix: Matrix | None) -> Limit:
+    """The limit of a collective of one byte a block, or of a matrix of bytes between ranks."""
+    work, config = resolved.cell.scenario.collective, resolved.cell.scenario.cluster
+    members = () if config.graph is not None else config.members
+    machines = [group.loaded.machine for group in members]
+    has_nvls = any(
+        machine.gpu.sm >= 90 and machine.scale_up and machine.scale_up.switches
+        for machine in machines
+    )
+    return limit_of(
+        resolved.topology,
+        resolved.gpus[list(resolved.groups[0])],
+        work.collective,
+        float(work.collective != "barrier"),
+        root=work.root,
+        demand=_demand(resolved, matrix),
+        nvls=has_nvls,
+    )
+
+
+def _demand(resolved: ResolvedCell, matrix: Matrix | None) -> NDArray[np.float64] | None:
+    """The bytes that each rank has for each other one; None where a collective has no such."""
+    work, ranks = resolved.cell.scenario.collective, len(resolved.groups[0])
+    if work.collective in ("alltoall", "alltoallv"):
+        sent = 1.0 if matrix is None else np.array(matrix, np.float64)
+        return np.asarray((1.0 - np.eye(ranks)) * sent)
+    if work.collective not in ("sendrecv", "p2p"):
+        return None
+    ring = [(rank, (rank + 1) % ranks) for rank in range(ranks)]
+    demand = np.zeros((ranks, ranks))
+    for source, destination in work.pairs or ring:
+        demand[source, destination] += source != destination
+    return demand

@@ -1,0 +1,164 @@
+"""The outcome of a task: equal tasks are simulated once in a process.
+
+Cells of a sweep differ, yet many come down to equal tasks: versions of NCCL that plan a collective
+alike, an algorithm that is chosen or forced, launch costs that do not matter. Tasks are equal if
+all is equal that their rows and times follow from, not if their scenarios are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from netsim.base.memo import Memo, digest
+from netsim.base.values import dataclass
+from netsim.collectives.collective import HAS_IN_PLACE
+from netsim.collectives.table import stamp
+from netsim.metrics.bound import bound_by
+from netsim.metrics.links import Fullest, fullest_link
+from netsim.nccl.schedules.plan import Plan
+from netsim.scenario.models import cluster_label
+from netsim.tasks.noise import noise_of, sampled_seconds
+from netsim.tasks.resolve import ResolvedCell
+from netsim.timing import ladder
+from netsim.timing.bench import Progress
+from netsim.timing.call import call_of
+from netsim.timing.invariants import sound
+from netsim.timing.ladder import Timing
+from netsim.workloads.task import Task
+
+MOST_RANKS = 1024  # of NCCL's communicators; a key of more ranks takes too long to compute
+# Fields of a plan that are the same for all sizes of one algorithm, and those that are not.
+STANDING = ("node", "rings", "trees", "heads", "chains", "doors", "mechanism", "links", "routes")
+VARYING = [f.name for f in fields(Plan) if f.compare and f.name not in STANDING]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the simulation of a task tells for its row.
+
+    `seconds` is the time out of place, `inplace` the one in place.
+    `uncertainty` is the largest relative error of an approximation.
+    `samples` are the times with noise, one a sample.
+    """
+
+    seconds: float
+    inplace: float | None
+    bound_by: str
+    approximation: str
+    uncertainty: float
+    rows: int
+    engine: str
+    fullest: Fullest | None = None
+    samples: tuple[float, ...] = ()
+
+
+OUTCOMES = Memo(50_000)
+"""The outcomes of the last tasks, by `key_of`."""
+
+
+def outcome_of(
+    resolved: ResolvedCell, size: int, engine: str = "auto", progress: Progress | None = None
+) -> Outcome:
+    """The outcome of a cell at a size; that of an earlier equal task, if there was one."""
+
+    def simulated() -> Outcome:
+        return _outcome(resolved, *_timings(resolved, size, engine, progress))
+
+    key = key_of(resolved, size, engine)
+    return simulated() if key is None else OUTCOMES.of(key, simulated)
+
+
+def key_of(resolved: ResolvedCell, size: int, engine: str) -> bytes | None:
+    """A digest that only equal tasks share; None if it would take too long to compute."""
+    if resolved.place is None:
+        return None
+    if resolved.is_nccl and resolved.collective(size).ranks > MOST_RANKS:
+        return None
+    task, scenario = resolved.task(size), resolved.cell.scenario
+    noise = scenario.noise and (scenario.noise, scenario.samples, scenario.seed)
+    return digest(
+        (
+            task.collective,
+            _runs_of(task),
+            (resolved.place, task.groups, task.gpus),
+            (task.launch, scenario.collective.timing, engine, task.gpus_per_process),
+            resolved.limits,
+            repr(noise),
+        )
+    )
+
+
+def _runs_of(task: Task) -> object:
+    """What runs a task: NCCL's plans, or a textbook algorithm with its parameters."""
+    if task.is_nccl:
+        return [told_apart(plan) for plan in task.plans], task.plan_of_group
+    return stamp(task.collective.name, task.algorithm), task.parameters
+
+
+def told_apart(plan: Plan) -> list[object]:
+    """All of a plan; what it shares with other sizes as a digest that is computed once."""
+    standing = plan.memo.of(
+        ("told apart", plan.algorithm), lambda: digest([getattr(plan, name) for name in STANDING])
+    )
+    return [standing, *(getattr(plan, name) for name in VARYING)]
+
+
+# **** Simulation ****
+
+ALIKE = ("all_reduce",)  # NCCL moves the same data at the same times in place
+
+
+def simulate_one(
+    resolved: ResolvedCell, size: int, *, in_place: bool = False, engine: str = "auto"
+) -> Timing:
+    """The timing of one cell at one size, only in place or only out of place."""
+    return _timed(resolved, resolved.task(size, in_place=in_place), engine)
+
+
+def subject_of(resolved: ResolvedCell, task: Task) -> str:
+    """A task in a few words, for messages."""
+    collective = task.collective
+    label = cluster_label(resolved.cell.scenario.cluster)
+    return f"{label}: {collective.name} of {collective.size_bytes} B"
+
+
+def _timings(
+    resolved: ResolvedCell, size: int, engine: str, progress: Progress | None
+) -> tuple[Timing, Timing | None]:
+    """The timings out of place and in place; the latter is None where there is no in place."""
+    task = resolved.task(size)
+    name = task.collective.name
+    timing = _timed(resolved, task, engine, progress)
+    if name not in HAS_IN_PLACE:
+        return timing, None
+    if task.is_nccl and name in ALIKE:
+        return timing, timing
+    in_place = resolved.task(size, in_place=True)
+    calls = call_of(task, resolved.limits), call_of(in_place, resolved.limits)
+    if ladder.alike(*calls, resolved.limits):
+        return timing, timing
+    return timing, _timed(resolved, in_place, engine, progress)
+
+
+def _timed(
+    resolved: ResolvedCell, task: Task, engine: str, progress: Progress | None = None
+) -> Timing:
+    """The timing of a task, held against the invariants of answers."""
+    timing = ladder.timed(call_of(task, resolved.limits), engine, progress, resolved.limits)
+    return sound(timing, task.collective, subject_of(resolved, task))
+
+
+def _outcome(resolved: ResolvedCell, timing: Timing, inplace: Timing | None) -> Outcome:
+    timings = [timing] if inplace is None else [timing, inplace]
+    worst = max(timings, key=lambda one: one.uncertainty)
+    return Outcome(
+        timing.seconds,
+        None if inplace is None else inplace.seconds,
+        bound_by(timing.program, timing.timeline, timing.use, timing.causes),
+        worst.approximation,
+        worst.uncertainty,
+        len(timing.program),
+        timing.engine,
+        fullest_link(resolved.topology, timing.program, timing.use),
+        sampled_seconds(noise_of(resolved.cell.scenario), timing),
+    )

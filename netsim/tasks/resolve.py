@@ -1,0 +1,427 @@
+"""A cell on its cluster, and the tasks that follow from it at each size.
+
+What does not fit together is refused here, with its place in the scenario, before anything runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.base.errors import InputError, NoRoomError, ScenarioError, suggest
+from netsim.base.memo import kept
+from netsim.base.values import dataclass
+from netsim.collectives import table as tables
+from netsim.collectives.collective import Collective, CollectiveError, collective_of
+from netsim.collectives.forest import links_of
+from netsim.nccl import choice, environment
+from netsim.nccl.constants import calibrated_launch, nccl_launch
+from netsim.nccl.facts import AUTO, COLLECTIVES, NCCL_NAMES
+from netsim.nccl.job import Job
+from netsim.nccl.schedules.plan import Plan
+from netsim.nccl.schedules.smaller import equal_sends
+from netsim.program.symmetry import Where, odd_one
+from netsim.scenario.cells import Cell, placed
+from netsim.scenario.models import Scenario, Workload, node_count
+from netsim.scenario.names import DTYPES
+from netsim.schedule.repeat import AT_ONCE, Launch
+from netsim.tasks.cluster import Built, built, groups_of, jobs_of, refuse_unjoined, wishes_of
+from netsim.tasks.own_algorithms import verify_own_algorithm
+from netsim.tasks.room import FewerRanks, expected_bytes, textbook_misfit, why_task_does_not_fit
+from netsim.timing.fits import LIMITS, Limits, limits_of, misfit_of_nccl
+from netsim.topology.fault_times import in_time
+from netsim.topology.graph import Topology
+from netsim.workloads.task import Groups, Task
+
+
+@dataclass(frozen=True, eq=False)
+class ResolvedCell:
+    """A cell whose parts are known to fit, on its cluster: what its tasks of all sizes share."""
+
+    cell: Cell
+    topology: Topology
+    groups: Groups
+    """The ranks of each communicator."""
+    gpus: NDArray[np.int32]
+    """The GPU of the topology that each rank of the whole world runs on."""
+    jobs: tuple[Job, ...] = ()
+    """The communicators as NCCL sees them; empty for a textbook algorithm."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """The parameters of a textbook algorithm, those that follow from the cluster included."""
+    place: int | None = None
+    """Equal for cells on the same cluster; None if no other cell is known to share it."""
+    limits: Limits = LIMITS
+    """How much of a task is simulated."""
+
+    @property
+    def is_nccl(self) -> bool:
+        """Whether NCCL runs the collective, and not a textbook algorithm."""
+        return bool(self.jobs)
+
+    @property
+    def gpus_per_node(self) -> int:
+        """The number of GPUs of a host; of the first one, if hosts differ."""
+        return len(self.topology) // node_count(self.cell.scenario.cluster)
+
+    @property
+    def gpus_per_process(self) -> int:
+        """The number of GPUs that one process starts, one after the other."""
+        is_single_process = self.cell.scenario.launch_costs().style == "single_process"
+        return self.gpus_per_node if is_single_process else 1
+
+    @kept
+    def collective(
+        self, size: int, *, in_place: bool = False, ranks: int | None = None
+    ) -> Collective:
+        """The collective of one communicator at a size; `ranks` asks for another rank count."""
+        work = self.cell.scenario.collective
+        return collective_of(
+            work.collective,
+            ranks or len(self.groups[0]),
+            size,
+            DTYPES[work.dtype],
+            root=work.root,
+            in_place=in_place,
+            pairs=[(pair[0], pair[1]) for pair in work.pairs],
+            matrix=work.matrix,
+        )
+
+    @kept
+    def task(self, size: int, *, in_place: bool = False) -> Task:
+        """The task at a size."""
+        scenario = self.cell.scenario
+        collective = self.collective(size, in_place=in_place)
+        kinds_of_job = list(dict.fromkeys(self.jobs))
+        task = Task(
+            collective,
+            self.topology,
+            self.gpus,
+            self.groups,
+            launch=self.launch(size),
+            is_single=scenario.collective.timing == "single" or scenario.timed,
+            gpus_per_process=self.gpus_per_process,
+        )
+        if not self.is_nccl:
+            algorithm = scenario.collective.built_by
+            return replace(task, algorithm=algorithm, parameters=self.parameters)
+        return replace(
+            task,
+            plans=tuple(self.plan(job, collective) for job in kinds_of_job),
+            plan_of_group=tuple(kinds_of_job.index(job) for job in self.jobs),
+        )
+
+    @kept
+    def plan(self, job: Job, collective: Collective) -> Plan:
+        """All that one of NCCL's communicators does for a collective."""
+        scenario = self.cell.scenario
+        return choice.nccl_plan(
+            job,
+            collective,
+            scenario.collective.dtype,
+            registered=scenario.nccl.registration != "none",
+            direct=scenario.launch_costs().style == "single_process",
+        )
+
+    @kept
+    def planned(self, size: int) -> Plan | None:
+        """What NCCL decides for the first communicator at a size; None for a textbook algorithm."""
+        if not self.is_nccl:
+            return None
+        dtype = self.cell.scenario.collective.dtype
+        return choice.planned(self.jobs[0], self.collective(size), dtype)
+
+    def launch(self, size: int) -> Launch:
+        """What it costs to launch one operation of a size."""
+        costs = self.cell.scenario.launch_costs()
+        usual = self._nccl_launch(size) if self.is_nccl else AT_ONCE
+        return Launch(
+            usual.host if costs.host is None else costs.host,
+            usual.kernel if costs.kernel is None else costs.kernel,
+            self.gpus_per_process,
+        )
+
+    def _nccl_launch(self, size: int) -> Launch:
+        """What NCCL's launch costs, where the scenario names no cost."""
+        plan, job = self.planned(size), self.jobs[0]
+        assert plan is not None
+        style = self.cell.scenario.launch_costs().style
+        launch = nccl_launch(
+            style,
+            job.comm.version,
+            begin=plan.start(job.mechanism, job.comm.n_nodes),
+            channels=plan.n_channels,
+            sends_and_receives=choice.operations(self.collective(size)),
+            figures=job.calibration,
+        )
+        return launch if style == "cuda_graph" else calibrated_launch(launch, job.calibration)
+
+    def memory_needed(self, size: int) -> int:
+        """About how many bytes a process needs at most to simulate a size."""
+        return expected_bytes(self.task(size), self.limits, self.fewer_ranks)
+
+    @property
+    def fewer_ranks(self) -> FewerRanks:
+        """The collective of the largest size on fewer ranks."""
+        work = self.cell.scenario.collective
+        largest = max(work.size_list())
+        names_ranks = bool(
+            {"groups", "root", "dims", "links"} & set(self.parameters)
+            or work.pairs
+            or work.matrix
+            or work.root
+        )
+        node_size = int(self.parameters.get("node_size", 1))
+        return FewerRanks(
+            lambda ranks: self.collective(largest, ranks=ranks),
+            len(self.groups[0]) if names_ranks else node_size,
+        )
+
+
+# **** Resolving ****
+
+
+def resolve(cell: Cell) -> ResolvedCell:
+    """Build the cluster of a cell and check that its workload fits; errors name the field."""
+    _refuse_other_workloads(cell)
+    work = cell.scenario.collective
+    if work.is_nccl:
+        _check_wishes(cell)
+    built_cluster = built(cell)
+    resolved = ResolvedCell(
+        cell,
+        _in_time(cell, built_cluster.topology),
+        groups_of(cell, built_cluster),
+        _gpus_of_ranks(cell, built_cluster.topology),
+        place=None if cell.scenario.timed else built_cluster.number,
+    )
+    resolved = replace(resolved, limits=_limits_on(resolved))
+    if work.is_nccl:
+        return _with_nccl(resolved, built_cluster)
+    refuse_unjoined(cell, built_cluster, resolved.gpus, resolved.groups)
+    return _with_textbook_algorithm(resolved)
+
+
+def _refuse_other_workloads(cell: Cell) -> None:
+    """Refuse what is no single collective: jobs beside others, and training steps."""
+    if cell.scenario.shared:
+        message = "what runs beside others is run and written out as a whole, by netsim run"
+        raise cell.source.error((), message)
+    if not isinstance(cell.scenario.workload, Workload):
+        message = "a training step is run and written out as a whole, by netsim run"
+        raise cell.source.error(("workload",), message, key=True)
+
+
+def _check_wishes(cell: Cell) -> None:
+    """Refuse an algorithm and protocol that NCCL does not have for the collective."""
+    try:
+        choice.check_wishes(cell.scenario.collective.collective, wishes_of(cell.scenario))
+    except InputError as error:
+        place = ("workload", "algorithm")
+        raise cell.source.error(place, error.message, hint=error.hint) from None
+
+
+def _gpus_of_ranks(cell: Cell, topology: Topology) -> NDArray[np.int32]:
+    """The GPU of each rank: those that the workload names, or all."""
+    chosen = cell.scenario.collective.ranks
+    return np.asarray(np.arange(len(topology)) if chosen is None else chosen, np.int32)
+
+
+def _in_time(cell: Cell, topology: Topology) -> Topology:
+    """The topology with the faults that begin or end while an operation runs."""
+    scenario = cell.scenario
+    if not scenario.timed:
+        return topology
+    return in_time(topology, scenario.retries)
+
+
+# Methods that take ranks for equal, or extrapolate from one rank to the next.
+METHODS_OF_EQUAL_RANKS = frozenset({"in_step", "max_plus", "folded", "fewer_hops", "fewer_rounds"})
+
+
+def limits_with(scenario: Scenario) -> Limits:
+    """How much of a task is simulated for a scenario.
+
+    With noise no rank represents another one; if links change in time, everything is simulated.
+    """
+    noise, timed = scenario.noise, scenario.timed
+    limits = limits_of(exact=scenario.exact or timed or bool(noise and noise.link))
+    return replace(limits, without=METHODS_OF_EQUAL_RANKS) if noise or timed else limits
+
+
+def _limits_on(resolved: ResolvedCell) -> Limits:
+    """How much of its tasks is simulated on the topology of a resolved cell."""
+    scenario = resolved.cell.scenario
+    return replace(limits_with(scenario), folds=may_fold(scenario, resolved.topology))
+
+
+def may_fold(scenario: Scenario, topology: Topology) -> bool:
+    """Whether one member may be simulated for each class of equal ranks.
+
+    That needs paths that depend neither on load nor on the number of a message, no noise, and
+    links that do not change in time.
+    """
+    router = topology.router
+    depends = getattr(router, "by_load", False) or getattr(router, "turns", 1) > 1
+    changes = scenario.noise is not None or scenario.timed
+    return scenario.fold == "auto" and not depends and not changes
+
+
+# **** NCCL ****
+
+
+def _with_nccl(resolved: ResolvedCell, built_cluster: Built) -> ResolvedCell:
+    """The same cell with NCCL's communicators; what NCCL would refuse is refused here."""
+    source, work = resolved.cell.source, resolved.cell.scenario.collective
+    if built_cluster.cluster is None:
+        algorithms = ", ".join(tables.ALGORITHMS[work.collective])
+        message = f"NCCL's choice needs a machine, not a plain graph; choose one of {algorithms}"
+        raise source.error(("workload", "algorithm"), message, hint="--algo ring, for example")
+    _refuse_by_least_rows(resolved)
+    place: tuple[str, ...] = ("cluster",)
+    try:
+        resolved = _joined_by_nccl(resolved, built_cluster)
+        place = ("workload", "algorithm")
+        resolved.planned(min(work.size_list()))
+        largest = resolved.planned(max(work.size_list()))
+    except CollectiveError as error:
+        raise placed(resolved.cell, error) from None
+    except ScenarioError:  # it names a file of its own, such as one of channels
+        raise
+    except environment.VariableError as error:
+        raise source.error(("nccl", "env", error.variable), error.message) from None
+    except InputError as error:
+        raise source.error(place, error.message, hint=error.hint) from None
+    assert largest is not None
+    if _may_be_too_large(resolved, largest.algorithm):
+        _refuse_too_large(resolved)
+    return resolved
+
+
+def _joined_by_nccl(resolved: ResolvedCell, built_cluster: Built) -> ResolvedCell:
+    """The same cell with its communicators, on the topology with what NCCL's blocks may use."""
+    cell, cluster = resolved.cell, built_cluster.cluster
+    assert cluster is not None
+    work, wishes = cell.scenario.collective, wishes_of(cell.scenario)
+    # Schedules of one communicator share what they are made of, for one type of data.
+    ranks = [resolved.gpus[list(group)] for group in resolved.groups]
+    question = repr((wishes, resolved.groups, work.ranks, work.dtype))
+    jobs = built_cluster.jobs.of(question, lambda: jobs_of(cell, cluster, ranks, wishes))
+    joined = _in_time(cell, jobs[0].cluster.topology)
+    is_shared = jobs[0].cluster is cluster
+    resolved = replace(
+        resolved,
+        topology=choice.with_blocks(joined, jobs[0].mechanism),
+        jobs=tuple(jobs),
+        place=resolved.place if is_shared else None,
+    )
+    return replace(resolved, limits=_limits_on(resolved))
+
+
+def _refuse_by_least_rows(resolved: ResolvedCell) -> None:
+    """Refuse what would not fit by the rows that any of NCCL's algorithms needs.
+
+    Of equal sends one rank may represent all; only the communicator tells, so these are not
+    refused yet.
+    """
+    work = resolved.cell.scenario.collective
+    ranks, may_fold = len(resolved.groups[0]), resolved.limits.folds and len(resolved.groups) == 1
+    too_large = misfit_of_nccl(work.collective, ranks, len(resolved.groups), "")
+    if not too_large or (may_fold and equal_sends(work.collective, ranks)):
+        return
+    reason = "fold is off"
+    if may_fold:
+        reason = odd_one(Where(resolved.topology, resolved.gpus))
+    message = f"{too_large}; not folded: {reason}" if reason else too_large
+    raise resolved.cell.source.error(("workload",), message, key=True, kind=NoRoomError)
+
+
+def _may_be_too_large(resolved: ResolvedCell, algorithm: str) -> bool:
+    """Whether it has to be looked at closely if a cell of NCCL's fits."""
+    work, group_count = resolved.cell.scenario.collective, len(resolved.groups)
+    if resolved.limits.exact or work.collective == "alltoall":
+        return True
+    ranks = len(resolved.groups[0])
+    return bool(misfit_of_nccl(work.collective, ranks, group_count, algorithm))
+
+
+def _refuse_too_large(resolved: ResolvedCell) -> None:
+    """Refuse a cell if a task of its sizes does not fit into memory."""
+    work = resolved.cell.scenario.collective
+    sizes = sorted(work.size_list(), reverse=True)
+    # Sends of a middle size may be cut into more loops, and so have more rows, than the largest.
+    is_every_size = resolved.is_nccl and work.collective == "alltoall" and not resolved.limits.exact
+    for size in sizes if is_every_size else sizes[:1]:
+        reason = why_task_does_not_fit(resolved.task(size), resolved.limits)
+        if reason:
+            break
+    else:
+        reason = textbook_misfit(resolved.task(size), resolved.limits, resolved.fewer_ranks)
+    if reason:
+        raise resolved.cell.source.error(("workload",), reason, key=True, kind=NoRoomError)
+
+
+# **** Textbook algorithms ****
+
+
+def _with_textbook_algorithm(resolved: ResolvedCell) -> ResolvedCell:
+    """The same cell with the parameters of its algorithm; what does not fit is refused."""
+    cell, work = resolved.cell, resolved.cell.scenario.collective
+    if not work.code and not any(work.algorithm in table for table in tables.ALGORITHMS.values()):
+        raise cell.source.error(("workload", "algorithm"), _unknown_algorithm(cell.scenario))
+    if work.protocol != AUTO:
+        message = f"only NCCL's algorithms have protocols, {work.algorithm} has none"
+        raise cell.source.error(("workload", "protocol"), message)
+    try:
+        resolved = replace(resolved, parameters=_parameters_on(resolved))
+        if work.code:
+            verify_own_algorithm(cell, resolved.collective, resolved.parameters)
+        _refuse_too_large(resolved)
+    except CollectiveError as error:
+        raise placed(cell, error) from None
+    return resolved
+
+
+def _unknown_algorithm(scenario: Scenario) -> str:
+    """What is wrong with the name of an algorithm, and which names there are."""
+    work = scenario.collective
+    names = list(tables.ALGORITHMS[work.collective])
+    if scenario.cluster.graph is None:
+        by_nccl = NCCL_NAMES if work.collective in COLLECTIVES else (AUTO,)
+        names = [*names, *by_nccl] if work.algorithm.islower() else [*by_nccl, *names]
+    hint = suggest(work.algorithm, names)
+    return f"expected one of {', '.join(names)} for {work.collective}, got {work.algorithm!r}{hint}"
+
+
+def _parameters_on(resolved: ResolvedCell) -> Mapping[str, Any]:
+    """The parameters of a textbook algorithm; those left open follow from the cluster."""
+    scenario = resolved.cell.scenario
+    work, cluster = scenario.collective, scenario.cluster
+    names = tables.parameters_of(work.collective, work.built_by)
+    is_whole_cluster = work.ranks is None and len(resolved.groups) == 1
+    if "links" in names and "links" not in work.parameters:
+        return {**work.parameters, "links": _links_of_groups(resolved)}
+    has_groups = bool({"node_size", "groups"} & set(work.parameters))
+    if "node_size" in names and is_whole_cluster and not has_groups:
+        return {**work.parameters, "node_size": resolved.gpus_per_node}
+    dims = getattr(cluster.graph or cluster.fabric, "dims", ())
+    is_torus = is_whole_cluster and dims and prod(dims) == len(resolved.topology)
+    if is_torus and "dims" in names and "dims" not in work.parameters:
+        return {**work.parameters, "dims": list(dims)}
+    return work.parameters
+
+
+def _links_of_groups(resolved: ResolvedCell) -> Any:
+    """The links between the ranks of a communicator, which must be those of every other one."""
+    links_by_group = [
+        links_of(resolved.topology, resolved.gpus[list(group)]) for group in resolved.groups
+    ]
+    if any(links != links_by_group[0] for links in links_by_group):
+        algorithm = resolved.cell.scenario.collective.algorithm
+        message = f"{algorithm} needs communicators whose links are the same"
+        raise CollectiveError("algorithm", message)
+    return links_by_group[0]

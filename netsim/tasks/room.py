@@ -1,0 +1,66 @@
+"""Whether a task fits into memory, and about how many bytes it takes; nothing is simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from netsim.base.values import dataclass
+from netsim.collectives import table as tables
+from netsim.collectives.collective import Collective, CollectiveError
+from netsim.schedule.schedule import Schedule
+from netsim.timing import ladder
+from netsim.timing.call import call_of
+from netsim.timing.fits import Limits, estimated_size, misfit, needed
+from netsim.timing.textbook import why_in_full
+from netsim.workloads.task import Task
+
+
+@dataclass(frozen=True)
+class FewerRanks:
+    """The same collective on fewer ranks, from which the size of a schedule follows."""
+
+    collective_at: Callable[[int], Collective]
+    """The collective on another number of ranks."""
+    multiple: int
+    """Numbers of ranks that can be compared are multiples of this."""
+
+
+def expected_bytes(task: Task, limits: Limits, fewer: FewerRanks) -> int:
+    """About how many bytes a process needs at most to simulate a task."""
+    gpu_count, call = len(task.topology), call_of(task, limits)
+    if task.is_nccl:
+        return needed(gpu_count, 0, ladder.bytes_expected(call, limits))
+    size = ladder.size_of(call, limits) or _size_from_fewer_ranks(task, fewer)
+    return needed(gpu_count, *size)
+
+
+def why_task_does_not_fit(task: Task, limits: Limits) -> str:
+    """Why a task does not fit, for a message; empty if it fits or if that is not known yet."""
+    call = call_of(task, limits)
+    reason = ladder.why_not(call, limits)
+    return f"{reason}{why_in_full(call)}" if reason else ""
+
+
+def textbook_misfit(task: Task, limits: Limits, fewer: FewerRanks) -> str:
+    """Why a textbook algorithm that cannot be sketched does not fit; empty if it fits.
+
+    How many rows it has follows from schedules of fewer ranks.
+    """
+    call = call_of(task, limits)
+    if task.is_nccl or ladder.size_of(call, limits):
+        return ""
+    reason = misfit(*_size_from_fewer_ranks(task, fewer), len(task.gpus))
+    return f"{reason}{why_in_full(call)}" if reason else ""
+
+
+def _size_from_fewer_ranks(task: Task, fewer: FewerRanks) -> tuple[int, int]:
+    """Rows and bytes of a textbook algorithm, from how they grow with the number of ranks."""
+    ranks, group_count = len(task.groups[0]), len(task.groups)
+
+    def schedule_at(count: int) -> Schedule:
+        return tables.build(fewer.collective_at(count), task.algorithm, **task.parameters)
+
+    try:
+        return estimated_size(ranks, schedule_at, fewer.multiple, group_count)
+    except CollectiveError:  # on fewer ranks; on all of them it says what is wrong
+        return estimated_size(ranks, schedule_at, ranks, group_count)

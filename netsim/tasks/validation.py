@@ -1,0 +1,119 @@
+"""How near a task is to what was measured on hardware: its class, departures and intervals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from netsim.base.memo import kept
+from netsim.collectives.collective import Collective
+from netsim.nccl.choice import planned
+from netsim.nccl.environment import Settings
+from netsim.nccl.job import Job, Wishes
+from netsim.nccl.schedules.plan import Plan
+from netsim.results import row as result_rows
+from netsim.scenario.models import cluster_label, node_count
+from netsim.tasks.resolve import ResolvedCell
+from netsim.topology.machine import oldest_machine
+
+CHOICE: dict[str, Any] = {"algorithms": {}, "protocols": {}}  # settings that only choose
+
+
+def validation_of(resolved: ResolvedCell, size: int) -> str:
+    """The column `validated`: how far this class of machines was off where it was measured."""
+    plan = resolved.planned(size)
+    if plan is None:
+        return result_rows.NOT_VALIDATED
+    collective = resolved.collective(size)
+    if reason := departure(resolved, collective, plan):
+        return result_rows.not_validated(reason)
+    return result_rows.validated(class_of(resolved), collective.name, size)
+
+
+def interval_at(
+    resolved: ResolvedCell,
+    size: int,
+    time_us: float,
+    *,
+    is_validated: bool = True,
+    uncertainty: float = 0.0,
+) -> dict[str, Any]:
+    """The columns of the interval of a time.
+
+    It is that of the class of the cell, or of the widest class if nothing like it was measured,
+    and at least as wide as the relative `uncertainty` of an approximation.
+    """
+    is_measured = resolved.is_nccl and is_validated
+    where = class_of(resolved) if is_measured else result_rows.Joined("", "")
+    name = resolved.collective(size).name
+    classes = result_rows.wider(where, name, result_rows.band_of(size))
+    interval = result_rows.interval_of(classes if where.machine else classes[-1:])
+    if interval is None:
+        return {}
+    low = min(interval.low, 1 / (1 + uncertainty))
+    high = max(interval.high, 1 + uncertainty)
+    return {"time_low_us": time_us * low, "time_high_us": time_us * high}
+
+
+@kept
+def class_of(resolved: ResolvedCell) -> result_rows.Joined:
+    """The machines of a cell of NCCL's, and what joins them."""
+    config, job = resolved.cell.scenario.cluster, resolved.jobs[0]
+    machine = oldest_machine(job.machines)
+    if node_count(config) == 1:
+        transport = result_rows.ONE_HOST
+    elif job.comm.n_nodes == 1:
+        transport = result_rows.NVLINK
+    else:
+        transport = job.cluster.transport.name if job.cluster.transport else machine.transport
+    rate = min(sum(one.nics.rates) if one.nics else 0.0 for one in job.machines)
+    nvlink = all(one.scale_up is not None and one.scale_up.fitted for one in job.machines)
+    return result_rows.joined(cluster_label(config), transport, rate * 8 / 1e9, nvlink=nvlink)
+
+
+def departure(resolved: ResolvedCell, collective: Collective, plan: Plan) -> str:
+    """Why a task of NCCL's is like none that was measured; empty if one may be like it."""
+    if reason := _departure_of_all_sizes(resolved):
+        return reason
+    unforced = _unforced_job(resolved)
+    if unforced is None:
+        return ""
+    dtype = resolved.cell.scenario.collective.dtype
+    return "" if planned(unforced, collective, dtype) == plan else "the choice is forced"
+
+
+@kept
+def _departure_of_all_sizes(resolved: ResolvedCell) -> str:
+    """Why a cell is like none that was measured, whatever its sizes."""
+    scenario = resolved.cell.scenario
+    if scenario.cluster.faults:
+        return "with faults"
+    if scenario.cluster.overrides:
+        return "figures of the machine are overridden"
+    if scenario.nccl.graph is not None:
+        return "channels are given"
+    if len(resolved.groups) > 1:
+        return "several communicators at once"
+    job = resolved.jobs[0]
+    if replace(job.comm.settings, **CHOICE) != replace(_default_settings(job), **CHOICE):
+        return "NCCL variables change more than its choice"
+    cluster = job.cluster
+    usual = cluster.transport.routing if cluster.transport else ""
+    if cluster.routing not in ("", "static", "rail", usual):
+        return f"paths are {cluster.routing} where {usual} ones were timed"
+    return ""
+
+
+def _default_settings(job: Job) -> Settings:
+    """The settings without any of the user's: those of the network's plugin."""
+    return Wishes(job.comm.version).on(job.cluster, job.gpus).settings()
+
+
+@kept
+def _unforced_job(resolved: ResolvedCell) -> Job | None:
+    """The communicator without the user's settings; None if the user has none."""
+    job = resolved.jobs[0]
+    defaults = _default_settings(job)
+    if job.comm.settings == defaults and not job.comm.tuner:
+        return None
+    return replace(job, comm=replace(job.comm, settings=defaults, tuner=()))
