@@ -104,7 +104,7 @@ def _network(config: ClusterConfig, given: Given) -> Iterator[str]:
         several = max(group.nic_count for group in config.members) > 1
         kind = "rail-optimized fabric" if several else "single switch"
         yield f"assumed: a {kind} that never blocks (--fabric names another)"
-    said = config.nic or (config.network.nic if config.network else None)
+    said = config.nic_rate
     for group in config.members if said is None else ():
         nics = group.loaded.machine.nics
         if nics is None:
@@ -296,7 +296,7 @@ def weak_figures(resolved: ResolvedCell, rows: Sequence[Row]) -> Iterator[str]:
         return
     machine = config.members[0].loaded.machine
     count = Counter(kind_of(row.bound_by or "") for row in rows if row.status == "ok")
-    chosen = config.nic is not None or (config.network is not None and config.network.nic)
+    chosen = config.nic_rate is not None
     decided = Counter(path for kind in count.elements() for path in DECIDED_BY.get(kind, ()))
     for path, bounds in decided.items():
         found = next((one for one in machine.sources if one.path == path), None)

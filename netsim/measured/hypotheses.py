@@ -167,7 +167,7 @@ def _network(source: Source, resolved: ResolvedCell, machine: Machine) -> Iterat
     nics = machine.nics
     assert nics is not None
     count = nics.count if config.nics_per_node is None else config.nics_per_node
-    rate = config.nic or (config.fabric.nic if config.fabric else None) or nics.rates[0]
+    rate = config.nic_rate or nics.rates[0]
     if count > 1:
         node = {"node": 0, "nics": list(range(1, count))}
         yield Cause("one NIC missing on one host", _add(source, node))

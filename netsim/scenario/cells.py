@@ -591,9 +591,8 @@ _SLOWER = 0.9  # part of a NIC's rate from which a slot counts as enough
 def slow_slots(cell: Cell) -> Iterator[str]:
     """What of a NIC rate that was asked for cannot be used, machine by machine."""
     cluster = cell.scenario.cluster
-    asked = getattr(cluster.network, "nic", None)
     for group in cluster.members:
-        loaded, rate = group.loaded, group.nic or asked
+        loaded, rate = group.loaded, cluster.nic_rate_of(group)
         nics = loaded.machine.nics
         if nics is None or not rate:
             continue

@@ -556,7 +556,7 @@ def line_rate(config: ClusterConfig) -> float | None:
         return graph.bandwidth / 1e9 if getattr(graph, "kind", "") == "switch" else None
     machine = config.members[0].loaded.machine
     if node_count(config) > 1:
-        nics, chosen = machine.nics, config.nic or (config.fabric.nic if config.fabric else None)
+        nics, chosen = machine.nics, config.nic_rate
         if len(config.members) > 1 or nics is None:
             return None
         rates = (chosen,) * nics.count if chosen else nics.rates

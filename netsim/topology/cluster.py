@@ -439,8 +439,7 @@ class _Classes:
     ) -> Host:
         machine = group.loaded.machine
         gpus = group.gpus or tuple(range(group.gpus_per_node or machine.gpu.count))
-        network = self.config.network
-        rate = group.nic or (network.nic if network else None)
+        rate = self.config.nic_rate_of(group)
         if group.p2p is not None:
             machine = machine.model_copy(update={"p2p": group.p2p})
         if isinstance(self.config.fabric, configs.NvlinkDomain):

@@ -406,6 +406,22 @@ class ClusterConfig(Model):
         """The fabric between hosts, or between NVLink domains; None where none is given."""
         return getattr(self.fabric, "between", None) or self.fabric
 
+    def nic_rate_of(self, group: Group) -> float | None:
+        """The rate in bytes/s that the NICs of a group are set to; None: that of their machine.
+
+        The rate of a group comes before that of the fabric, which all hosts share.
+        """
+        if group.nic:
+            return group.nic
+        return self.network.nic if self.network else None
+
+    @property
+    def nic_rate(self) -> float | None:
+        """The rate in bytes/s that all NICs are set to; None: that of their machines."""
+        if self.nic:
+            return self.nic
+        return self.network.nic if self.network else None
+
     @property
     def usual_transport(self) -> str:
         """The transport of its machines where the fabric names none: that of the oldest machine."""
