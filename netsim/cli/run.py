@@ -23,7 +23,6 @@ from netsim.cli import print_lines, shown, with_options
 from netsim.cli import progress as shown_progress
 from netsim.cli.progress import tell as say
 from netsim.cli.shown import Engine, Format
-from netsim.nccl.facts import AUTO, NCCL_NAMES
 from netsim.results.folder import TIMINGS, Folder, open_folder
 from netsim.results.nccl_tests import closing, line, opening
 from netsim.results.row import Row, csv_text
@@ -120,16 +119,13 @@ def _plain(value: object) -> str:
     return str(value)
 
 
-HELD = (AUTO, *NCCL_NAMES)
-
-
 def _table(cells: Sequence[Cell], found: Finished, *, width: int | None = None) -> Iterator[str]:
     """netsim's own table, of all cells together; with fewer columns if a `width` limits it."""
     axes = list(cells[0].axes)
     work = cells[0].scenario.collective
     rows: list[Row] = []
     # What NCCL would do can be held against hardware, textbook algorithms cannot.
-    validated = any(cell.scenario.collective.algorithm in HELD for cell in cells)
+    validated = any(cell.scenario.collective.is_nccl for cell in cells)
     axis_widths = _axis_widths(cells)
     for _, row in found:
         if not rows:

@@ -65,6 +65,8 @@ class SameRunner:
         self.netsim: ModuleType = netsim
         self.checkout = checkout
         self.seconds = seconds
+        # Found before any question: an error in it must not pass for equal errors of both.
+        self.adapters = _adapters()
         if Path(str(netsim.__file__)).parents[1].resolve() != checkout.resolve():
             raise SystemExit(f"imported {netsim.__file__}, which is not of {checkout}")
 
@@ -106,7 +108,7 @@ class SameRunner:
             return error_answer(error, folder)
 
     def _compute_rows(self, question: dict[str, Any]) -> Answer:
-        adapters = _adapters()
+        adapters = self.adapters
         cell, engine = question["cell"], question["engine"]
         if adapters is None:
             rows = rows_of_cell(self.netsim.run(SCENARIO, engine=engine), cell)
@@ -252,6 +254,33 @@ def _adapters() -> Adapters | None:
     return Adapters(cells, answer, finish)
 
 
+def _functions_of_tasks() -> tuple[Any, ...] | None:
+    """The functions of commits that have `netsim/tasks/`."""
+    try:
+        from netsim.tasks.answer import answer, checked_cells, load_source, resolve_any
+        from netsim.tasks.outcome import simulate_one
+        from netsim.tasks.resolve import ResolvedCell
+    except ImportError:
+        return None
+    return answer, checked_cells, load_source, resolve_any, ResolvedCell, simulate_one
+
+
+def _functions_of_cells() -> tuple[Any, ...] | None:
+    """The functions of earlier commits, which have `netsim/cell/`."""
+    try:
+        from netsim.cell.answer import (  # type: ignore[import-not-found]
+            answer,
+            checked_cells,
+            load_source,
+            prepare_any,
+        )
+        from netsim.cell.prepare import Prepared  # type: ignore[import-not-found]
+        from netsim.cell.simulate import simulate_one  # type: ignore[import-not-found]
+    except ImportError:
+        return None
+    return answer, checked_cells, load_source, prepare_any, Prepared, simulate_one
+
+
 # **** Lines that questions run ****
 
 
@@ -295,30 +324,3 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
-
-
-def _functions_of_tasks() -> tuple[Any, ...] | None:
-    """The functions of commits that have `netsim/tasks/`."""
-    try:
-        from netsim.tasks.answer import answer, checked_cells, load_source, resolve_any
-        from netsim.tasks.outcome import simulate_one
-        from netsim.tasks.resolve import ResolvedCell
-    except ImportError:
-        return None
-    return answer, checked_cells, load_source, resolve_any, ResolvedCell, simulate_one
-
-
-def _functions_of_cells() -> tuple[Any, ...] | None:
-    """The functions of earlier commits, which have `netsim/cell/`."""
-    try:
-        from netsim.cell.answer import (  # type: ignore[import-not-found]
-            answer,
-            checked_cells,
-            load_source,
-            prepare_any,
-        )
-        from netsim.cell.prepare import Prepared  # type: ignore[import-not-found]
-        from netsim.cell.simulate import simulate_one  # type: ignore[import-not-found]
-    except ImportError:
-        return None
-    return answer, checked_cells, load_source, prepare_any, Prepared, simulate_one
