@@ -16,7 +16,7 @@ from netsim.results.row import Row
 from netsim.scenario.cells import Cell
 from netsim.sweep import run
 from netsim.sweep.run import Task, Workers
-from netsim.timing.bench import Progress as Report
+from netsim.timing.bench import Progress
 from netsim.timing.fits import PROCESS, available_memory
 
 
@@ -34,7 +34,7 @@ class NoBar:
     def __exit__(self, *error: object) -> None:
         """Nothing is left to tidy up."""
 
-    def task(self, task: Task) -> Report | None:
+    def task(self, task: Task) -> Progress | None:
         """Nobody asks an engine how far it is."""
         return None
 

@@ -25,7 +25,7 @@ from netsim.cell.prepare import Prepared, prepare
 from netsim.cell.simulate import limit_at
 from netsim.collectives.table import ALGORITHMS
 from netsim.engines import simpy
-from netsim.engines.compiled import engine as compiled
+from netsim.engines.compiled import engine as compiled_engine
 from netsim.program.program import Program
 from netsim.scenario.cells import expand
 from netsim.topology.cluster import build_topology
@@ -191,7 +191,7 @@ def _compared(program: Program) -> str:
     """How the engines, or the oracle, differ on a program; "" if they do not."""
     if len(program) > MOST_ROWS:
         return ""
-    fast, plain = outcome(compiled, program), outcome(simpy, program)
+    fast, plain = outcome(compiled_engine, program), outcome(simpy, program)
     off = apart(plain, fast)
     if off > RELATIVE and off > MARGIN * own_spread(program):
         return f"engines differ by {off:.3g}: {plain!r} (simpy), {fast!r} (compiled)"
