@@ -6,9 +6,16 @@ from time import monotonic
 from typing import Self
 
 import typer
-from rich import progress as parts
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import Task as RichTask
 from rich.text import Text
 
 from netsim.base.startup import STAGE, memory
@@ -16,8 +23,8 @@ from netsim.base.units import format_size, format_time
 from netsim.base.values import dataclass
 from netsim.cli.shown import shortened
 from netsim.results.row import Row
-from netsim.sweep.run import TapeEntry
-from netsim.timing.bench import Progress as Report
+from netsim.sweep.run import SizedCell
+from netsim.timing.bench import Progress as ProgressReport
 
 WIDTH = 28  # characters of what is being worked at
 FULL_WIDTH = 110  # columns of a terminal from which bars have their usual length
@@ -49,7 +56,7 @@ class Description(ProgressColumn):
         super().__init__()
         self.width = width
 
-    def render(self, task: parts.Task) -> Text:
+    def render(self, task: RichTask) -> Text:
         """As it is now."""
         return Text(shortened(task.description, self.width), no_wrap=True)
 
@@ -103,7 +110,7 @@ class Counter(Shown):
             Description(widths.description),
             BarColumn(bar_width=widths.bar),
             MofNCompleteColumn(),
-            parts.TimeElapsedColumn(),
+            TimeElapsedColumn(),
             TimeLeft(),
             # The second time takes room that other bars have for this.
             Whole(None if console.width >= FULL_WIDTH else max(0, widths.stage - 10)),
@@ -134,7 +141,7 @@ class Bar(Shown):
             Description(widths.description),
             BarColumn(bar_width=widths.bar),
             MofNCompleteColumn(),
-            parts.TimeRemainingColumn(),
+            TimeRemainingColumn(),
             Whole(None if self.console.width >= FULL_WIDTH else widths.stage),
             console=self.console,
             transient=True,
@@ -143,7 +150,7 @@ class Bar(Shown):
         self.all = self.progress.add_task("sizes", total=tasks)
         self.one = self.progress.add_task("rows", total=None, visible=False)
 
-    def task(self, task: TapeEntry) -> Report | None:
+    def task(self, task: SizedCell) -> ProgressReport | None:
         """What the engine reports to while it simulates one task."""
         if not self.shown:
             return None

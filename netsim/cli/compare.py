@@ -25,7 +25,7 @@ from netsim.cli import (
 )
 from netsim.cli.log_questions import Question, cell_of_trace, question_of, resolved_with_notes
 from netsim.cli.questions import ONLY_EXPECT, Given, Text
-from netsim.measured import compare as comparing
+from netsim.measured import compare
 from netsim.measured.hypotheses import SIZES, Explained, explanations
 from netsim.measured.logs import LogRun, read_log
 from netsim.measured.several import Judged, culprit_lines, ranking, with_bad_marked
@@ -67,11 +67,11 @@ def line(row: Row, logged: Mapping[int, tuple[str, str]]) -> str:
 
 
 def summary(
-    bands: Mapping[str, comparing.Error], what: str = "sizes", verdict: Verdict | None = None
+    bands: Mapping[str, compare.Error], what: str = "sizes", verdict: Verdict | None = None
 ) -> Iterator[str]:
     """A line for the error of every band; with a verdict, also what the band may be off."""
     judged = {one.band: one for one in verdict.bands} if verdict is not None else {}
-    for band in (*BANDS, comparing.ALL):
+    for band in (*BANDS, compare.ALL):
         if band in bands:
             error = bands[band]
             allowed = f"; {_allowed(judged[band])}" if band in judged else ""
@@ -156,10 +156,10 @@ def _asides(profile: Profile, resolved: ResolvedStep) -> Iterator[str]:
         yield f"measured times are those of {len(profile.steps)} steps"
 
 
-def bands_of(found: TraceCompared) -> dict[str, comparing.Error]:
+def bands_of(found: TraceCompared) -> dict[str, compare.Error]:
     """The error by size band, over the kinds of calls that have both times."""
     points = [
-        comparing.Point(
+        compare.Point(
             found.trace,
             found.machine,
             line.any.collective,
@@ -173,7 +173,7 @@ def bands_of(found: TraceCompared) -> dict[str, comparing.Error]:
         for line in found.lines
         if line.measured is not None and line.simulated is not None
     ]
-    return comparing.by_band(points)
+    return compare.by_band(points)
 
 
 def error_of_time(found: TraceCompared) -> float:
@@ -186,7 +186,7 @@ def error_of_time(found: TraceCompared) -> float:
     if not pairs:
         return inf
     ratios, spent = np.array(pairs).T
-    return comparing.error_figures(ratios, spent)[0]
+    return compare.error_figures(ratios, spent)[0]
 
 
 def lines(found: TraceCompared) -> Iterator[str]:
@@ -238,7 +238,7 @@ def as_json(found: TraceCompared) -> dict[str, Any]:
         "step_us": found.step_us,
         "simulated_step_us": found.simulated_step_us,
         "calls": [{**asdict(line), "error": line.error} for line in found.lines],
-        "bands": comparing.as_values(bands_of(found)),
+        "bands": compare.as_values(bands_of(found)),
     }
 
 
@@ -420,12 +420,12 @@ def _compare_run(
     typer.echo(f"# {run.collective} on {hosts_label(scenario.cluster)}, {run.file}")
     typer.echo(HEADER)
     try:
-        for row in comparing.rows_of(resolved, run):
+        for row in compare.rows_of(resolved, run):
             # Pictures draw a line for each scenario, and name it so: that of a log is its label.
             rows.append(replace(row, scenario=label) if several else row)
             typer.echo(line(row, run.choices))
     finally:
-        compared = comparing.Compared(run, tuple(rows), line_rate(scenario.cluster))
+        compared = compare.Compared(run, tuple(rows), line_rate(scenario.cluster))
         launch = scenario.launch_costs()
         usual_launch = usual_launch_cost(launch.style, resolved.gpus_per_node, launch.host)
         verdict = verdict_of(compared, tolerance, usual_launch)
@@ -452,7 +452,7 @@ def _causes(judged: Judged) -> Iterator[str]:
         yield "# no cause can be tried on this system"
         return
     good = [one for one in explained if one.explains]
-    tried = len(comparing.few(run.rows, SIZES))
+    tried = len(compare.few(run.rows, SIZES))
     some = f" at {tried} of {len(run.rows)} rows" if tried < len(run.rows) else ""
     yield (
         f"# single causes that would explain it{some}, the best fit (mean |log ratio|) first:"
@@ -528,7 +528,7 @@ def _write_logs(
             "collective": one.compared.run.collective,
             "hosts": list(one.hosts),
             "points": [asdict(point) for point in one.compared.points],
-            "bands": comparing.as_values(one.compared.bands),
+            "bands": compare.as_values(one.compared.bands),
             "verdict": {
                 "fails": one.verdict.fails,
                 "launch_us": one.verdict.launch_us,

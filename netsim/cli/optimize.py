@@ -18,8 +18,8 @@ from netsim.results.folder import Folder, open_folder
 from netsim.results.workspace import RESULTS, check_place
 from netsim.scenario.cells import Expansion, expand, expand_all, named
 from netsim.scenario.sweep import SEED, looked_up
-from netsim.sweep import search as searches
-from netsim.sweep.run import TapeEntry
+from netsim.sweep import search as trial_search
+from netsim.sweep.run import SizedCell
 from netsim.sweep.summary import about, check_prices
 from netsim.tasks.answer import find_scenario, load_source
 from netsim.tasks.resolve import resolve
@@ -63,8 +63,8 @@ def command(
     if len(cells) == 1 and tuner_out is not None:  # the only choice is NCCL's
         write_tuner(resolve(cells[0]), tuner_out, "auto")
         return
-    constraints = searches.constraints_of(constraint or [], cells)
-    search = searches.Search(cells, _objective(objective, expansion), constraints)
+    constraints = trial_search.constraints_of(constraint or [], cells)
+    search = trial_search.Search(cells, _objective(objective, expansion), constraints)
     if len(search.choices) < 2:
         raise InputError(f"{found.path}: declares no choices", hint="write them under sweep:")
     check_prices(cells)
@@ -73,7 +73,7 @@ def command(
     check_place(folder)
     manifest = about(expansion, found.path, given.changes, "auto")
     count = min(trial_count or len(cells), len(search.choices)) * len(search.choices[0].tasks)
-    searches.check_sampler(search, most=trial_count)
+    trial_search.check_sampler(search, most=trial_count)
     with (
         helpers_of(given.jobs, given.dask, given.memory, cells) as helpers,
         open_folder(
@@ -81,7 +81,7 @@ def command(
         ) as results,
     ):
         with bar_over(count, given.quiet) as bar:
-            tried = searches.trials(
+            tried = trial_search.trials(
                 search,
                 results,
                 most=trial_count,
@@ -103,10 +103,10 @@ def command(
 
 
 def _looked_at(
-    tried: Generator[searches.Trial, None, None], results: Folder, bar: NoBar, axes: list[str]
-) -> list[searches.Trial]:
+    tried: Generator[trial_search.Trial, None, None], results: Folder, bar: NoBar, axes: list[str]
+) -> list[trial_search.Trial]:
     """All trials as they are done; their rows are written, however this ends."""
-    looked: list[searches.Trial] = []
+    looked: list[trial_search.Trial] = []
 
     def write() -> None:
         results.write_results([row for trial in looked for row in trial.rows], axes)
@@ -120,9 +120,9 @@ def _looked_at(
 
 
 def _objective(given: str, expansion: Expansion) -> str:
-    if given and given not in searches.OBJECTIVES:
-        hint = suggest(given, searches.OBJECTIVES)
-        known = ", ".join(searches.OBJECTIVES)
+    if given and given not in trial_search.OBJECTIVES:
+        hint = suggest(given, trial_search.OBJECTIVES)
+        known = ", ".join(trial_search.OBJECTIVES)
         raise InputError(f"--objective: expected one of {known}, got {given!r}{hint}")
     cell = expansion.cells[0]
     needs_prices = given in ("cost_usd", "power_w", "time_x_cost")
@@ -133,10 +133,13 @@ def _objective(given: str, expansion: Expansion) -> str:
 
 
 def _tell(
-    search: searches.Search, looked: list[searches.Trial], results: Folder, layouts: Source | None
-) -> searches.Trial | NetsimError:
+    search: trial_search.Search,
+    looked: list[trial_search.Trial],
+    results: Folder,
+    layouts: Source | None,
+) -> trial_search.Trial | NetsimError:
     """Print what was found and write best.yaml; return the best, or the reason why none is."""
-    best = searches.best_of(looked, search.objective)
+    best = trial_search.best_of(looked, search.objective)
     out = sum(not trial.allowed for trial in looked)
     failed = sum(bool(trial.failure) for trial in looked)
     seeds = len(search.choices[0].tasks)
@@ -153,7 +156,7 @@ def _tell(
     if unsure := [one for one in looked if one.doubtful]:
         typer.echo(f"{_unsure(unsure)}: not taken for the best")
     typer.echo(f"best: {named(best.choice.axes)}{'' if seeds == 1 else ' (medians over seeds)'}")
-    said = {*searches.FIGURES, *searches.PRICED, *OF_MODEL}
+    said = {*trial_search.FIGURES, *trial_search.PRICED, *OF_MODEL}
     said |= {search.objective, *search.constraints.names}
     for name, value in best.figures.items():
         if value is not None and name in said:
@@ -164,7 +167,9 @@ def _tell(
     return best
 
 
-def _tell_layouts(search: searches.Search, looked: list[searches.Trial], results: Folder) -> None:
+def _tell_layouts(
+    search: trial_search.Search, looked: list[trial_search.Trial], results: Folder
+) -> None:
     """The layouts that were simulated, and a table of all as one rank of each stage tells them."""
     refused = sum(bool(one.refused) for one in search.told)
     typer.echo(f"all told by one rank of each stage first, {refused} refused ({TOLD})")
@@ -186,7 +191,7 @@ def _tell_layouts(search: searches.Search, looked: list[searches.Trial], results
     wrote(results.path / TOLD)
 
 
-def _tell_own(search: searches.Search, source: Source) -> None:
+def _tell_own(search: trial_search.Search, source: Source) -> None:
     """The place among all of the layout that the file states itself, if it states one."""
     bare = replace(source, data={key: one for key, one in source.data.items() if key != "sweep"})
     try:
@@ -195,7 +200,7 @@ def _tell_own(search: searches.Search, source: Source) -> None:
         (cell,) = expand(bare)
     except (KeyError, ScenarioError):
         return
-    own = searches.told(searches.Choice({}, (TapeEntry(cell, 0),)))
+    own = trial_search.told(trial_search.Choice({}, (SizedCell(cell, 0),)))
     if own.refused:
         typer.echo(f"as the file states it: {own.refused}")
         return
@@ -207,7 +212,7 @@ def _tell_own(search: searches.Search, source: Source) -> None:
     )
 
 
-def _best_scenario(choice: searches.Choice) -> dict[str, Any]:
+def _best_scenario(choice: trial_search.Choice) -> dict[str, Any]:
     """The scenario of a choice, with the seeds that it was looked at with."""
     source = choice.cell.source.data
     data = {key: value for key, value in source.items() if key != "sweep"}
@@ -218,13 +223,15 @@ def _best_scenario(choice: searches.Choice) -> dict[str, Any]:
     return data
 
 
-def _unsure(trials: Sequence[searches.Trial]) -> str:
+def _unsure(trials: Sequence[trial_search.Trial]) -> str:
     """How far the times of some are approximate."""
     most = max(row.approximation_pct or 0.0 for one in trials for row in one.rows)
     return f"{len(trials)} of times that may be off by up to {most:.2g} % (approximation_pct)"
 
 
-def _none(search: searches.Search, looked: list[searches.Trial], folder: Path) -> NetsimError:
+def _none(
+    search: trial_search.Search, looked: list[trial_search.Trial], folder: Path
+) -> NetsimError:
     see = f"see {folder / 'results.csv'}"
     ran = [trial for trial in looked if not trial.failure]
     if not ran and looked[0].lost:
@@ -235,7 +242,7 @@ def _none(search: searches.Search, looked: list[searches.Trial], folder: Path) -
         return InputError(f"--objective {search.objective}: no cell has such a figure", hint=see)
     if unsure := [one for one in ran if one.doubtful and one.allowed]:
         return InputError(f"no cell is sure enough to be the best: {_unsure(unsure)}", hint=see)
-    why = searches.nearest_misses(
+    why = trial_search.nearest_misses(
         search.constraints, [(one.choice.axes, one.figures) for one in ran]
     )
     return InputError(f"no cell meets the constraints: {why}", hint=see)

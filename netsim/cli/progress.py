@@ -15,8 +15,8 @@ from netsim.cli import parsed
 from netsim.results.row import Row
 from netsim.scenario.cells import Cell
 from netsim.sweep import run
-from netsim.sweep.run import TapeEntry, Workers
-from netsim.timing.bench import Progress as Report
+from netsim.sweep.run import SizedCell, Workers
+from netsim.timing.bench import Progress
 from netsim.timing.fits import PROCESS, available_memory
 
 
@@ -34,7 +34,7 @@ class NoBar:
     def __exit__(self, *error: object) -> None:
         """Nothing is left to tidy up."""
 
-    def task(self, task: TapeEntry) -> Report | None:
+    def task(self, task: SizedCell) -> Progress | None:
         """Nobody asks an engine how far it is."""
         return None
 

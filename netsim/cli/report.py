@@ -17,17 +17,29 @@ from netsim.cli import refuse_output_as_input, wrote
 from netsim.cli.progress import tell, workers
 from netsim.cli.traces import LOAD, ROWS, TRACE
 from netsim.collectives.table import UntrustedCodeError, without_python_files
-from netsim.plots import results as pictures
 from netsim.plots.explanation import plot_breakdown
-from netsim.plots.results import asked_of, compared, plot_distribution, plot_results
+from netsim.plots.results import (
+    asked_of,
+    compared,
+    plot_distribution,
+    plot_interference,
+    plot_results,
+)
 from netsim.plots.sizes import over_seeds, read_all
 from netsim.plots.style import read_values
 from netsim.plots.timeline import plot_links, plot_memory, plot_step, plot_timeline
 from netsim.plots.topology.draw import plot_topology
 from netsim.report.report import PICTURES, Extra, write_report
 from netsim.report.words import compares_parts, sure_rows
-from netsim.results import folder as folders
-from netsim.results.folder import BREAKDOWN, COSTS, DISTRIBUTION, INTERFERENCE, PARTIAL
+from netsim.results.folder import (
+    BREAKDOWN,
+    COSTS,
+    DISTRIBUTION,
+    INTERFERENCE,
+    PARTIAL,
+    rows_in_order,
+    rows_of,
+)
 from netsim.results.row import csv_text
 from netsim.results.workspace import (
     JOURNAL,
@@ -122,10 +134,10 @@ def make_report(
     if not results.is_file():  # of a run that was killed
         if not (folder / JOURNAL).is_file():
             raise InputError(f"{folder}: holds no {RESULTS}", hint="run it again, or with --resume")
-        done = folders.rows_of(folder, tell).finished
+        done = rows_of(folder, tell).finished
         if not done:
             raise nothing
-        text = csv_text(folders.rows_in_order(done, manifest), manifest["axes"])
+        text = csv_text(rows_in_order(done, manifest), manifest["axes"])
         results = write_text(target / PARTIAL, text)
     table = read_all([results])
     if table.empty:
@@ -390,7 +402,7 @@ def write_pictures(cells: Sequence[Cell], folder: Path, engine: str) -> list[str
         DISTRIBUTION: plot_distribution,
         ROWS: plot_timeline,
         LOAD: plot_links,
-        INTERFERENCE: pictures.plot_interference,
+        INTERFERENCE: plot_interference,
     }
     if not (isinstance(cells[0].scenario.workload, Workload) or cells[0].scenario.shared):
         drawn |= {TRACE: plot_step, run.MEMORY_OVER_TIME: plot_memory}

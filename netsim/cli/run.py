@@ -6,8 +6,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from contextlib import closing as closing_stream
+from contextlib import ExitStack, closing
 from dataclasses import asdict
 from functools import partial
 from itertools import groupby
@@ -19,12 +18,10 @@ from netsim.base.files import SUFFIXES, preset_names
 from netsim.base.startup import late
 from netsim.base.units import format_size, format_time
 from netsim.base.values import dataclass, grouped
-from netsim.cli import print_lines, shown, with_options
-from netsim.cli import progress as shown_progress
-from netsim.cli.progress import tell as say
+from netsim.cli import print_lines, progress, shown, with_options
 from netsim.cli.shown import Engine, Format
+from netsim.results import nccl_tests
 from netsim.results.folder import TIMINGS, Folder, open_folder
-from netsim.results.nccl_tests import closing, line, opening
 from netsim.results.row import Row, csv_text
 from netsim.results.workspace import (
     MANIFEST,
@@ -37,9 +34,18 @@ from netsim.scenario.cells import Cell, Expansion, last_part, named, unused_keys
 from netsim.scenario.each_part import HEALTHY
 from netsim.scenario.models import Workload, hosts_label
 from netsim.scenario.sweep import SEED
-from netsim.sweep import run as sweep
 from netsim.sweep import summary
-from netsim.sweep.run import TapeEntry, Workers, finished_row, run_tasks, tasks_of
+from netsim.sweep.run import (
+    Cache,
+    CellError,
+    SizedCell,
+    Workers,
+    engine_for,
+    finished_row,
+    invalid_row,
+    run_tasks,
+    tasks_of,
+)
 from netsim.sweep.summary import CLEARLY, base_rows, best_row, time_of, without_seed
 from netsim.tasks.answer import checked, find_scenario, load_source, notes_of
 from netsim.tasks.resolve import resolve
@@ -159,11 +165,11 @@ def _tests_log(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
     """A log of nccl-tests: every cell is one run of it."""
     for cell, some in groupby(found, itemgetter(0)):
         run, rows = shown.run_of(resolve(cell)), list[Row]()
-        yield opening(run)
+        yield nccl_tests.opening(run)
         for _, row in some:
             rows.append(row)
-            yield line(row, run.root)
-        yield closing(run, rows)
+            yield nccl_tests.line(row, run.root)
+        yield nccl_tests.closing(run, rows)
 
 
 def _beside(cells: Sequence[Cell], found: Finished, *, width: int | None = None) -> Iterator[str]:
@@ -335,7 +341,7 @@ def worst(failures: Sequence[NetsimError], tasks: int) -> NetsimError | None:
     first = next((one for one in failures if one.exit_code > LostError.exit_code), failures[0])
     if len(failures) == 1:
         return first
-    return sweep.CellError(
+    return CellError(
         f"{first}\n{len(failures)} of {tasks} rows failed, see results.csv", first.exit_code
     )
 
@@ -468,10 +474,10 @@ def command(scenario: str, given: Options) -> None:
     if Path(scenario).is_dir():
         _refuse_folder(Path(scenario))
     found = find_scenario(scenario)
-    part = shown_progress.shard_of(given.shard)
+    part = progress.shard_of(given.shard)
     expansion = checked(load_source(found.path, given.changes), alone=False)
     refuse_invalid(expansion, skip=given.skip_invalid)
-    cells, tell = expansion.cells, silent if given.quiet else say
+    cells, tell = expansion.cells, silent if given.quiet else progress.tell
     wanted = wanted_cells(cells, given.cell)
     if given.cell and (part or not (OF_ONE | {"report"}) & {*cells[0].scenario.outputs}):
         why = "--shard writes results only" if part else "outputs has neither trace nor report"
@@ -479,13 +485,13 @@ def command(scenario: str, given: Options) -> None:
     notes = _tell_before(cells, found.note, tell)
     name = cells[0].scenario.name or found.path.stem
     parted = name if part is None else f"{name}-{part[0]}of{part[1]}"
-    engine = sweep.engine_for(tasks_of(cells), given.engine)
+    engine = engine_for(tasks_of(cells), given.engine)
     manifest = summary.about(expansion, found.path, given.changes, engine, part)
     if notes:
         manifest["notes"] = notes
     if given.cell:
         manifest["chosen"] = [choice.id for choice in wanted]
-    mine = shown_progress.part_of(cells, part)
+    mine = progress.part_of(cells, part)
     folder = given.output or Path("reports", parted)
     job = _Run(expansion, mine, wanted, folder, name, engine, manifest, given)
     rows, texts, failure = _run_into_folder(job, whole=part is None)
@@ -554,11 +560,11 @@ def _run_into_folder(job: _Run, *, whole: bool) -> tuple[list[Row], list[str], N
     check_place(job.folder)
     with ExitStack() as simulating:
         helpers = simulating.enter_context(
-            shown_progress.helpers_of(given.jobs, given.dask, given.memory, job.cells)
+            progress.helpers_of(given.jobs, given.dask, given.memory, job.cells)
         )
-        cache = simulating.enter_context(shown_progress.cache(given.use_cache))
+        cache = simulating.enter_context(progress.cache(given.use_cache))
         with open_folder(
-            job.folder, job.name, resume=given.resume, about=job.manifest, tell=say
+            job.folder, job.name, resume=given.resume, about=job.manifest, tell=progress.tell
         ) as results:
             rows, failure = _simulate(job, results, lines, helpers, cache)
             simulating.close()  # nothing that follows needs workers
@@ -589,7 +595,7 @@ def _write_files(job: _Run, rows: list[Row], results: Folder, *, whole: bool) ->
         if isinstance(error, InputError):
             error.message = results.final_name(error.message)
         if (results.path / RESULTS).exists():
-            say(_withheld(results))
+            progress.tell(_withheld(results))
         else:
             results.replace_earlier()
         raise
@@ -653,7 +659,7 @@ def _simulate(
     results: Folder,
     lines: Callable[[Finished], Iterable[str]],
     helpers: Workers | None,
-    cache: sweep.Cache | None,
+    cache: Cache | None,
 ) -> tuple[list[Row], NetsimError | None]:
     """Simulate, printing rows as they are finished; return them and the error to end with."""
     given, tasks = job.given, tasks_of(job.cells)
@@ -662,43 +668,43 @@ def _simulate(
     if sys.argv[0].endswith(COMMAND) and hasattr(os, "sched_getaffinity"):
         processors = os.sched_getaffinity(0)
     later = partial(
-        shown_progress.helpers_of, min(MOST_AT_ONCE, len(processors)), None, given.memory, job.cells
+        progress.helpers_of, min(MOST_AT_ONCE, len(processors)), None, given.memory, job.cells
     )
-    with shown_progress.bar_over(len(tasks), given.quiet) as bar:
-        progress = bar.task if helpers is None else lambda task: None
+    with progress.bar_over(len(tasks), given.quiet) as bar:
+        task_progress = bar.task if helpers is None else lambda task: None
         if results.discarded:
-            say(
+            progress.tell(
                 f"{results.discarded} rows of a run that did not end are dropped "
                 "(--resume keeps them)"
             )
         if results.failed:
-            say(f"{results.failed} rows that failed are tried again")
+            progress.tell(f"{results.failed} rows that failed are tried again")
         stream = run_tasks(
             tasks,
             results,
             engine=job.engine,
             workers=helpers,
             cache=cache,
-            progress=progress,
+            progress=task_progress,
             later=None if given.jobs or given.dask or len(processors) == 1 else later,
         )
         with (
             results.ended_by(lambda: results.write_results(_in_order(job, results), axes)),
-            closing_stream(stream) as finished,
+            closing(stream) as finished,
         ):
             part_axes = job.expansion.sweep.part_axes
             for text in lines(_advanced(finished, rows, failures, bar, part_axes)):
                 bar.print(text)
         if cache is not None and cache.found and not given.quiet:
-            say(f"{cache.found} of {len(tasks)} rows were known from earlier sweeps")
+            progress.tell(f"{cache.found} of {len(tasks)} rows were known from earlier sweeps")
     return rows, worst(failures, len(tasks))
 
 
 def _advanced(
-    found: Iterable[tuple[TapeEntry, Row, NetsimError | None]],
+    found: Iterable[tuple[SizedCell, Row, NetsimError | None]],
     rows: list[Row],
     failures: list[NetsimError],
-    bar: shown_progress.NoBar,
+    bar: progress.NoBar,
     part_axes: Sequence[str] = (),
 ) -> Finished:
     """Finished rows with their cells, each noted before it is shown.
@@ -716,7 +722,7 @@ def _advanced(
 def _is_lost_part(cell: Cell, error: NetsimError, part_axes: Sequence[str]) -> bool:
     """Whether a cell with a part at fault ended because its operation cannot finish."""
     is_at_fault = any(cell.axes.get(axis) != HEALTHY for axis in part_axes)
-    return is_at_fault and isinstance(error, sweep.CellError) and error.is_stalled
+    return is_at_fault and isinstance(error, CellError) and error.is_stalled
 
 
 def _in_order(job: _Run, results: Folder) -> list[Row]:
@@ -725,7 +731,7 @@ def _in_order(job: _Run, results: Folder) -> list[Row]:
     mine = {id(cell) for cell in job.cells}
     for point in job.expansion.points:
         if not isinstance(point, Cell):
-            ordered.append(sweep.invalid_row(point, job.name))
+            ordered.append(invalid_row(point, job.name))
         elif id(point) in mine:
             tasks = tasks_of([point])
             ordered += [finished_row(results, one) for one in tasks if one.key in results.finished]

@@ -9,8 +9,17 @@ from numpy.typing import NDArray
 from netsim.base.errors import InputError
 from netsim.base.units import format_bandwidth, format_size, format_time
 from netsim.cli.topo_subject import Subject
-from netsim.topology import figures as figure_table
 from netsim.topology.cluster import Cluster
+from netsim.topology.figures import (
+    Figures,
+    Side,
+    fabric_figures,
+    gpu_bandwidth,
+    links_of_fabric,
+    loads_by_routing,
+    route_statistics,
+    tiers_of,
+)
 from netsim.topology.host import PATH_TYPES, Host, cpu_above, path_types, relations
 from netsim.topology.load import figure_text
 from netsim.topology.machine import WORDS, Machine
@@ -136,7 +145,7 @@ MOST_RAILS = 16
 def cluster_lines(name: str, cluster: Cluster) -> Iterator[str]:
     """All lines about what is between hosts."""
     hosts, gpus = len(cluster.host_class), len(cluster.topology)
-    found = figure_table.fabric_figures(cluster)
+    found = fabric_figures(cluster)
     kind = cluster.fabric.kind if cluster.fabric else "no fabric between them"
     over = f" over {cluster.transport.name}" if cluster.transport and cluster.fabric else ""
     yield f"{name}: {plural(hosts, 'host')}, {plural(gpus, 'GPU')}, {kind}{over}"
@@ -148,8 +157,8 @@ def cluster_lines(name: str, cluster: Cluster) -> Iterator[str]:
         yield from columns(_rail_rows(cluster), right=(1, 3))
 
 
-def _figures(cluster: Cluster, found: figure_table.Figures | None) -> list[tuple[str, str]]:
-    up, out = figure_table.gpu_bandwidth(cluster)
+def _figures(cluster: Cluster, found: Figures | None) -> list[tuple[str, str]]:
+    up, out = gpu_bandwidth(cluster)
     usable = cluster.transport.usable if cluster.transport else 1.0
     domains = np.bincount(cluster.domain)
     sizes = _span([float(n) for n in sorted(set(domains.tolist()))], lambda n: f"{n:.0f}")
@@ -207,14 +216,14 @@ def _tier_rows(cluster: Cluster) -> list[tuple[str, ...]]:
     usable = cluster.transport.usable if cluster.transport else 1.0
     head = ("tier", "switches", "ports used", "down", "across", "up", "down : up")
     rows = []
-    for tier in reversed(figure_table.tiers_of(cluster.fabric)):
+    for tier in reversed(tiers_of(cluster.fabric)):
         sides = [_side(side, usable) for side in (tier.down, tier.across, tier.up)]
         ratio = f"{tier.ratio:.3g} : 1" if tier.ratio else "-"
         rows.append((tier.name, str(tier.switches), str(tier.ports), *sides, ratio))
     return [head, *rows]
 
 
-def _side(side: figure_table.Side, usable: float) -> str:
+def _side(side: Side, usable: float) -> str:
     if not side.ports:
         return "-"
     rate = side.bandwidth / side.ports / usable
@@ -289,8 +298,8 @@ def route_lines(cluster: Cluster) -> Iterator[str]:
     topology = cluster.topology
     gpus = np.arange(len(topology), dtype=np.int32)
     other = (gpus + len(gpus) // 2) % len(gpus)
-    found = figure_table.route_statistics(topology, gpus, other)
-    flows = found.flows[figure_table.links_of_fabric(topology)]
+    found = route_statistics(topology, gpus, other)
+    flows = found.flows[links_of_fabric(topology)]
     yield "\nRoutes when every GPU sends to the one half way round, on channel 0:"
     if not flows.any():
         yield from labelled([("links", "no link between switches is on any of these routes")])
@@ -309,7 +318,7 @@ def route_lines(cluster: Cluster) -> Iterator[str]:
     yield from labelled(rows)
     yield "\nThe same by routing:"
     table = [("routing", "links in use", "mean", "most", "with more than one flow")]
-    for routing, (flows, _) in figure_table.loads_by_routing(cluster, gpus, other).items():
+    for routing, (flows, _) in loads_by_routing(cluster, gpus, other).items():
         used, several = flows[flows > 0], int((flows > 1 + 1e-9).sum())
         mean, most = f"{used.mean():.3g}", f"{used.max():.3g}"
         table.append((routing, f"{len(used)}", mean, most, f"{several}"))

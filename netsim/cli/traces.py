@@ -28,7 +28,6 @@ from netsim.trace.chrome import write_trace
 from netsim.trace.goal import Sheet
 from netsim.trace.names import Operation
 from netsim.trace.tables import write_links, write_links_over_time, write_rows
-from netsim.training import resolve as steps
 from netsim.training import run, timeline
 from netsim.training.recorded.chakra import write_ranks
 from netsim.training.resolve import resolve_step
@@ -77,7 +76,7 @@ def write_traces_per_rank(cells: Sequence[Cell], folder: Path, engine: str) -> l
     if _is_collective(cell):
         shown = _simulated(cell, engine)
     else:
-        step = run.simulate_step(steps.resolve_step(cell), engine=engine)
+        step = run.simulate_step(resolve_step(cell), engine=engine)
         if step.resolved.lowered is None:
             paths = timeline.write_step_rank_files(place, step)
             return [f"{place} ({len(paths)} ranks)"]
@@ -138,7 +137,7 @@ def _written(shown: _Run, folder: Path) -> list[str]:
 
 
 def _write_step(cell: Cell, folder: Path, engine: str) -> list[str]:
-    step = run.simulate_step(steps.resolve_step(cell), engine=engine)
+    step = run.simulate_step(resolve_step(cell), engine=engine)
     if step.resolved.lowered is not None:
         return _written(_step_as_run(cell, step), folder)
     files = [

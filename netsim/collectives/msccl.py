@@ -20,7 +20,17 @@ from netsim.collectives import plans
 from netsim.collectives.collective import Collective, CollectiveError
 from netsim.collectives.plans import OPERATIONS, STEPS, Block, BlockPlan, Operation, Place, Ref, Way
 from netsim.collectives.writing import MOST_PARTS
-from netsim.schedule import schedule as work
+from netsim.schedule.schedule import (
+    COPY,
+    IN,
+    LOCAL_COPY,
+    MARK,
+    OUT,
+    REDUCE_INPUT,
+    SCRATCH,
+    TRANSFER,
+    Schedule,
+)
 from netsim.yamlio.models import Count, ListOf
 from netsim.yamlio.read import parse_source
 from netsim.yamlio.validate import validate
@@ -32,7 +42,7 @@ NAMES = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": 
          "alltoall": "alltoall"}  # fmt: skip
 WRITTEN = {ours: theirs for theirs, ours in NAMES.items() if "_" not in theirs}
 KINDS = {**NAMES, "sendrecv": "sendrecv"}  # of MSCCL++
-BUFFERS = {"i": work.IN, "o": work.OUT, "s": work.SCRATCH}
+BUFFERS = {"i": IN, "o": OUT, "s": SCRATCH}
 LETTERS = {number: letter for letter, number in BUFFERS.items()}
 MOST_CHUNKS = 1024
 MOST_OPERATIONS = 64  # of a thread block, in MSCCL++'s executor
@@ -368,16 +378,16 @@ class Sheet:
     tool: str
     names: Mapping[str, str]  # of collectives, by ours
 
-    def __init__(self, name: str, schedule: work.Schedule, collective: Collective) -> None:
+    def __init__(self, name: str, schedule: Schedule, collective: Collective) -> None:
         self.name, self.schedule, self.collective = name, schedule, collective
         if collective.name not in self.names:
             raise CollectiveError("collective", f"{self.tool} has no {collective.name}")
         kinds = set(schedule.kind.tolist())
-        if schedule.fold is not None or kinds - {work.TRANSFER, work.LOCAL_COPY, work.MARK}:
+        if schedule.fold is not None or kinds - {TRANSFER, LOCAL_COPY, MARK}:
             message = f"{self.tool} has sends and copies only, no multicast and no sums in switches"
             raise CollectiveError("algorithm", message)
         pieces = schedule.pieces
-        self.moves = (schedule.kind != work.MARK) & (schedule.count > 0)  # by row
+        self.moves = (schedule.kind != MARK) & (schedule.count > 0)  # by row
         used = np.unique(schedule.piece[self.moves])
         table = pieces.src_offset, pieces.dst_offset, pieces.own_offset, pieces.count
         parts = np.gcd.reduce(np.concatenate([column[used] for column in table] + [[0]]))
@@ -401,23 +411,23 @@ class Sheet:
         style, src, dst = s.styles[int(s.style[row])], int(s.src[row]), int(s.dst[row])
         source = self._place(src, style.src_buffer, int(s.pieces.src_offset[piece]), piece)
         target = self._place(dst, style.dst_buffer, int(s.pieces.dst_offset[piece]), piece)
-        own = self._place(dst, work.IN, int(s.pieces.own_offset[piece]), piece)
+        own = self._place(dst, IN, int(s.pieces.own_offset[piece]), piece)
         count, channel = int(s.pieces.count[piece]) // self.chunk, self.channel[style.channel]
-        if style.kind == work.TRANSFER:
+        if style.kind == TRANSFER:
             self._step((src, "s", dst, channel), row, "s", source, target, count)
-            kind = "r" if style.op == work.COPY else "rrc"
-            first = own if style.op == work.REDUCE_INPUT else target
+            kind = "r" if style.op == COPY else "rrc"
+            first = own if style.op == REDUCE_INPUT else target
             self._step((dst, "r", src, channel), row, kind, first, target, count)
             return
         block = (src, "l", -1, 0)
-        if style.op == work.REDUCE_INPUT and own != target:
+        if style.op == REDUCE_INPUT and own != target:
             self._step(block, row, "cpy", own, target, count)
-        kind = "cpy" if style.op == work.COPY else "re"
+        kind = "cpy" if style.op == COPY else "re"
         self._step(block, row, kind, source, target, count)
 
     def _place(self, rank: int, buffer: int, offset: int, piece: int) -> Place:
         chunk = offset // self.chunk
-        if buffer == work.SCRATCH:
+        if buffer == SCRATCH:
             last = chunk + int(self.schedule.pieces.count[piece]) // self.chunk
             self.scratch[rank] = max(self.scratch[rank], last)
         return buffer, chunk
@@ -588,7 +598,7 @@ class PlanSheet(Sheet):
 
     def _landing(self, step: SheetStep) -> Place:
         """Where at the receiver a row's data comes."""
-        return (work.SCRATCH, self.staged[step.row]) if step.row in self.staged else step.target
+        return (SCRATCH, self.staged[step.row]) if step.row in self.staged else step.target
 
     def _ops(self, key: Key, pairs: list[tuple[Key, Key]], places: list[int]) -> list[Json]:
         """The operations of a block, with what synchronises its threads (`nop`) around signals."""

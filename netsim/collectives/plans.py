@@ -19,9 +19,24 @@ from netsim.collectives.collective import DIVIDED, Collective, CollectiveError
 from netsim.collectives.verify import Segments
 from netsim.collectives.writing import MOST_PARTS, at_most, edges
 from netsim.schedule import schedule
-from netsim.schedule import schedule as work
 from netsim.schedule.builder import Builder
-from netsim.schedule.schedule import COPY, IN, LOCAL_COPY, REDUCE, SCRATCH, TRANSFER, Style
+from netsim.schedule.schedule import (
+    ARRIVED,
+    COPY,
+    IN,
+    IN_ORDER,
+    LOCAL_COPY,
+    MULTICAST,
+    OUT,
+    REDUCE,
+    REDUCE_INPUT,
+    SCRATCH,
+    SWITCH_REDUCE,
+    TRANSFER,
+    Lag,
+    Style,
+    Use,
+)
 
 FIFO, ANEW = -1, -2  # in the place of buffers: a connection's, and memory that nobody has yet
 PIPELINE = "pipeline"
@@ -29,8 +44,8 @@ SEMAPHORE, BARRIER = "semaphore", "barrier"
 MEMORY, PORT = "memory", "port"  # a port's puts are done by a proxy: the block goes on meanwhile
 WIRE = {"Simple": 1.0, "LL": 2.0, "LL128": 16 / 15}  # bytes on the wire for a byte of data
 SLOTS = 8  # messages that a connection's FIFO holds (NCCL_STEPS)
-ANSWERED = work.Lag(0.0, 2)  # what is fetched has been asked for
-IN_PASSING = (work.Use("hbm", "src", 1e-9),)  # added in registers: no passes over memory
+ANSWERED = Lag(0.0, 2)  # what is fetched has been asked for
+IN_PASSING = (Use("hbm", "src", 1e-9),)  # added in registers: no passes over memory
 JOINED = ("all_reduce", "all_gather", "broadcast", "alltoall")  # what one buffer can stand for
 
 Place = tuple[int, int]  # a buffer, and a chunk of it; FIFO and a channel
@@ -257,7 +272,7 @@ class _Machine:
         for rank, own in enumerate(first):
             last = [rows for turn in turns if turn.block.gpu == rank for rows in turn.before]
             waits = np.concatenate([NOTHING, *own, *last])
-            self.builder.marks(rank, joins=([0, len(waits)], waits, work.IN_ORDER))
+            self.builder.marks(rank, joins=([0, len(waits)], waits, IN_ORDER))
         return self.builder.finish()
 
     def _expanded(self, block: Block) -> list[Operation]:
@@ -310,12 +325,10 @@ class _Machine:
             turn.flying = [self._mark(turn.block.gpu, [], turn.flying)]
         return turn.flying
 
-    def _mark(
-        self, rank: int, before: list[Rows], arrived: list[Rows], lag: work.Lag = work.ARRIVED
-    ) -> Rows:
+    def _mark(self, rank: int, before: list[Rows], arrived: list[Rows], lag: Lag = ARRIVED) -> Rows:
         """A mark for when some rows are over and others have arrived."""
         parts = [np.unique(np.concatenate([NOTHING, *rows])) for rows in (before, arrived)]
-        lags = [self.builder.lag(work.IN_ORDER), self.builder.lag(lag)]
+        lags = [self.builder.lag(IN_ORDER), self.builder.lag(lag)]
         kinds = np.repeat(np.array(lags, np.int16), [len(part) for part in parts])
         waits = np.concatenate(parts)
         return self.builder.marks(rank, joins=([0, len(waits)], waits, kinds))
@@ -464,7 +477,7 @@ class _Machine:
             turn.flying = [*turn.flying, rows]
         if port:
             self.posted[port] = rows
-        if kind != work.MULTICAST:
+        if kind != MULTICAST:
             turn.recent[port or (MEMORY, me, dst)] = rows
         return rows
 
@@ -476,7 +489,7 @@ class _Machine:
         if ref.switched:
             there = (given.ranks, given.place) == ((me,), ref.place)
             ranks = tuple(one for one in ref.ranks if not there or one != me)
-            return ranks, self.builder.group(ranks), work.MULTICAST
+            return ranks, self.builder.group(ranks), MULTICAST
         rank = ref.ranks[-1]
         return (rank,), rank, LOCAL_COPY if rank == source else TRANSFER
 
@@ -492,7 +505,7 @@ class _Machine:
                 found.append(_Source(ref.ranks[-1], span, there))
                 continue
             to = _in_scratch(self._scratch(me, int(span.count.sum())), span.count)
-            kind = work.SWITCH_REDUCE if ref.switched else TRANSFER
+            kind = SWITCH_REDUCE if ref.switched else TRANSFER
             src = self.builder.group(ref.ranks) if ref.switched else ref.ranks[0]
             style = Style(kind, COPY, span.buffer, SCRATCH, channel=turn.block.channel)
             fetched.append(self._rows(style, src, me, (span, to, None), turn.before))
@@ -511,7 +524,7 @@ class _Machine:
         target, (first, *more) = self._part(op, into, op.sources[0]), [one for _, one in order]
         kept = into in op.sources
         own = first.span if fused and more and first.span.buffer == IN else None
-        how = work.REDUCE_INPUT if own is not None else REDUCE if kept else COPY
+        how = REDUCE_INPUT if own is not None else REDUCE if kept else COPY
         adds = more if kept or own is not None else [first, *more]
         for one in adds:
             begins = how == COPY and len(adds) > 1 and not fused
@@ -563,7 +576,7 @@ class _Machine:
         count = c.input_count(rank) if self.joined or self.copied else 0
         if not count:
             return []
-        to, at = (work.OUT, self._home(rank)) if self.joined else (SCRATCH, self.copy_at[rank])
+        to, at = (OUT, self._home(rank)) if self.joined else (SCRATCH, self.copy_at[rank])
         self.used[rank] += count * self.copied
         piece = self.builder.pieces(count, 0, at)
         return [self.builder.rows(Style(LOCAL_COPY, COPY, IN, to), rank, rank, piece)]
@@ -590,7 +603,7 @@ class _Machine:
         sizes = self.chunk_sizes[within]
         offset = block * self.collective.count + self.edges[within]
         if buffer == IN and self.joined:
-            buffer, offset = work.OUT, offset + self._home(rank)
+            buffer, offset = OUT, offset + self._home(rank)
         elif buffer == IN and self.copied:
             buffer, offset = SCRATCH, offset + self.copy_at[rank]
         return _Span(buffer, offset, sizes)
@@ -606,9 +619,9 @@ class _Machine:
     ) -> Rows:
         """Rows of a step, which all wait for the same."""
         waits = np.concatenate([NOTHING, *after])
-        lags = np.full(len(waits), self.builder.lag(work.IN_ORDER), np.int16)
+        lags = np.full(len(waits), self.builder.lag(IN_ORDER), np.int16)
         if arrived is not None:
-            there = np.full(len(arrived), self.builder.lag(work.ARRIVED), np.int16)
+            there = np.full(len(arrived), self.builder.lag(ARRIVED), np.int16)
             waits, lags = np.concatenate([waits, arrived]), np.concatenate([lags, there])
         source, target, own = spans
         offset = None if own is None else own.offset

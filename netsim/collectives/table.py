@@ -19,9 +19,14 @@ from typing import Any
 from netsim.base.errors import InputError, LostError, suggest
 from netsim.base.startup import late
 from netsim.base.values import dataclass
-from netsim.collectives import collective as operations
 from netsim.collectives import direct, forest, halving, hierarchical, ring
-from netsim.collectives.collective import HAS_IN_PLACE, ROOTED, Collective, CollectiveError
+from netsim.collectives.collective import (
+    HAS_IN_PLACE,
+    ROOTED,
+    Collective,
+    CollectiveError,
+    collective_of,
+)
 from netsim.collectives.verify import RaceError, VerificationError, check_races, verify
 from netsim.collectives.writing import Folding
 from netsim.schedule.builder import Builder
@@ -315,7 +320,7 @@ def algorithm(collective: str, ranks: Sequence[int] = RANKS) -> Callable[[Algori
                 size = 16 * n * per_rank + 4 * (per_rank > 1)
                 pairs = [(r, r * 3 % n) for r in range(n)] if collective == "p2p" else []
                 root = n // 2 if collective in ROOTED else 0
-                asked = operations.collective_of(
+                asked = collective_of(
                     collective, n, size, root=root, in_place=in_place, pairs=pairs
                 )
                 linked = "links" in parameters_of(collective, key)

@@ -11,8 +11,19 @@ import numpy as np
 from netsim.base.errors import NetsimError
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective, Expectation
-from netsim.schedule import schedule as work
-from netsim.schedule.schedule import COMPUTE, IN, LOCAL_COPY, MARK, OUT, REDUCE_INPUT, Schedule
+from netsim.schedule.schedule import (
+    BUFFER_NAMES,
+    COMPUTE,
+    IN,
+    LOCAL_COPY,
+    MARK,
+    OUT,
+    REDUCE,
+    REDUCE_INPUT,
+    SCRATCH,
+    TRANSFER,
+    Schedule,
+)
 
 Value = TypeVar("Value")
 Part = tuple[int, int, Value]  # from, to (exclusive), value
@@ -75,7 +86,7 @@ class VerificationError(NetsimError, ValueError):
 
 def span_text(rank: int, buffer: int, start: int, stop: int) -> str:
     """An element range in words, for messages."""
-    return f"rank {rank}, {work.BUFFER_NAMES[buffer]} elements {start}..{stop - 1}"
+    return f"rank {rank}, {BUFFER_NAMES[buffer]} elements {start}..{stop - 1}"
 
 
 class Memory:
@@ -113,7 +124,7 @@ class Memory:
             data = self._add(row, data, part) if data else part
         for target in (self._rank(row, t) for t in targets):
             result = data
-            if style.op == work.REDUCE:
+            if style.op == REDUCE:
                 own = self._load(row, target, style.dst_buffer, dst_offset, count)
                 result = self._add(row, data, own)
             elif style.op == REDUCE_INPUT:
@@ -162,7 +173,7 @@ class Memory:
         segments.write(moved)
 
     def _check_target(self, row: int, rank: int, buffer: int, start: int, count: int) -> None:
-        if buffer == work.SCRATCH or count == 0:
+        if buffer == SCRATCH or count == 0:
             return
         if buffer == IN and not self.collective.in_place:
             raise VerificationError(f"{self.schedule.describe(row)} overwrites the input")
@@ -402,9 +413,7 @@ class _Past:
 def _lanes(schedule: Schedule) -> tuple[list[object], ...]:
     """What two rows must share to arrive in the order in which they are sent."""
     ways = [
-        (style.channel, style.route, style.kind)
-        if style.kind == work.TRANSFER
-        else (k, "", style.kind)
+        (style.channel, style.route, style.kind) if style.kind == TRANSFER else (k, "", style.kind)
         for k, style in enumerate(schedule.styles)
     ]
     return schedule.src.tolist(), schedule.dst.tolist(), [ways[k] for k in schedule.style.tolist()]

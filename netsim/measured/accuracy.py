@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from scipy.special import bdtrik
 
-from netsim.base.constants import FILE as CONSTANTS
+from netsim.base import constants as constant_table
 from netsim.base.constants import TABLE, Constant
 from netsim.base.errors import InputError, LostError, NetsimError, Tell, silent, suggest
 from netsim.base.files import LARGEST_TABLE, csv_of, preset_folder, text_of
@@ -28,14 +28,27 @@ from netsim.base.memo import digest
 from netsim.base.processes import Processes
 from netsim.base.startup import MODEL_VERSION, STAGE, __version__, at, worked
 from netsim.base.values import dataclass, grouped
-from netsim.measured import compare as comparing
 from netsim.measured import estimate
-from netsim.measured.compare import ALL, Answer, Failed, Part, Point, answer, by_band, weights_of
+from netsim.measured.compare import (
+    ALL,
+    Answer,
+    Failed,
+    Floats,
+    Part,
+    Point,
+    answer,
+    as_values,
+    by_band,
+    error_of,
+    resolved_at,
+    weighted_quantile,
+    weights_of,
+)
 from netsim.measured.estimate import Without, figures_without, looked_at, shown_by
 from netsim.measured.index import Entry, dtype_of, joined_by, mapped
 from netsim.measured.training import Answer as StepAnswer
 from netsim.measured.training import ComparedStep, Steps, published, rendered, run_steps
-from netsim.results import row as columns
+from netsim.results import row as result_rows
 from netsim.results.folder import append, few_of
 from netsim.results.sealed import damaged, sealed, unsealed
 
@@ -69,7 +82,7 @@ def bands(points: Sequence[Point]) -> dict[str, Any]:
     """Errors by band, of healthy runs and of others."""
     sides = {"healthy": True, "unhealthy": False}
     return {
-        name: comparing.as_values(by_band([point for point in points if point.healthy is side]))
+        name: as_values(by_band([point for point in points if point.healthy is side]))
         for name, side in sides.items()
     }
 
@@ -201,7 +214,7 @@ def _memory_needed(part: Part) -> int:
         largest = max(part.rows, key=lambda row: row.size_bytes)
         sizes = [largest.size_bytes]
         plan, dtype = mapped(part.entry), dtype_of(largest.dtype)
-        _, resolved = comparing.resolved_at(plan, sizes, dtype, largest.root)
+        _, resolved = resolved_at(plan, sizes, dtype, largest.root)
         return resolved.memory_needed(largest.size_bytes)
     return 0
 
@@ -224,7 +237,7 @@ def key_of(part: Part, constant: Constant | None = None) -> str:
 def _files() -> bytes:
     folders = (preset_folder("topologies"), Path("topologies"))
     machines = (file for one in folders for file in sorted(one.glob("*.y*ml")))
-    return digest(tuple(file.read_bytes() for file in (CONSTANTS, *machines)))
+    return digest(tuple(file.read_bytes() for file in (constant_table.FILE, *machines)))
 
 
 class Journal:
@@ -233,7 +246,7 @@ class Journal:
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
         self.found: dict[str, Answer] = {}
-        self.shown: dict[str, comparing.Floats] = {}  # what runs say of constants
+        self.shown: dict[str, Floats] = {}  # what runs say of constants
         self.steps: dict[str, StepFigures] = {}  # what training steps came to
         self.damaged: list[str] = []
         self.file: int | None = None
@@ -462,10 +475,10 @@ def _what_runs_show(
     corpus: Sequence[Entry],
     jobs: int | None,
     journal: "Journal | None",
-) -> Mapping[str, dict[str, comparing.Floats]]:
+) -> Mapping[str, dict[str, Floats]]:
     """What each run that is looked at says of each constant, whichever system is left out later."""
     asked = {(one.id, run.id): (one, run) for one in constants for run in looked_at(one, corpus)}
-    keys, told = dict[tuple[str, str], str](), dict[tuple[str, str], comparing.Floats]()
+    keys, told = dict[tuple[str, str], str](), dict[tuple[str, str], Floats]()
     if journal is not None:
         keys = {pair: key_of(Part(run, run.rows()), one) for pair, (one, run) in asked.items()}
         told = {pair: journal.shown[key] for pair, key in keys.items() if key in journal.shown}
@@ -484,7 +497,7 @@ def _what_runs_show(
     }
 
 
-def _shown(task: tuple[Constant, Entry]) -> Iterator[comparing.Floats]:
+def _shown(task: tuple[Constant, Entry]) -> Iterator[Floats]:
     """What a run says of a constant, as a worker finds it."""
     yield shown_by(*task)
 
@@ -532,8 +545,8 @@ def forecast_text(found: Accuracy, entries: Sequence[Entry]) -> str:
     lines: list[Sequence[object]] = [FORECAST]
     for p in found.points:
         what = p.run, p.system, p.machine, p.collective, p.size_bytes, *rows[p.run, p.size_bytes]
-        classes = columns.wider(where[p.run], p.collective, columns.band_of(p.size_bytes))
-        held = columns.interval_of(classes)
+        classes = result_rows.wider(where[p.run], p.collective, result_rows.band_of(p.size_bytes))
+        held = result_rows.interval_of(classes)
         ends = [f"{p.simulated_us * at:.6g}" for at in (held.low, held.high)] if held else ["", ""]
         time = f"{p.simulated_us:.6g}"
         lines.append((*what, time, *ends, p.algorithm, p.protocol, MODEL_VERSION))
@@ -543,10 +556,10 @@ def forecast_text(found: Accuracy, entries: Sequence[Entry]) -> str:
 Key = tuple[str, int]  # a run and a size
 
 
-def _forecasts(path: Path) -> tuple[dict[Key, Any], dict[Key, float], dict[Key, columns.Span]]:
+def _forecasts(path: Path) -> tuple[dict[Key, Any], dict[Key, float], dict[Key, result_rows.Span]]:
     """The rows of a forecast, their times, and between what these lie where it says so."""
     table, told = csv.DictReader(text_of(path, LARGEST_TABLE).splitlines()), dict[Key, Any]()
-    times, spans = dict[Key, float](), dict[Key, columns.Span]()
+    times, spans = dict[Key, float](), dict[Key, result_rows.Span]()
     missing = [name for name in FORECAST if name not in (table.fieldnames or ())]
     if missing:
         hint = f"netsim accuracy INDEX --predict {path} writes one"
@@ -643,11 +656,11 @@ def classes_of(points: Sequence[Point], entries: Sequence[Entry]) -> str:
     where = {entry.id: joined_by(entry) for entry in entries}
     found = grouped(
         (point for point in points if point.healthy),
-        lambda p: (astuple(where[p.run])[:3], p.collective, columns.band_of(p.size_bytes)),
+        lambda p: (astuple(where[p.run])[:3], p.collective, result_rows.band_of(p.size_bytes)),
     )
     values = list[dict[str, Any]]()
     for (machines, collective, band), some in sorted(found.items()):
-        error = comparing.error_of(some)
+        error = error_of(some)
         one = dict(zip(("machine", "transport", "gbps"), machines, strict=True))
         one |= {"collective": collective, "band": band, "median": round(error.median, 4)}
         values.append(one | {"runs": error.runs, "systems": error.systems})
@@ -655,15 +668,15 @@ def classes_of(points: Sequence[Point], entries: Sequence[Entry]) -> str:
 
 
 # Log ratios, each with its system.
-Residuals = dict[tuple[str, columns.Class], list[tuple[float, str]]]
+Residuals = dict[tuple[str, result_rows.Class], list[tuple[float, str]]]
 
 
-def _residuals(points: Sequence[Point], where: Mapping[str, columns.Joined]) -> Residuals:
+def _residuals(points: Sequence[Point], where: Mapping[str, result_rows.Joined]) -> Residuals:
     """The log ratios of points by what an interval is of and by class."""
     found: Residuals = {}
     for p in points:
-        for one in columns.wider(where[p.run], p.collective, columns.band_of(p.size_bytes)):
-            found.setdefault((columns.TIME, one), []).append((p.log_ratio, p.system))
+        for one in result_rows.wider(where[p.run], p.collective, result_rows.band_of(p.size_bytes)):
+            found.setdefault((result_rows.TIME, one), []).append((p.log_ratio, p.system))
     return found
 
 
@@ -673,13 +686,15 @@ def _residuals_of_ratios(points: Sequence[Point]) -> Residuals:
     for (system, size), some in grouped(points, lambda p: (p.system, p.size_bytes)).items():
         for a, b in combinations(some, 2):
             ratio = a.log_ratio - b.log_ratio
-            for alike in {"", columns.SAME * (a.collective == b.collective)}:
-                both = found.setdefault((columns.RATIO, ("", "", alike, columns.band_of(size))), [])
+            for alike in {"", result_rows.SAME * (a.collective == b.collective)}:
+                both = found.setdefault(
+                    (result_rows.RATIO, ("", "", alike, result_rows.band_of(size))), []
+                )
                 both += [(ratio, system), (-ratio, system)]
     return found
 
 
-def intervals_from(residuals: Residuals, without: str = "") -> columns.Intervals:
+def intervals_from(residuals: Residuals, without: str = "") -> result_rows.Intervals:
     """The intervals of the classes that have enough systems, perhaps without what one system says.
     A class of k systems is told as one of k + 1, of which the next one is any. Of a collective's
     own class of fewer it is the middle half."""
@@ -687,15 +702,15 @@ def intervals_from(residuals: Residuals, without: str = "") -> columns.Intervals
     for (of, one), every in residuals.items():
         some = [it for it in every if it[1] != without]
         count = len({system for _, system in some})
-        if count >= columns.FEWEST:
-            what, end = of, ((1 - columns.WITHIN) / 2 * (count + 1) - 0.5) / count
-        elif count and of == columns.TIME and one[0] and one[2]:
-            what, end = columns.HALF, 0.25
+        if count >= result_rows.FEWEST:
+            what, end = of, ((1 - result_rows.WITHIN) / 2 * (count + 1) - 0.5) / count
+        elif count and of == result_rows.TIME and one[0] and one[2]:
+            what, end = result_rows.HALF, 0.25
         else:
             continue
         values, weights = np.array([it for it, _ in some]), weights_of([it for _, it in some])
-        low, high = (comparing.weighted_quantile(values, weights, part) for part in (end, 1 - end))
-        found[what, one] = columns.Interval(exp(-high), exp(-low), count)
+        low, high = (weighted_quantile(values, weights, part) for part in (end, 1 - end))
+        found[what, one] = result_rows.Interval(exp(-high), exp(-low), count)
     return found
 
 
@@ -714,28 +729,34 @@ Covered = tuple[Point, float, float, float]  # whether it is within, log of the 
 
 
 def _covered(
-    points: Sequence[Point], where: Mapping[str, columns.Joined], residuals: Residuals
+    points: Sequence[Point], where: Mapping[str, result_rows.Joined], residuals: Residuals
 ) -> Iterator[Covered]:
     """How the interval of each point did that never saw its system."""
     for system, some in grouped(points, lambda p: p.system).items():
         known = intervals_from(residuals, system)
         for p in some:
-            classes = columns.wider(where[p.run], p.collective, columns.band_of(p.size_bytes))
-            if (found := columns.interval_of(classes, known)) is not None:
+            classes = result_rows.wider(
+                where[p.run], p.collective, result_rows.band_of(p.size_bytes)
+            )
+            if (found := result_rows.interval_of(classes, known)) is not None:
                 beyond = max(log(found.low) + p.log_ratio, -p.log_ratio - log(found.high), 0.0)
                 width = log(found.high / found.low)
-                yield p, not beyond, width, width + 2 / (1 - columns.WITHIN) * beyond
+                yield p, not beyond, width, width + 2 / (1 - result_rows.WITHIN) * beyond
 
 
 def _coverage(points: Sequence[Point], entries: Sequence[Entry]) -> Iterator[str]:
     """How far intervals can be trusted, by band and by system."""
     where = {entry.id: joined_by(entry) for entry in entries}
     every = [(p.log_ratio, p.system) for p in points]
-    one = {(columns.TIME, ("", "", "", band)): every for band in columns.BANDS}
+    one = {(result_rows.TIME, ("", "", "", band)): every for band in result_rows.BANDS}
     found, single = (list(_covered(points, where, it)) for it in (_residuals(points, where), one))
-    for name in (*columns.BANDS, ALL, *sorted({p.system for p, *_ in found})):
+    for name in (*result_rows.BANDS, ALL, *sorted({p.system for p, *_ in found})):
         some, same = (
-            [it for it in each if name in (ALL, it[0].system, columns.band_of(it[0].size_bytes))]
+            [
+                it
+                for it in each
+                if name in (ALL, it[0].system, result_rows.band_of(it[0].size_bytes))
+            ]
             for each in (found, single)
         )
         if some:
@@ -743,7 +764,9 @@ def _coverage(points: Sequence[Point], entries: Sequence[Entry]) -> Iterator[str
             within, _, score = np.average([it[1:] for it in some], axis=0, weights=weights)
             width = exp(float(np.median([it[2] for it in some])))
             count = round(weights.sum())
-            low, high = (ceil(bdtrik(part, count, columns.WITHIN)) / count for part in (0.05, 0.95))
+            low, high = (
+                ceil(bdtrik(part, count, result_rows.WITHIN)) / count for part in (0.05, 0.95)
+            )
             other = np.average(
                 [it[3] for it in same], weights=weights_of([it[0].system for it in same])
             )
@@ -773,7 +796,7 @@ def page_text(
         parts={name: some for name, some in parts.items() if some},
         pictures=pictures,
         machines=len({point.machine for point in healthy}),
-        bands=(*columns.BANDS, ALL),
+        bands=(*result_rows.BANDS, ALL),
         ill=[entry for entry in entries if not entry.healthy],
         by_band=by_band,
         by=lambda some, key: dict(sorted(grouped(some, lambda p: str(getattr(p, key))).items())),
@@ -784,6 +807,6 @@ def page_text(
     )
 
 
-def results_path(index: Path, name: str = columns.STORED) -> Path:
+def results_path(index: Path, name: str = result_rows.STORED) -> Path:
     """Where the classes of an index, or the `intervals`, are stored: beside it."""
     return index.parent / name

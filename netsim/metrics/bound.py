@@ -13,8 +13,18 @@ from netsim.base.values import dataclass
 from netsim.metrics.links import LinkUse, link_use
 from netsim.program.program import LinkTable, Program, Timeline
 from netsim.schedule.schedule import COMPUTE, MARK
-from netsim.topology import graph as graphs
-from netsim.topology.graph import LINK_KINDS, Floats, Ints, Longs, Topology, flow, scipy_part
+from netsim.topology.graph import (
+    LINK_KINDS,
+    NODE_KINDS,
+    Floats,
+    Ints,
+    Longs,
+    Topology,
+    TopologyError,
+    flow,
+    least_and_most,
+    scipy_part,
+)
 
 _EQUAL = 1e-9  # rates that differ by less, relatively, are one
 # Rows that the way back looks at together, and of how many it must go through one for it to pay.
@@ -293,7 +303,7 @@ def limit_of(
         least, side = cuts.tightest(supply, ends, back=back)
         best = least
     if not np.isfinite(least):
-        raise graphs.TopologyError(f"{topology.name}: not all ranks are joined")
+        raise TopologyError(f"{topology.name}: not all ranks are joined")
     return Limit(least, cuts.distance(), best, cuts.words(side))
 
 
@@ -304,7 +314,7 @@ class _Cuts:
         self.topology, self.nodes = topology, len(topology.nodes)
         layout, links = topology.layout, topology.links
         self.ranks = topology.gpu_nodes[gpus].astype(np.int64)
-        best = graphs.least_and_most(links.bandwidth, topology.changes)[1]
+        best = least_and_most(links.bandwidth, topology.changes)[1]
         some = best > 0
         key = links.tail[some].astype(np.int64) * self.nodes + links.head[some]
         pairs, place = np.unique(key, return_inverse=True)
@@ -312,7 +322,7 @@ class _Cuts:
         self.rate = np.bincount(place, best[some], len(pairs))
         self.latency = np.full(len(pairs), np.inf)
         np.minimum.at(self.latency, place, links.latency[some])
-        self.adds = layout.reduces | (nvls & (layout.kinds == graphs.NODE_KINDS.index("nvswitch")))
+        self.adds = layout.reduces | (nvls & (layout.kinds == NODE_KINDS.index("nvswitch")))
         hosts = [str(node).rpartition(".")[0] for node in topology.nodes]
         with_ranks = {name: k for k, name in enumerate(dict.fromkeys(hosts[n] for n in self.ranks))}
         alone = np.full(self.nodes, -1)

@@ -11,8 +11,16 @@ from numpy.typing import NDArray
 from netsim.base.memo import Memo, different
 from netsim.base.values import dataclass
 from netsim.program.program import LinkTable, Program, Timeline
-from netsim.schedule import schedule as schedules
-from netsim.schedule.schedule import COMPUTE, MARK, MULTICAST, SWITCH_REDUCE, TRANSFER, Schedule
+from netsim.schedule.schedule import (
+    COMPUTE,
+    LOCAL_COPY,
+    MARK,
+    MULTICAST,
+    SWITCH_REDUCE,
+    TRANSFER,
+    Schedule,
+    spelled_out,
+)
 from netsim.topology.graph import LINK_KINDS, Floats, Ints, Longs, Topology, least_and_most
 
 _ENDLESS = 1e100  # so much a second is no end
@@ -140,7 +148,7 @@ def _spelled_out(schedule: Schedule, rows: Longs, end: Ints, group_kind: int) ->
     if all(style.kind != group_kind for style in schedule.styles):
         return rows, end
     grouped = _of_kinds(schedule, rows, group_kind)
-    place, member = schedules.spelled_out(schedule.groups, end[grouped])
+    place, member = spelled_out(schedule.groups, end[grouped])
     plain = ~grouped
     where = np.concatenate([np.flatnonzero(plain), np.flatnonzero(grouped)[place]])
     order = np.argsort(where, kind="stable")
@@ -150,7 +158,7 @@ def _spelled_out(schedule: Schedule, rows: Longs, end: Ints, group_kind: int) ->
 
 def moves(schedule: Schedule, rows: Longs | None = None) -> Longs:
     """Those of some rows (of all) that do anything."""
-    kinds = (TRANSFER, schedules.LOCAL_COPY, MULTICAST, SWITCH_REDUCE, COMPUTE)
+    kinds = (TRANSFER, LOCAL_COPY, MULTICAST, SWITCH_REDUCE, COMPUTE)
     rows = np.arange(len(schedule)) if rows is None else rows
     return rows[_of_kinds(schedule, rows, *kinds)]
 

@@ -7,26 +7,35 @@ from functools import cached_property
 
 from netsim.base.memo import Memo
 from netsim.base.values import dataclass
-from netsim.nccl import facts as rules
 from netsim.nccl.environment import NO_SETTINGS, Settings
+from netsim.nccl.facts import (
+    NEWEST,
+    Algorithm,
+    Facts,
+    Function,
+    PathType,
+    Protocol,
+    Version,
+    facts_of,
+)
 
 
 @dataclass(frozen=True)
 class TunerRule:
     """For which calls it holds, and what it wants for them."""
 
-    function: rules.Function
+    function: Function
     least_bytes: int
     most_bytes: int
-    algorithm: rules.Algorithm
-    protocol: rules.Protocol
+    algorithm: Algorithm
+    protocol: Protocol
     n_channels: int | None = None
     n_nodes: int | None = None
     n_ranks: int | None = None
     n_pipe_ops: int | None = None
     registered: int | None = None
 
-    def fits(self, function: rules.Function, nbytes: int, given: tuple[int, int, int, int]) -> bool:
+    def fits(self, function: Function, nbytes: int, given: tuple[int, int, int, int]) -> bool:
         """Whether it is about a call; `given` are nodes, ranks, operations and registration."""
         if function != self.function or not self.least_bytes <= nbytes <= self.most_bytes:
             return False
@@ -59,8 +68,8 @@ class ChannelGraph:
     n_channels: int
     bw_intra: float
     bw_inter: float
-    type_intra: rules.PathType
-    type_inter: rules.PathType
+    type_intra: PathType
+    type_inter: PathType
     same_channels: bool
     cross_nic: int = 0
     latency_inter: float = 0.0
@@ -93,14 +102,14 @@ class Communicator:
     nvswitch: bool = False
     rccl: bool = False  # GPUs of AMD
     network_collectives: bool = False  # the fabric and its plugin reduce in switches
-    version: rules.Version = rules.NEWEST
+    version: Version = NEWEST
     settings: Settings = NO_SETTINGS
     tuner: tuple[TunerRule, ...] = ()  # replaces NCCL's own choice where a rule fits
 
     @property
-    def facts(self) -> rules.Facts:
+    def facts(self) -> Facts:
         """The constants and rules of this communicator's NCCL version."""
-        return rules.facts_of(self.version)
+        return facts_of(self.version)
 
     @cached_property
     def memo(self) -> Memo:
@@ -127,7 +136,7 @@ class Communicator:
         """The column for this node count in tables of 1, 2 and at least 3 nodes."""
         return min(self.n_nodes, 3) - 1
 
-    def graph(self, algorithm: rules.Algorithm) -> ChannelGraph | None:
+    def graph(self, algorithm: Algorithm) -> ChannelGraph | None:
         """The graph whose figures stand for `algorithm` in the cost model."""
         return {
             "Tree": self.tree,

@@ -8,9 +8,18 @@ from typing import Any
 from netsim.base.errors import InputError, shown, suggest
 from netsim.base.files import table_beside
 from netsim.base.values import dataclass
-from netsim.nccl import facts as nccl_facts
-from netsim.nccl import facts as rules
-from netsim.nccl.facts import ALGORITHMS, FUNCTIONS, NEWEST, PROTOCOLS, Facts, Function, PathType
+from netsim.nccl.facts import (
+    ALGORITHMS,
+    FUNCTIONS,
+    NEWEST,
+    PROTOCOLS,
+    Facts,
+    Function,
+    PathType,
+    Version,
+    facts_of,
+    parse_version,
+)
 
 
 class VariableError(InputError):
@@ -98,16 +107,14 @@ def reason(name: str) -> str:
 PLUGINS = table_beside(__file__, "plugins.csv")
 
 
-def plugin_variables(
-    transport: str, min_cc: int, version: nccl_facts.Version = NEWEST
-) -> Mapping[str, str]:
+def plugin_variables(transport: str, min_cc: int, version: Version = NEWEST) -> Mapping[str, str]:
     """What the plugin of a transport sets where the oldest GPU is of this compute capability."""
     return {
         row["variable"]: row["value"]
         for row in PLUGINS
         if row["transport"] == transport
         and (not row["below"] or min_cc < int(row["below"]))
-        and (not row["since"] or nccl_facts.parse_version(row["since"]) <= version)
+        and (not row["since"] or parse_version(row["since"]) <= version)
     }
 
 
@@ -219,12 +226,12 @@ NO_SETTINGS = Settings()
 Reader = Callable[[str, Facts], object]
 
 
-def settings_from(variables: Mapping[str, str], version: rules.Version = NEWEST) -> Settings:
+def settings_from(variables: Mapping[str, str], version: Version = NEWEST) -> Settings:
     """The settings that these variables ask of an NCCL version; a wrong one is an error."""
     for name in variables:
         if not is_known(name):
             raise InputError(f"{name} is no NCCL variable{suggest(name, KNOWN_VARIABLES)}")
-    facts = rules.facts_of(version)
+    facts = facts_of(version)
     fields: dict[str, Any] = {}
     for name, (setting, reader) in READERS.items():
         text = variables.get(name, "").strip()

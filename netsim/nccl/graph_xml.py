@@ -6,12 +6,12 @@ from pathlib import Path
 from netsim.base.errors import shown, suggest
 from netsim.base.files import text_of
 from netsim.base.values import dataclass
-from netsim.nccl import communicator as comm
+from netsim.nccl import communicator
 from netsim.nccl.communicator import Channel, ChannelGraph
 from netsim.nccl.facts import Facts, PathType
 from netsim.nccl.node import NodeView
 from netsim.nccl.paths import PathTable
-from netsim.topology.foreign import nccl_xml as xml
+from netsim.topology.foreign import nccl_xml
 from netsim.topology.foreign.nccl_xml import Element, integer, known, text
 
 HOST_SHIFT = 56  # bits below the number of a host, in nodes that are several hosts
@@ -43,9 +43,15 @@ def _number(table: PathTable, node: int, device: int) -> int:
 # Channels that a user gives (NCCL_GRAPH_FILE) in place of those that would be searched.
 # What does not match the topology is refused with its line, where NCCL would go wrong later.
 
-TREES = (comm.BALANCED_TREE, comm.SPLIT_TREE, comm.TREE)
+TREES = (communicator.BALANCED_TREE, communicator.SPLIT_TREE, communicator.TREE)
 # Patterns that a graph may have, by its id.
-PATTERNS = {0: (comm.RING,), 1: TREES, 2: TREES, 3: (comm.NVLS,), 4: (comm.COLLNET_DIRECT,)}
+PATTERNS = {
+    0: (communicator.RING,),
+    1: TREES,
+    2: TREES,
+    3: (communicator.NVLS,),
+    4: (communicator.COLLNET_DIRECT,),
+}
 HEADED = (3, 4)  # ids of graphs whose channels are a head only
 ATTRIBUTES = {
     *("id", "pattern", "crossnic", "nchannels", "speedintra", "speedinter", "latencyinter"),
@@ -81,7 +87,7 @@ def graphs_of(file: GraphFile, table: PathTable, facts: Facts) -> dict[int, Chan
 
 
 def _root(file: GraphFile) -> Element:
-    root = xml.parse_elements(file.text.encode(), file.source)
+    root = nccl_xml.parse_elements(file.text.encode(), file.source)
     if root.name != "graphs":
         raise root.error(f"expected a graphs element at the top, got {root.name}")
     known(root, {"version"}, {"graph"})
@@ -109,7 +115,7 @@ class _Devices:
         return self._of(element, self.ports, "NICs")
 
     def _of(self, element: Element, numbers: Mapping[int, int], what: str) -> int:
-        number = int(xml.hexadecimal(element, "dev"), 16)
+        number = int(nccl_xml.hexadecimal(element, "dev"), 16)
         if number not in numbers:
             there = ", ".join(written(one) for one in sorted(numbers)) or "none"
             raise element.error(f"the node has the {what} {there}, not {written(number)}", "dev")
@@ -133,16 +139,16 @@ def _read_graph(element: Element, number: int, devices: _Devices, facts: Facts) 
         bw_inter=_speed(element, "speedinter"),
         type_intra=_path_type(element, "typeintra", facts),
         type_inter=_path_type(element, "typeinter", facts),
-        same_channels=xml.flag(element, "samechannels"),
+        same_channels=nccl_xml.flag(element, "samechannels"),
         cross_nic=integer(element, "crossnic", 0, most=2),
-        latency_inter=xml.real(element, "latencyinter", 0.0),
+        latency_inter=nccl_xml.real(element, "latencyinter", 0.0),
         channels=tuple(_read_channel(child, number, devices) for child in element.children),
     )
 
 
 def _speed(element: Element, name: str) -> float:
     text(element, name)
-    speed = xml.real(element, name, 0.0)
+    speed = nccl_xml.real(element, name, 0.0)
     if speed == 0:
         raise element.error("expected a speed in GB/s above 0", name)
     return speed

@@ -8,8 +8,16 @@ from dataclasses import replace
 from functools import lru_cache
 
 from netsim.base.values import dataclass
-from netsim.nccl import communicator as graphs
-from netsim.nccl.communicator import BALANCED_TREE, COLLNET_DIRECT, NVLS, ChannelGraph, Communicator
+from netsim.nccl.communicator import (
+    BALANCED_TREE,
+    COLLNET_DIRECT,
+    NVLS,
+    RING,
+    TREE,
+    Channel,
+    ChannelGraph,
+    Communicator,
+)
 from netsim.nccl.connect import executed_channels, limited_channels
 from netsim.nccl.environment import NO_SETTINGS, Settings
 from netsim.nccl.facts import NEWEST, Facts, Version, facts_of
@@ -52,16 +60,14 @@ def search_node(
     graph = system_graph(system, facts, networked=networked, devices=devices)
     arena = Arena(path_table(graph, settings), settings)
     own = given(arena.table, facts) if given else {}
-    ring = own.get(0) or search(arena, Request(graphs.RING, 1, facts.search_channels), settings)
+    ring = own.get(0) or search(arena, Request(RING, 1, facts.search_channels), settings)
     if not networked and 0 not in own:
         ring = over_all_links(system, ring)
     count = ring.n_channels
     tree = own.get(1) or search(arena, Request(BALANCED_TREE, count, count), settings)
     nvls = chain = direct = None
     if settings.collnet and networked:
-        chain = own.get(2) or search(
-            arena, Request(graphs.TREE, count, count, collnet=True), settings
-        )
+        chain = own.get(2) or search(arena, Request(TREE, count, count, collnet=True), settings)
         wish = Request(COLLNET_DIRECT, 1, facts.max_channels, collnet=True)
         direct = own.get(4) or search(arena, wish, settings)
     # Switches reduce and multicast from Hopper on.
@@ -143,7 +149,7 @@ def over_all_links(system: XmlSystem, found: ChannelGraph) -> ChannelGraph:
     rings = rings_of_mesh(len(gpus))
     if not rings:
         return found
-    channels = tuple(graphs.Channel(order) for order in rings) * COPIES
+    channels = tuple(Channel(order) for order in rings) * COPIES
     speed = found.bw_intra / COPIES
     return replace(
         found, n_channels=len(channels), channels=channels, bw_intra=speed, bw_inter=speed

@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from netsim.base.values import dataclass, grouped
-from netsim.nccl import communicator as comm
+from netsim.nccl import communicator
 from netsim.nccl.communicator import BALANCED_TREE, NVLS, RING, TREE, Channel, ChannelGraph
 from netsim.nccl.environment import NO_SETTINGS, Settings
 from netsim.nccl.facts import architecture
@@ -68,7 +68,7 @@ class Budget:
 Score = tuple[float, float, int, float, int, int, int]
 Needs = tuple[tuple[int, int], ...]
 NO_TYPE = 99
-TREES = (BALANCED_TREE, TREE, comm.SPLIT_TREE)
+TREES = (BALANCED_TREE, TREE, communicator.SPLIT_TREE)
 
 
 class Arena:
@@ -255,7 +255,7 @@ def next_gpus(arena: Arena, pattern: int, gpu: int, used: int, door: int, sort: 
         before, after = (gpu - 1) % count, (gpu + 1) % count
         first = {
             RING: (before, after),
-            comm.SPLIT_TREE: (after, before),
+            communicator.SPLIT_TREE: (after, before),
             BALANCED_TREE: (after, before),
         }
         near = dict.fromkeys(first.get(pattern, (after,)))
@@ -442,9 +442,9 @@ class Walker:
         self.intra = round(attempt.bw_intra * 1000)
         self.inter = round(attempt.bw_inter * 1000)
         self.whole = int(attempt.bw_inter)  # GB/s that a channel takes from its port
-        self.headed = attempt.pattern in (NVLS, comm.COLLNET_DIRECT)
+        self.headed = attempt.pattern in (NVLS, communicator.COLLNET_DIRECT)
         # The place in the order at which a channel goes back to a port; -1 for never.
-        leaves = {RING: self.n_gpus - 1, comm.SPLIT_TREE: 1}
+        leaves = {RING: self.n_gpus - 1, communicator.SPLIT_TREE: 1}
         self.exit_step = leaves.get(attempt.pattern, 0) if arena.nets else -1
         self._hop = cache(self._allowed_hop)
         self.inside: list[dict[int, Hop | None]] = [{} for _ in range(self.n_gpus)]
@@ -524,7 +524,7 @@ class Walker:
         paired = attempt.pattern == RING and attempt.cross_nic == 2 and number & 1
         if paired and net != self.doors[number - 1][1]:
             return []
-        if attempt.pattern in (NVLS, comm.COLLNET_DIRECT):
+        if attempt.pattern in (NVLS, communicator.COLLNET_DIRECT):
             free = number < len(self.all_nets) and local not in [o[0] for o in self.orders]
             return [Start(net, local, FREE)] if free and local >= 0 else []
         if number and attempt.same_channels:
@@ -692,7 +692,7 @@ def search(arena: Arena, request: Request, settings: Settings = NO_SETTINGS) -> 
     gpus, pattern, most = len(arena.gpus), request.pattern, request.max_channels
     if pattern == NVLS:
         most = min(arena.facts.nvls_heads, gpus)
-    if pattern == comm.COLLNET_DIRECT:
+    if pattern == communicator.COLLNET_DIRECT:
         most = min(MOST_COLLNET_HEADS, gpus)
     if gpus == 1 and pattern != RING:
         pattern = TREE

@@ -13,9 +13,16 @@ from typing import Any
 from netsim.base.errors import InputError, ScenarioError, shown, suggest
 from netsim.base.files import text_of
 from netsim.base.values import dataclass
-from netsim.nccl import facts as rules
 from netsim.nccl.communicator import TREE, ChannelGraph, Communicator, TunerRule
-from netsim.nccl.facts import ALGORITHMS, PROTOCOLS, Algorithm, Function, Protocol, architecture
+from netsim.nccl.facts import (
+    ALGORITHMS,
+    FUNCTIONS,
+    PROTOCOLS,
+    Algorithm,
+    Function,
+    Protocol,
+    architecture,
+)
 
 GATHERS = ("AllGather", "ReduceScatter")
 
@@ -608,7 +615,7 @@ def _reasons(comm: Communicator, timed: tuple[TimedCost, ...]) -> str:
 
 # By column the field of a rule; names that it may have (none: a whole number); or any, as -1.
 COLUMNS: dict[str, tuple[str, tuple[str, ...], bool]] = {
-    "collective": ("function", rules.FUNCTIONS, False),
+    "collective": ("function", FUNCTIONS, False),
     "min_bytes": ("least_bytes", (), False),
     "max_bytes": ("most_bytes", (), False),
     "algorithm": ("algorithm", ALGORITHMS, False),

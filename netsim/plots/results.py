@@ -19,8 +19,7 @@ from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, NullFor
 from netsim.base.errors import InputError
 from netsim.base.units import format_size
 from netsim.base.values import dataclass
-from netsim.plots import sizes as by_size
-from netsim.plots import style
+from netsim.plots import sizes, style
 from netsim.results.row import EQUAL, ratio_of
 from netsim.scenario.sweep import CONDITIONS
 
@@ -39,9 +38,9 @@ class _Measure:
     ends: list[tuple[float, float]] | None = None  # of the outermost percentiles over seeds
 
 
-def bars_figure(lines: by_size.Lines, title: str) -> Figure:
+def bars_figure(lines: sizes.Lines, title: str) -> Figure:
     """A bar for every cell: bus bandwidth and time, or the time of a training step."""
-    shown = by_size.thinned(lines, _MOST).lines
+    shown = sizes.thinned(lines, _MOST).lines
     measures = _measures(pd.DataFrame([line.table.iloc[-1] for line in shown]))
     width = 0.075 * max(len(line.label) for line in shown)
     figure = style.new_figure(
@@ -82,25 +81,24 @@ def _measures(rows: pd.DataFrame) -> list[_Measure]:
     return measures
 
 
-def _of_seeds(lines: Sequence[by_size.Line]) -> str:
+def _of_seeds(lines: Sequence[sizes.Line]) -> str:
     """What bars with ends mean."""
-    if any(by_size.has_noise(line.table) for line in lines):
+    if any(sizes.has_noise(line.table) for line in lines):
         return "\nwithout noise, and 5 to 95 % of samples with it"
     if not any(
-        by_size.has_bands(line.table) or by_size.has_bands(line.table, "step_time_us")
-        for line in lines
+        sizes.has_bands(line.table) or sizes.has_bands(line.table, "step_time_us") for line in lines
     ):
         return ""
     seeds = int(max(line.table["seeds"].max() for line in lines))
-    return f"\nmedian and {by_size.PERCENTILES[0]} to {by_size.PERCENTILES[-1]} % of {seeds} seeds"
+    return f"\nmedian and {sizes.PERCENTILES[0]} to {sizes.PERCENTILES[-1]} % of {seeds} seeds"
 
 
 def _ends(rows: pd.DataFrame, column: str) -> list[tuple[float, float]] | None:
-    if by_size.has_noise(rows):
+    if sizes.has_noise(rows):
         return list(zip(rows["p5_us"].tolist(), rows["p95_us"].tolist(), strict=True))
-    if not by_size.has_bands(rows, column):
+    if not sizes.has_bands(rows, column):
         return None
-    low, high = (rows[f"{column}_p{p}"] for p in (by_size.PERCENTILES[0], by_size.PERCENTILES[-1]))
+    low, high = (rows[f"{column}_p{p}"] for p in (sizes.PERCENTILES[0], sizes.PERCENTILES[-1]))
     return list(zip(low.tolist(), high.tolist(), strict=True))
 
 
@@ -135,7 +133,7 @@ def plot_results(
     of them, and are spread over several figures, by the column with the fewest values."""
     figures = {
         name: partial(_figure, lines, title, line_rate)
-        for name, title, lines in _all_parts(by_size.read_results(paths))
+        for name, title, lines in _all_parts(sizes.read_results(paths))
     }
     return style.drawn(out_dir, figures)
 
@@ -151,7 +149,7 @@ def figure_of_table(table: pd.DataFrame) -> Figure:
         return _figure(lines, title, None)
 
 
-def _all_parts(table: pd.DataFrame) -> list[tuple[str, str, by_size.Lines]]:
+def _all_parts(table: pd.DataFrame) -> list[tuple[str, str, sizes.Lines]]:
     """The figures of a table as name, title and lines: of collectives, then of training steps."""
     steps = table.get("step_time_us", pd.Series(dtype=float)).notna().reindex(table.index)
     return [
@@ -160,49 +158,49 @@ def _all_parts(table: pd.DataFrame) -> list[tuple[str, str, by_size.Lines]]:
     ]
 
 
-def _figure(lines: by_size.Lines, title: str, line_rate: float | None) -> Figure:
-    sizes = {size for line in lines.lines for size in line.table["size_bytes"].dropna()}
-    if len(sizes) > 1:
-        return by_size.sizes_figure(lines, title, line_rate)
-    size = f" at {format_size(int(sizes.pop()))}" if sizes else ""
+def _figure(lines: sizes.Lines, title: str, line_rate: float | None) -> Figure:
+    byte_sizes = {size for line in lines.lines for size in line.table["size_bytes"].dropna()}
+    if len(byte_sizes) > 1:
+        return sizes.sizes_figure(lines, title, line_rate)
+    size = f" at {format_size(int(byte_sizes.pop()))}" if byte_sizes else ""
     return bars_figure(lines, title + size)
 
 
-def _parts(name: str, table: pd.DataFrame) -> list[tuple[str, str, by_size.Lines]]:
+def _parts(name: str, table: pd.DataFrame) -> list[tuple[str, str, sizes.Lines]]:
     if table.empty:
         return []
-    lines = by_size.lines_of(table)
+    lines = sizes.lines_of(table)
     title = title_of(table)
     if len(lines.lines) <= MOST_LINES or table["size_bytes"].nunique() < 2:
         return [(name, title, lines)]
     if len(lines.columns) < 2:
-        return [(name, title, by_size.thinned(lines, FEW_LINES))]
+        return [(name, title, sizes.thinned(lines, FEW_LINES))]
     counts = [len({line.values[k] for line in lines.lines}) for k in range(len(lines.columns))]
     place = counts.index(min(counts))  # the column that makes the fewest figures
     values = list(dict.fromkeys(line.values[place] for line in lines.lines))
-    column = lines.columns[place].removeprefix(by_size.AXIS)
+    column = lines.columns[place].removeprefix(sizes.AXIS)
     drawn, told = values, ""
     if len(values) > MOST_FIGURES:
-        drawn = [values[k] for k in by_size.thinned_places(len(values), MOST_FIGURES)]
+        drawn = [values[k] for k in sizes.thinned_places(len(values), MOST_FIGURES)]
         told = f"\n{MOST_FIGURES} of {len(values)} values of {column} have a picture each"
     return [
-        (name, title + told, by_size.thinned(lines, FEW_LINES)),
+        (name, title + told, sizes.thinned(lines, FEW_LINES)),
         *(
             (f"{name}-{_plain(column)}-{_plain(value)}", f"{title}, {column} = {value}", part)
             for value in drawn
-            for part in [by_size.thinned(_only(lines, place, value), FEW_LINES, MOST_LINES)]
+            for part in [sizes.thinned(_only(lines, place, value), FEW_LINES, MOST_LINES)]
         ),
     ]
 
 
-def _only(lines: by_size.Lines, place: int, value: str) -> by_size.Lines:
+def _only(lines: sizes.Lines, place: int, value: str) -> sizes.Lines:
     """The lines that have a value in a column, named by the columns in which they still differ."""
     found = [line for line in lines.lines if line.values[place] == value]
     left = [k for k in range(len(lines.columns)) if len({line.values[k] for line in found}) > 1]
     columns = tuple(lines.columns[k] for k in left)
     named = (([line.values[k] for k in left], line.table) for line in found)
-    return by_size.Lines(
-        columns, tuple(by_size.Line(by_size.label_of(columns, v, t), tuple(v), t) for v, t in named)
+    return sizes.Lines(
+        columns, tuple(sizes.Line(sizes.label_of(columns, v, t), tuple(v), t) for v, t in named)
     )
 
 
@@ -249,11 +247,11 @@ class Asked:
 
 def asked_of(table: pd.DataFrame, manifest: Mapping[str, Any]) -> Asked:
     """What a sweep asks, by the manifest of its run; axes with one value are neither."""
-    axes = [c for c in table.columns if str(c).startswith(by_size.AXIS) and table[c].nunique() > 1]
+    axes = [c for c in table.columns if str(c).startswith(sizes.AXIS) and table[c].nunique() > 1]
     known = manifest.get("conditions", CONDITIONS)
-    asked = tuple(axis for axis in axes if axis.removeprefix(by_size.AXIS) in known)
-    base = {by_size.AXIS + axis: str(value) for axis, value in (manifest.get("base") or {}).items()}
-    choices = tuple(axis for axis in axes if axis not in (*asked, by_size.SEED))
+    asked = tuple(axis for axis in axes if axis.removeprefix(sizes.AXIS) in known)
+    base = {sizes.AXIS + axis: str(value) for axis, value in (manifest.get("base") or {}).items()}
+    choices = tuple(axis for axis in axes if axis not in (*asked, sizes.SEED))
     return Asked(asked, choices, {c: base[c] for c in choices if c in base})
 
 
@@ -262,7 +260,7 @@ def names_of(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
     texts = []
     for column in columns:
         values = list(dict.fromkeys(table[column].astype(str)))
-        words = [by_size.spoken(column, one).strip() for one in by_size.telling(values)]
+        words = [sizes.spoken(column, one).strip() for one in sizes.telling(values)]
         texts.append(table[column].astype(str).map(dict(zip(values, words, strict=True))))
     return [", ".join(one) for one in zip(*texts, strict=True)] or [""] * len(table)
 
@@ -401,7 +399,7 @@ def interference_figure(path: Path) -> Figure | None:
         return None
     table = style.read_values(path, ("scenario", "cell", "size_bytes"), path.name)
     by = [str(name) for name in table.columns if str(name).startswith("by:")]
-    axes = [str(name) for name in table.columns if str(name).startswith(by_size.AXIS)]
+    axes = [str(name) for name in table.columns if str(name).startswith(sizes.AXIS)]
     table = table.drop_duplicates("cell", keep="last")
     figure, panel = style.one_panel(2.5 + 1.7 * len(by), 1.5 + 0.6 * len(table))
     grid = table[by].to_numpy(float)
@@ -484,7 +482,7 @@ def facets_figure(
                 linewidth=1.4,
             )
         if line_rate is not None:
-            panel.axhline(line_rate, label=f"line rate {line_rate:.4g} GB/s", **by_size.RATE)
+            panel.axhline(line_rate, label=f"line rate {line_rate:.4g} GB/s", **sizes.RATE)
         style.size_axis(panel, rows["size"].min(), rows["size"].max())
         panel.tick_params(axis="x", labelsize=7.5)
         panel.set_ylim(bottom=0)
@@ -494,7 +492,7 @@ def facets_figure(
     for row in panels:
         row[0].set_ylabel("bus bandwidth (GB/s)", fontsize=8.5)
     handles, labels = panels[0][0].get_legend_handles_labels()
-    why = by_size.above_rate(rows, line_rate) if line_rate is not None else []
+    why = sizes.above_rate(rows, line_rate) if line_rate is not None else []
     handles += [Line2D([], [], linestyle="") for _ in why]
     figure.legend(handles, [*labels, *why], loc="outside right upper")
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
@@ -556,7 +554,7 @@ def _name_front(figure: Figure, panel: Axes, front: pd.DataFrame, column: str) -
 
 def short(axis: str) -> str:
     """The last part of an axis' key."""
-    return by_size.in_words(axis.removeprefix(by_size.AXIS).rpartition(".")[2])
+    return sizes.in_words(axis.removeprefix(sizes.AXIS).rpartition(".")[2])
 
 
 Curve = Sequence[tuple[int, float, float]]  # size, measured µs, simulated µs
@@ -572,12 +570,12 @@ def plot_accuracy(curves: Mapping[str, Curve], stem: Path, title: str) -> list[P
         for number, (name, curve) in enumerate(curves.items()):
             colour = style.PALETTE[number % len(style.PALETTE)]
             marker = style.MARKERS[number % len(style.MARKERS)]
-            sizes = [size for size, _, _ in curve]
-            times.plot(sizes, [s for _, _, s in curve], color=colour, linewidth=1.4)
+            curve_sizes = [size for size, _, _ in curve]
+            times.plot(curve_sizes, [s for _, _, s in curve], color=colour, linewidth=1.4)
             look: dict[str, Any] = {"color": colour, "marker": marker, "markerfacecolor": "none"}
             measured, ratio = [m for _, m, _ in curve], [s / m for _, m, s in curve]
-            times.plot(sizes, measured, label=name, linestyle="none", markersize=4, **look)
-            ratios.plot(sizes, ratio, linewidth=1.2, markersize=3, **look)
+            times.plot(curve_sizes, measured, label=name, linestyle="none", markersize=4, **look)
+            ratios.plot(curve_sizes, ratio, linewidth=1.2, markersize=3, **look)
         points = [point for curve in curves.values() for point in curve]
         every = [time for _, *both in points for time in both]
         style.time_axis(times, min(every), max(every))
@@ -606,12 +604,12 @@ def plot_distribution(path: Path, out_dir: Path) -> list[Path]:
     """Draw distribution.csv: which part of the samples takes longer than so many medians."""
     table = style.read_values(path, ("scenario", "cell", "p50"), "distribution.csv")
     points = [str(name) for name in table.columns if re.fullmatch(r"p[0-9.]+", str(name))]
-    axes_of = [str(name) for name in table.columns if str(name).startswith(by_size.AXIS)]
+    axes_of = [str(name) for name in table.columns if str(name).startswith(sizes.AXIS)]
     with style.drawing():
         figure, axes = style.one_panel(8, 4.6)
         for _, row in table.iloc[:: -(-len(table) // MOST_CURVES)].iterrows():
             named = [
-                f"{name.rpartition('.')[2].removeprefix(by_size.AXIS)} {row[name]}"
+                f"{name.rpartition('.')[2].removeprefix(sizes.AXIS)} {row[name]}"
                 for name in axes_of
             ]
             size = [format_size(int(row["size_bytes"]))] if row["size_bytes"] else []

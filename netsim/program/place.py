@@ -11,14 +11,25 @@ from numpy.typing import NDArray
 
 from netsim.base.memo import Memo
 from netsim.base.values import dataclass
-from netsim.program import ways as routes
 from netsim.program.program import LinkTable, Paths, Program
+from netsim.program.ways import (
+    SENDER,
+    WINDOW,
+    Distinct,
+    PlacementError,
+    Resources,
+    Ways,
+    active_entries,
+    choices_of,
+    distinct_ways,
+    with_choices,
+)
 from netsim.schedule.schedule import MARK, Schedule
 from netsim.topology.graph import LINK_KINDS, Topology
 
 _CHUNK = 1 << 18  # rows treated at a time, to bound temporary memory
 # What may be full, besides wires, where lanes are alike.
-TIGHT = ("sm", "proxy", "nic_msg", routes.WINDOW)
+TIGHT = ("sm", "proxy", "nic_msg", WINDOW)
 KEPT, MOST_WAYS = 8, 1 << 16  # schedules whose ways a topology keeps, and ways of each
 
 
@@ -33,8 +44,8 @@ def place(
     `processes[i]` (default: one process for each rank)."""
     device = _devices(schedule, topology, gpus)
     process = np.arange(schedule.ranks) if processes is None else np.asarray(processes)
-    ways = routes.Ways(schedule, topology, device, process.astype(np.int32))
-    found = routes.distinct_ways(schedule, topology)
+    ways = Ways(schedule, topology, device, process.astype(np.int32))
+    found = distinct_ways(schedule, topology)
     laid = _known(ways, found)
     _refuse_unbounded(schedule, found, laid.paths.ptr)
     path, paths = found.path, laid.paths
@@ -50,7 +61,7 @@ class _Laid:
     gpus: tuple[str, ...]
 
 
-def _known(ways: routes.Ways, found: routes.Distinct) -> _Laid:
+def _known(ways: Ways, found: Distinct) -> _Laid:
     """The ways laid, perhaps for another schedule: calls of many sizes go the same ways."""
     if len(found.klass) > MOST_WAYS:
         return _laid(ways, found)
@@ -60,13 +71,13 @@ def _known(ways: routes.Ways, found: routes.Distinct) -> _Laid:
     return known.of((found.classes, ends), lambda: _laid(ways, found))
 
 
-def _laid(ways: routes.Ways, found: routes.Distinct) -> _Laid:
+def _laid(ways: Ways, found: Distinct) -> _Laid:
     topology, fold, resources = ways.topology, ways.schedule.fold, ways.resources
-    every, of_way = routes.with_choices(found, topology, ways.device)
+    every, of_way = with_choices(found, topology, ways.device)
     ptr, link, weight, latency = ways.paths(every)
     choices = None
     if len(of_way) > len(found.klass):
-        choices = routes.choices_of(of_way, len(found.klass), ptr, link)
+        choices = choices_of(of_way, len(found.klass), ptr, link)
     wires = topology.links  # of a half-duplex pair, the first one's capacity counts for both
     capacity = np.concatenate([wires.bandwidth[wires.resource], resources.capacity()])
     changes = tuple(sorted([*topology.changes, *resources.changes()]))
@@ -74,7 +85,7 @@ def _laid(ways: routes.Ways, found: routes.Distinct) -> _Laid:
     if fold is not None and fold.loose is not None:
         loose = np.append(fold.loose, [key[0] not in TIGHT for key in resources.keys])
         room = np.where(loose, np.inf, capacity)
-    active = routes.active_entries(link, room, changes)
+    active = active_entries(link, room, changes)
     table = _link_table(ways, capacity, changes)
     if table.senders:
         active |= np.isin(link, [*table.senders])
@@ -113,18 +124,18 @@ def _devices(
 ) -> NDArray[np.int32]:
     device = np.arange(schedule.ranks) if gpus is None else np.asarray(gpus)
     if len(device) != schedule.ranks:
-        raise routes.PlacementError(f"{schedule.ranks} ranks need as many GPUs, got {len(device)}")
+        raise PlacementError(f"{schedule.ranks} ranks need as many GPUs, got {len(device)}")
     if len(set(device.tolist())) < len(device):
-        raise routes.PlacementError("two ranks cannot share a GPU")
+        raise PlacementError("two ranks cannot share a GPU")
     if device.min() < 0 or device.max() >= len(topology):
-        raise routes.PlacementError(
+        raise PlacementError(
             f"{topology.name} has {len(topology)} GPUs, but rank {int(device.argmax())} is "
             f"placed on GPU {int(device.max())}"
         )
     return device.astype(np.int32)
 
 
-def _refuse_unbounded(schedule: Schedule, found: routes.Distinct, ptr: NDArray[np.int64]) -> None:
+def _refuse_unbounded(schedule: Schedule, found: Distinct, ptr: NDArray[np.int64]) -> None:
     """A row with bytes but neither link nor cap would end at once: nobody means that."""
     bare = np.append(np.diff(ptr) == 0, True)
     # Only marks have no path at all; where all paths have links, only they have to be looked at.
@@ -136,7 +147,7 @@ def _refuse_unbounded(schedule: Schedule, found: routes.Distinct, ptr: NDArray[n
         amount = schedule.pieces.amount[schedule.piece[rows]]
         if (amount > 0).any():
             wrong = int(np.argmax(amount > 0))
-            raise routes.PlacementError(
+            raise PlacementError(
                 f"{schedule.describe(int(rows[wrong]))} moves {amount[wrong]:g} bytes over "
                 "no link and has no cap of its own"
             )
@@ -151,7 +162,7 @@ class _LinkNames:
     """The name of a link by its number: of a wire of the topology, or of a resource behind them."""
 
     topology: Topology
-    resources: routes.Resources
+    resources: Resources
 
     def __call__(self, number: int) -> str:
         """Return the name of a link."""
@@ -165,7 +176,7 @@ class _LinkKinds:
     """The kind of a link by its number, as `_LinkNames` has its name."""
 
     topology: Topology
-    resources: routes.Resources
+    resources: Resources
 
     def __call__(self, number: int) -> str:
         """Return the kind of a link."""
@@ -175,7 +186,7 @@ class _LinkKinds:
 
 
 def _link_table(
-    ways: routes.Ways, capacity: NDArray[np.float64], changes: tuple[tuple[float, int, float], ...]
+    ways: Ways, capacity: NDArray[np.float64], changes: tuple[tuple[float, int, float], ...]
 ) -> LinkTable:
     topology, resources, fold = ways.topology, ways.resources, ways.schedule.fold
     wires = len(topology.links)
@@ -186,6 +197,6 @@ def _link_table(
         count = np.concatenate([fold.wires.count, resources.counts(fold, ways.device)])
     latency = np.concatenate([topology.links.latency, np.zeros(len(capacity) - wires)])
     keys = enumerate(resources.keys, wires)
-    senders = {number: at for number, (name, _, at) in keys if name == routes.SENDER}
+    senders = {number: at for number, (name, _, at) in keys if name == SENDER}
     incast = getattr(topology.router, "incast", 0.0)
     return LinkTable(name, kind, capacity, latency, changes, count, incast, senders, resources.keys)

@@ -14,16 +14,19 @@ from netsim.base.errors import InputError
 from netsim.base.memo import different
 from netsim.base.values import dataclass, grouped
 from netsim.program.program import Choices
-from netsim.schedule import schedule as schedules
 from netsim.schedule.schedule import (
+    COMPUTE,
     COMPUTING,
+    LOCAL_COPY,
     MARK,
     MULTICAST,
     SWITCH_REDUCE,
     TRANSFER,
     Fold,
     Schedule,
+    Style,
     Use,
+    spelled_out,
 )
 from netsim.topology.graph import LINK_KINDS, NODE_KINDS, Floats, Topology, least_and_most
 from netsim.topology.reduction import SwitchReduction
@@ -164,11 +167,11 @@ def _apart(ways: NDArray[np.int64], width: int) -> tuple[NDArray[np.int32], ...]
     return klass, pair.astype(np.int32), dst
 
 
-def _way(style: schedules.Style, per_channel: bool) -> Way:
+def _way(style: Style, per_channel: bool) -> Way:
     uses = style.uses
-    if style.kind == schedules.COMPUTE and not any(use.resource == "sms" for use in uses):
+    if style.kind == COMPUTE and not any(use.resource == "sms" for use in uses):
         uses = (*uses, Use("sms", "src", 1.0))
-    if style.kind == schedules.LOCAL_COPY and not any(use.resource == "hbm" for use in uses):
+    if style.kind == LOCAL_COPY and not any(use.resource == "hbm" for use in uses):
         uses = (*uses, Use("hbm", "src", 2.0 if style.op == 0 else 3.0))
     channel = style.channel if per_channel else 0
     return Way(style.kind, style.wire, style.multiplicity, uses, style.route, channel, style.copies)
@@ -536,7 +539,7 @@ class Ways:
         root, group = (src, dst) if down else (dst, src)
         if way.route.partition(":")[0] in (ONE_WAY, BOTH_WAYS):
             return self._fabric_trees(way, mine, root, group, latency)
-        place, member = schedules.spelled_out(self.schedule.groups, group)
+        place, member = spelled_out(self.schedule.groups, group)
         others = np.flatnonzero(member != root[place])
         alone = np.bincount(place[others], minlength=len(mine)) == 0
         if alone.any():

@@ -14,10 +14,10 @@ import pandas as pd
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from netsim.base import startup
 from netsim.base.files import table_beside, write_text
-from netsim.base.startup import at as at_stage
 from netsim.base.values import dataclass
-from netsim.plots import results as pictures
+from netsim.plots import results
 from netsim.plots.explanation import (
     answers,
     breakdown_figure,
@@ -40,7 +40,7 @@ def sheet_of(table: pd.DataFrame, axes: Sequence[str]) -> dict[str, Any]:
     columns = []
     for axis in axes:
         if AXIS + axis in table.columns:
-            title = pictures.short(axis)
+            title = results.short(axis)
             columns.append(_column(table[AXIS + axis].tolist(), title, "text"))
     for name, title, kind in (row.values() for row in table_beside(__file__, "page/columns.csv")):
         if name in table.columns and not _told(table, name, axes):
@@ -152,11 +152,11 @@ def _with_more(table: pd.DataFrame, manifest: Mapping[str, Any], extra: Extra) -
             table.merge(extra.costs[["cell", *priced]], on="cell", how="left")
         )
     good = table[table["status"].isin(["", "ok"])]
-    asked = pictures.asked_of(good, manifest)
+    asked = results.asked_of(good, manifest)
     if asked.base and len(good):
         every = replace(asked, choices=(*asked.choices, *{SEED} & {*table.columns}))
         table = table.assign(
-            speedup=1 / pictures.against(pictures.compared(good, every), every)["ratio"]
+            speedup=1 / results.against(results.compared(good, every), every)["ratio"]
         )
     return table
 
@@ -201,7 +201,7 @@ def _pictures(
     if not summary.answers:  # of rows with times
         return groups
     rows, asked, found = summary.rows, summary.asked, extra.explanations
-    name, front = pictures.title_of(good) + summary.at, rows[rows["shown"]]
+    name, front = results.title_of(good) + summary.at, rows[rows["shown"]]
     front = front[front["question"] == summary.answers[-1][0]]
     best = found.get("chosen") or found.get("best") or next(iter(found.values()), {})
     step, other = bool(best) and _is_step(best), _other_of(found)
@@ -210,11 +210,11 @@ def _pictures(
     what, front_of = best.get("title", ""), ", ".join(filter(None, (name, summary.answers[-1][0])))
     figures: dict[str, Callable[[], Figure | None]] = {
         "sizes": lambda: _sizes(good, manifest, summary),
-        "axes": lambda: pictures.axes_figure(rows, asked, name),
-        "heat": lambda: pictures.heat_figure(rows, asked, name),
-        "interference": lambda: pictures.interference_figure(folder / "interference.csv"),
-        "cost": lambda: pictures.pareto_figure(front, "cost_usd", "cost (USD)", front_of),
-        "power": lambda: pictures.pareto_figure(front, "power_w", "power (W)", front_of),
+        "axes": lambda: results.axes_figure(rows, asked, name),
+        "heat": lambda: results.heat_figure(rows, asked, name),
+        "interference": lambda: results.interference_figure(folder / "interference.csv"),
+        "cost": lambda: results.pareto_figure(front, "cost_usd", "cost (USD)", front_of),
+        "power": lambda: results.pareto_figure(front, "power_w", "power (W)", front_of),
         "breakdown": lambda: breakdown_figure(found) if best else None,
         "tornado": lambda: tornado_figure(best, what) if best else None,
         "timeline": lambda: timeline_figure(best, what) if best else None,
@@ -224,8 +224,8 @@ def _pictures(
     }
     numbers = {
         "lines": MOST_LINES,
-        "panels": pictures.MOST_PANELS,
-        "questions": pictures.MOST_QUESTIONS,
+        "panels": results.MOST_PANELS,
+        "questions": results.MOST_QUESTIONS,
     }
     plans = (
         pages()
@@ -235,7 +235,7 @@ def _pictures(
     with drawing():
         for number, line in enumerate(filter(None, plans.splitlines())):
             group, stem, title, text = line.split("|")
-            at_stage(title, number, len(figures))
+            startup.at(title, number, len(figures))
             figure = figures[stem]()
             if figure is not None:
                 svg, *_ = written = save(figure, place / stem)
@@ -268,11 +268,11 @@ def _sizes(good: pd.DataFrame, manifest: Mapping[str, Any], summary: Summary) ->
     """Cells against size: of many, some from the fastest to the slowest and the base are named."""
     if summary.rows["size"].nunique() < 2:
         return None
-    rate, title = manifest.get("line_rate"), pictures.title_of(good)
+    rate, title = manifest.get("line_rate"), results.title_of(good)
     if len(summary.answers) > 1:
         names = [one.name for one in summary.choices]
         few = [names[k] for k in thinned_places(len(names), MOST_LINES)]
-        return pictures.facets_figure(summary.rows, few, rate, title)
+        return results.facets_figure(summary.rows, few, rate, title)
     lines = thinned(
         lines_of(good.assign(file="")), MOST_LINES, always=[summary.base_line.get("cell", "")]
     )

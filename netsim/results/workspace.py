@@ -32,8 +32,8 @@ from netsim.base.files import (
     held,
     made_folder,
     sync_folder,
+    write_text,
 )
-from netsim.base.files import write_text as write_file
 from netsim.base.values import dataclass
 from netsim.results.sealed import damaged, sealed, unsealed
 
@@ -260,7 +260,7 @@ def replace_results(workspace: Workspace, manifest: Mapping[str, Any]) -> None:
         added = [name for name in _names(earlier, "added") if name not in files]
     _refuse_to_overwrite(folder, files, earlier)
     whole = {**manifest, "files": files, "added": added}
-    write_file(place / MANIFEST, sealed(whole))
+    write_text(place / MANIFEST, sealed(whole))
     _sync_all(place, files)
     with held():  # an interrupt waits until all files are in place
         complete = folder / COMPLETE_FOLDER
@@ -524,7 +524,7 @@ def _add(folder: Path, place: Path) -> None:
         ours = _names(manifest, "files")
         added = sorted({*_names(manifest, "added"), *(name for name in files if name not in ours)})
         if added != manifest.get("added"):
-            write_file(folder / MANIFEST, sealed({**manifest, "added": added}))
+            write_text(folder / MANIFEST, sealed({**manifest, "added": added}))
     with held():
         for name in files:
             _move(place / name, folder / name)

@@ -10,8 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
-from netsim.schedule import schedule as work
-from netsim.schedule.schedule import ARRIVED, IN_ORDER, MARK, MULTICAST, Lag, Pieces, Schedule
+from netsim.schedule.schedule import (
+    ARRIVED,
+    IN_ORDER,
+    MARK,
+    MULTICAST,
+    SWITCH_REDUCE,
+    Lag,
+    Pieces,
+    Schedule,
+    Style,
+    spelled_out,
+)
 
 COLUMNS = ("style", "src", "dst", "piece", "step")  # of what each row is by itself
 _CHUNK = 1 << 20  # dependencies looked at at a time
@@ -25,7 +35,7 @@ def framed(schedule: Schedule, kernel: float) -> Schedule:
     ranks, rows = schedule.ranks, len(schedule)
     lags, arrived, in_order = _lags(schedule.lags)
     gates, closing = _ends(schedule)
-    style = (*schedule.styles, work.Style(MARK, stream="launch", latency=kernel), work.Style(MARK))
+    style = (*schedule.styles, Style(MARK, stream="launch", latency=kernel), Style(MARK))
     everyone, nothing = np.arange(ranks, dtype=np.int32), len(schedule.pieces.count)
     table = [getattr(schedule.pieces, name) for name in Pieces.__slots__]
     waits = np.diff(schedule.dep_ptr)
@@ -80,7 +90,7 @@ class _Plain:
 
 def _ends(schedule: Schedule) -> tuple[_Touch, _Touch]:
     """Who has to wait for start marks, by row, and whom end marks have to wait for, by rank."""
-    grouped = np.isin(schedule.kind, (MULTICAST, work.SWITCH_REDUCE))
+    grouped = np.isin(schedule.kind, (MULTICAST, SWITCH_REDUCE))
     ends = schedule.src.copy(), schedule.dst.copy()
     for end in ends:
         end[~grouped] = schedule.stand_in(end[~grouped])
@@ -121,7 +131,7 @@ def _of_groups(schedule: Schedule, rows: NDArray[np.int64]) -> _Touch:
     """Multicasts and in-switch reductions: the group, and the one outside."""
     down = schedule.kind[rows] == MULTICAST
     root = np.where(down, schedule.src[rows], schedule.dst[rows])
-    place, member = work.spelled_out(
+    place, member = spelled_out(
         schedule.groups, np.where(down, schedule.dst[rows], schedule.src[rows])
     )
     everyone = np.concatenate([place, np.arange(len(rows))])

@@ -41,7 +41,7 @@ MANY = 64  # rows from which the start-up of the compiled engine pays, however s
 
 
 @dataclass(frozen=True)
-class TapeEntry:
+class SizedCell:
     """One cell at one size."""
 
     cell: Cell
@@ -53,12 +53,12 @@ class TapeEntry:
         return self.cell.id, self.size
 
 
-def tasks_of(cells: Sequence[Cell]) -> list[TapeEntry]:
+def tasks_of(cells: Sequence[Cell]) -> list[SizedCell]:
     """Every cell at every size, in the order of results.csv."""
-    return [TapeEntry(cell, size) for cell in cells for size in cell.scenario.workload.size_list()]
+    return [SizedCell(cell, size) for cell in cells for size in cell.scenario.workload.size_list()]
 
 
-def engine_for(tasks: Sequence[TapeEntry], engine: str = "auto") -> str:
+def engine_for(tasks: Sequence[SizedCell], engine: str = "auto") -> str:
     """The engine of all rows of a sweep, so that they do not depend on how the work is divided."""
     if engine != "auto":
         return engine
@@ -67,7 +67,7 @@ def engine_for(tasks: Sequence[TapeEntry], engine: str = "auto") -> str:
     return FEW if all(is_textbook(task.cell.scenario) for task in tasks) else engine
 
 
-def finished_row(folder: Folder, task: TapeEntry) -> Row:
+def finished_row(folder: Folder, task: SizedCell) -> Row:
     """The row of a task; an equal question asked under other names keeps its own names."""
     row = folder.finished[task.key]
     named = replace(
@@ -304,8 +304,8 @@ def _resolved(order: Order) -> AnyResolved:
 
 CHUNK = 31  # sizes that one order has at most: enough to make what a cell needs only once
 LONG = 5.0  # seconds after which what is left is shared out
-Shown = Callable[[TapeEntry], Progress | None]
-Found = Generator[tuple[TapeEntry, Answer], None, None]
+Shown = Callable[[SizedCell], Progress | None]
+Found = Generator[tuple[SizedCell, Answer], None, None]
 Later = Callable[[], AbstractContextManager["Workers | None"]]
 
 
@@ -380,7 +380,7 @@ def _shared_out(orders: Sequence[Order], count: int) -> list[Order]:
 
 
 def run_tasks(
-    tasks: Sequence[TapeEntry],
+    tasks: Sequence[SizedCell],
     folder: Folder,
     *,
     engine: str,
@@ -388,7 +388,7 @@ def run_tasks(
     cache: Cache | None = None,
     progress: Shown = lambda task: None,
     later: Later | None = None,
-) -> Generator[tuple[TapeEntry, Row, NetsimError | None], None, None]:
+) -> Generator[tuple[SizedCell, Row, NetsimError | None], None, None]:
     """Get the rows that the folder does not have yet; yield every row, in order, once it is there.
     `engine` is what `engine_for` all tasks of the sweep says, also where these are some of them.
     Without workers, those of `later` do what is left once it takes long."""
@@ -417,7 +417,7 @@ def run_tasks(
 
 
 def keep(
-    folder: Folder, task: TapeEntry, answer: Answer, errors: dict[tuple[str, int], NetsimError]
+    folder: Folder, task: SizedCell, answer: Answer, errors: dict[tuple[str, int], NetsimError]
 ) -> None:
     """Record what came of a task; its error goes to `errors`."""
     if answer.row is None:
@@ -429,7 +429,7 @@ def keep(
     folder.record(task.key, row, dict(answer.timing))
 
 
-def _from_cache(tasks: Sequence[TapeEntry], folder: Folder, cache: Cache, engine: str) -> None:
+def _from_cache(tasks: Sequence[SizedCell], folder: Folder, cache: Cache, engine: str) -> None:
     for task in tasks:
         if task.key not in folder.finished:
             row = cache.find(task.key, engine)
@@ -437,15 +437,15 @@ def _from_cache(tasks: Sequence[TapeEntry], folder: Folder, cache: Cache, engine
                 folder.record(task.key, row, {"host": "cache"})
 
 
-def _cells(tasks: Sequence[TapeEntry]) -> list[list[TapeEntry]]:
+def _cells(tasks: Sequence[SizedCell]) -> list[list[SizedCell]]:
     """Tasks by cell, each question once."""
-    groups: dict[str, dict[int, TapeEntry]] = {}
+    groups: dict[str, dict[int, SizedCell]] = {}
     for task in tasks:
         groups.setdefault(task.cell.id, {}).setdefault(task.size, task)
     return [list(group.values()) for group in groups.values()]
 
 
-def _here(tasks: Sequence[TapeEntry], engine: str, progress: Shown, later: Later | None) -> Found:
+def _here(tasks: Sequence[SizedCell], engine: str, progress: Shown, later: Later | None) -> Found:
     groups, done, until = _cells(tasks), 0, time.monotonic() + LONG
     every = [task for group in groups for task in group]
     for group in groups:
@@ -458,7 +458,7 @@ def _here(tasks: Sequence[TapeEntry], engine: str, progress: Shown, later: Later
             done += len(group)
             continue
 
-        def shown(size: int, known: Mapping[int, TapeEntry] = by_size) -> Progress | None:
+        def shown(size: int, known: Mapping[int, SizedCell] = by_size) -> Progress | None:
             return progress(known[size])
 
         at(titled(group[0].cell), done, len(tasks))
@@ -472,8 +472,8 @@ def _here(tasks: Sequence[TapeEntry], engine: str, progress: Shown, later: Later
                 return
 
 
-def _elsewhere(tasks: Sequence[TapeEntry], engine: str, workers: Workers) -> Found:
-    known: dict[tuple[str, int], TapeEntry] = {}
+def _elsewhere(tasks: Sequence[SizedCell], engine: str, workers: Workers) -> Found:
+    known: dict[tuple[str, int], SizedCell] = {}
     orders = []
     for group in _cells(tasks):
         for first in range(0, len(group), CHUNK):

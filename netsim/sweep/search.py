@@ -16,7 +16,7 @@ from netsim.results.row import Row
 from netsim.scenario.cells import Cell, last_part
 from netsim.scenario.models import Workload
 from netsim.scenario.sweep import Condition, parse_condition
-from netsim.sweep.run import TapeEntry, Workers, engine_for, run_tasks
+from netsim.sweep.run import SizedCell, Workers, engine_for, run_tasks
 from netsim.sweep.summary import COLUMNS, Place, bill, place_of, time_of, without_seed
 from netsim.training.resolve import resolve_step
 from netsim.training.run import NAMES, folded_step
@@ -145,7 +145,7 @@ class Choice:
     """What can be chosen: cells that differ in their seed only, each at its largest size."""
 
     axes: Mapping[str, Any]
-    tasks: tuple[TapeEntry, ...]
+    tasks: tuple[SizedCell, ...]
 
     @property
     def cell(self) -> Cell:
@@ -205,7 +205,7 @@ class Search:
         return [
             Choice(
                 without_seed(some[0].axes),
-                tuple(TapeEntry(one, max(one.scenario.workload.size_list())) for one in some),
+                tuple(SizedCell(one, max(one.scenario.workload.size_list())) for one in some),
             )
             for some in found.values()
         ]

@@ -13,13 +13,27 @@ from numpy.typing import NDArray
 from netsim.base.errors import InputError, ScenarioError, shown
 from netsim.base.values import dataclass
 from netsim.topology import faults, graph
-from netsim.topology import machine as machines
 from netsim.topology.config import ClusterConfig, Group
-from netsim.topology.fabrics import config as configs
+from netsim.topology.fabrics.config import (
+    NvlinkDomain,
+    RailOptimized,
+    SingleSwitch,
+    build_fabric,
+    build_sites,
+    policy_of,
+)
 from netsim.topology.faults import NO_DAMAGE, Damage, find_damage, notes_on_names, with_overrides
 from netsim.topology.host import Host, make_host
 from netsim.topology.load import with_figures, with_nics
-from netsim.topology.machine import TRANSPORTS, Machine, Transport, both_ways, calibrated_machine
+from netsim.topology.machine import (
+    TRANSPORTS,
+    Machine,
+    Transport,
+    both_ways,
+    calibrated_machine,
+    calibrated_transport,
+    oldest_machine,
+)
 from netsim.topology.network import Fabric, Policy, Ports, Selection, links_of_ports, without_ports
 from netsim.topology.router import ClusterRouter, Places, stack
 from netsim.yamlio.models import FieldError
@@ -261,7 +275,7 @@ class _Parts:
         described = config.network or usual_fabric(int(plan.ports.rail.max(initial=0)) + 1)
         self.described = described
         self.fabric: Fabric | None = None
-        is_joined = len(plan.host_class) > 1 or isinstance(config.network, configs.SingleSwitch)
+        is_joined = len(plan.host_class) > 1 or isinstance(config.network, SingleSwitch)
         if is_joined and len(plan.ports):
             is_outer = described is config.fabric or config.fabric is None
             key = "fabric" if is_outer else "fabric.between"
@@ -288,7 +302,7 @@ class _Parts:
         and latencies are the healthy ones, or those of `overrides`."""
         config, transport = self.config, self.transport
         plan, fabric = self.plan, self.fabric
-        policy = configs.policy_of(self.described, transport)
+        policy = policy_of(self.described, transport)
         if config.sites is not None and self.described.window is None:
             # Only between sites is the round trip so long that connections wait for the window.
             policy = replace(policy, window=transport.window)
@@ -334,27 +348,27 @@ def _fabric(
         raise FieldError("a border of sites parts an NVLink domain", "sites")
     try:
         if sites is None:
-            return configs.build_fabric(fabric, plan.ports, fabric.nodes or total, transport)
-        return configs.build_sites(fabric, plan.ports, hosts, transport, sites)
+            return build_fabric(fabric, plan.ports, fabric.nodes or total, transport)
+        return build_sites(fabric, plan.ports, hosts, transport, sites)
     except graph.TopologyError as error:
         raise graph.TopologyError(f"{key}.{error.message}") from None
 
 
 def _transport(config: ClusterConfig) -> Transport:
     named = config.network.transport if config.network else None
-    machine = machines.oldest_machine(group.loaded.machine for group in config.members)
+    machine = oldest_machine(group.loaded.machine for group in config.members)
     usual = config.usual_transport
     for one in config.overrides:
         if not one.hosts and "calibration" in one.machine:  # it holds for all hosts
             machine = with_figures(machine, {"calibration": one.machine["calibration"]})
-    return machines.calibrated_transport(TRANSPORTS[named or usual], machine)
+    return calibrated_transport(TRANSPORTS[named or usual], machine)
 
 
 def usual_fabric(nics: int) -> Any:
     """Rail-optimized and non-blocking where hosts have several NICs, else a single switch."""
     if nics > 1:
-        return configs.RailOptimized(kind="rail-optimized")
-    return configs.SingleSwitch(kind="single-switch")
+        return RailOptimized(kind="rail-optimized")
+    return SingleSwitch(kind="single-switch")
 
 
 def placed(config: ClusterConfig, total: int) -> graph.Ints:
@@ -442,7 +456,7 @@ class _Classes:
         rate = self.config.nic_rate_of(group)
         if group.p2p is not None:
             machine = machine.model_copy(update={"p2p": group.p2p})
-        if isinstance(self.config.fabric, configs.NvlinkDomain):
+        if isinstance(self.config.fabric, NvlinkDomain):
             up, hosts = machine.scale_up, self.config.fabric.hosts
             if up is None or up.switches is None:
                 message = "an NVLink domain needs a machine with NVSwitches"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import AfterValidator, BeforeValidator, Field, Tag, model_validator
 
-from netsim.base.constants import value as constant
+from netsim.base import constants
 from netsim.base.errors import InputError, ScenarioError, suggest
 from netsim.topology.graph import Sketch, Switching, Topology, TopologyError
 from netsim.topology.load import Loaded, find_machine
@@ -15,7 +15,7 @@ from netsim.yamlio import models
 from netsim.yamlio.models import Bandwidth, Count, Delays, FieldError, Index, ListOf, Model, Seconds
 
 MOST_NODES = 65_536
-FIBRE = constant("wire.fibre")  # seconds a metre
+FIBRE = constants.value("wire.fibre")  # seconds a metre
 MOST_NICS_A_GPU = 4  # 32 EFA devices beside 8 GPUs (p5.48xlarge)
 
 

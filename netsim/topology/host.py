@@ -12,7 +12,16 @@ from numpy.typing import NDArray
 
 from netsim.base.constants import value
 from netsim.base.values import dataclass
-from netsim.topology import graph as graphs
+from netsim.topology.graph import (
+    GPU_LINKS,
+    LINK_KINDS,
+    NODE_KINDS,
+    Floats,
+    Ints,
+    Layout,
+    Sketch,
+    Topology,
+)
 from netsim.topology.machine import LinkKind, Machine, ScaleUp, node_of
 from netsim.topology.routing import StaticRouter, walk
 
@@ -22,9 +31,9 @@ DIRECT_NVLINK = value("wire.nvlink_direct")
 LATENCY: dict[LinkKind, float] = {kind: value(f"wire.{kind}") for kind in get_args(LinkKind)}
 
 
-def host_graph(machine: Machine) -> graphs.Sketch:
+def host_graph(machine: Machine) -> Sketch:
     """The graph of one host; every node has a kind, every edge bandwidth, latency, kind, duplex."""
-    graph = graphs.Sketch()
+    graph = Sketch()
     for number in range(machine.gpu.count):
         graph.node(f"gpu{number}", kind="gpu", forwards=False)
     if machine.scale_up is not None and machine.scale_up.switches is not None:
@@ -95,17 +104,15 @@ def cpu_above(machine: Machine, place: str) -> str:
 PATH_TYPES = ("NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PHB", "SYS")
 
 
-def path_types(layout: graphs.Layout, hops: graphs.Ints) -> NDArray[np.int8]:
+def path_types(layout: Layout, hops: Ints) -> NDArray[np.int8]:
     """The kind of each path, as an index of PATH_TYPES (NCCL's order of preference)."""
     used, links = hops >= 0, layout.links
     kind = np.where(used, links.kind[hops], -1)
     enters = np.where(used, layout.kinds[links.head[hops]], -1)
-    crossed = {
-        name: (kind == graphs.LINK_KINDS.index(name)).any(-1) for name in ("upi", "c2c", "pcie")
-    }
-    cpus = (enters == graphs.NODE_KINDS.index("cpu")).any(-1)
-    switches = (enters == graphs.NODE_KINDS.index("pcie")).sum(-1)
-    gpus = (enters == graphs.NODE_KINDS.index("gpu")).sum(-1)
+    crossed = {name: (kind == LINK_KINDS.index(name)).any(-1) for name in ("upi", "c2c", "pcie")}
+    cpus = (enters == NODE_KINDS.index("cpu")).any(-1)
+    switches = (enters == NODE_KINDS.index("pcie")).sum(-1)
+    gpus = (enters == NODE_KINDS.index("gpu")).sum(-1)
     nvlink = ~crossed["pcie"] & ~crossed["c2c"]
     cases = [
         (crossed["upi"], "SYS"), (crossed["c2c"] & crossed["pcie"], "P2C"), (crossed["c2c"], "C2C"),
@@ -117,7 +124,7 @@ def path_types(layout: graphs.Layout, hops: graphs.Ints) -> NDArray[np.int8]:
     return result
 
 
-def nics_of_gpus(layout: graphs.Layout, out: graphs.Ints, devices: tuple[int, ...]) -> graphs.Ints:
+def nics_of_gpus(layout: Layout, out: Ints, devices: tuple[int, ...]) -> Ints:
     """The NICs of every GPU, one a channel in turn (NCCL 2.30, src/graph/topo.cc). Of k nearest
     NICs, the first of which is nearest to m GPUs, a GPU takes ceil(k/m), from number `device` on
     (bit-mirrored where k is a power of two). So GPUs whose own NIC is gone take turns on all that
@@ -138,7 +145,7 @@ def nics_of_gpus(layout: graphs.Layout, out: graphs.Ints, devices: tuple[int, ..
     return np.array([[row[i % len(row)] for i in range(longest)] for row in rows], np.int32)
 
 
-def _best(width: graphs.Floats, kind: NDArray[np.int8]) -> tuple[int, ...]:
+def _best(width: Floats, kind: NDArray[np.int8]) -> tuple[int, ...]:
     widest = width == width.max()
     return tuple(np.flatnonzero(widest & (kind == kind[widest].min())).tolist())
 
@@ -167,7 +174,7 @@ class Host:
 
     machine: Machine
     gpus: tuple[int, ...]
-    layout: graphs.Layout
+    layout: Layout
     rail: Table
     gpu_node: Table
     nic_node: Table
@@ -231,11 +238,11 @@ class _Search:
     """Cheapest paths in the graph of one host."""
 
     def __init__(
-        self, machine: Machine, graph: graphs.Sketch, gpus: tuple[int, ...], rails: tuple[int, ...]
+        self, machine: Machine, graph: Sketch, gpus: tuple[int, ...], rails: tuple[int, ...]
     ) -> None:
         self.machine = machine
         names = tuple(f"gpu{number}" for number in gpus)
-        self.topology = graphs.Topology("host", graph, names, StaticRouter())
+        self.topology = Topology("host", graph, names, StaticRouter())
         number = self.topology.node_number
         self.gpu_node = self.topology.gpu_nodes
         self.nic_node = np.array([number[f"nic{k}"] for k in rails], np.int32)
@@ -260,7 +267,7 @@ class _Search:
         staged = joined(up, np.broadcast_to(down, (count, *down.shape)))
         staged[np.arange(count), np.arange(count)] = -1
         kinds = self.topology.links.kind
-        over_pcie = ((wire >= 0) & (kinds[wire] == graphs.LINK_KINDS.index("pcie"))).any(axis=2)
+        over_pcie = ((wire >= 0) & (kinds[wire] == LINK_KINDS.index("pcie"))).any(axis=2)
         if not self.machine.p2p:
             wire, staged = padded(wire, staged)
             wire = np.where(over_pcie[:, :, None], staged, wire)
@@ -309,7 +316,7 @@ class _Search:
         least = np.where(uses, hops, np.iinfo(hops.dtype).max)
         owner = np.where(uses.any(axis=0), least.argmin(axis=0), -1)
         links = self.topology.links
-        near = (peer[:, :, 0] >= 0) & np.isin(links.kind[peer[:, :, 0]], graphs.GPU_LINKS)
+        near = (peer[:, :, 0] >= 0) & np.isin(links.kind[peer[:, :, 0]], GPU_LINKS)
         usable = (owner >= 0) & near[:, owner]
         usable &= ~(uses & (hops <= hops[owner, np.arange(nics)]))
         onward = out[owner, np.arange(nics)][None].repeat(count, 0)

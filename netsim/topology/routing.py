@@ -11,8 +11,16 @@ from typing import Any
 import numpy as np
 
 from netsim.base.values import dataclass
-from netsim.topology import graph as graphs
-from netsim.topology.graph import Floats, Ints, Longs, Routes, Sketch, Topology, TopologyError
+from netsim.topology.graph import (
+    LINK_KINDS,
+    Floats,
+    Ints,
+    Longs,
+    Routes,
+    Sketch,
+    Topology,
+    TopologyError,
+)
 
 # Preference: NVLink before anything else, then PCIe, as NCCL's path types rank them.
 HOP_COST = {
@@ -87,7 +95,7 @@ def _arcs(topology: Topology) -> _Arcs:
     place = np.full(len(topology.nodes), -1)
     place[nodes] = np.arange(len(nodes))
     out = np.argsort(links.tail, kind="stable")
-    cost = np.array([HOP_COST[kind] for kind in graphs.LINK_KINDS], np.int32)[links.kind]
+    cost = np.array([HOP_COST[kind] for kind in LINK_KINDS], np.int32)[links.kind]
     cost[links.bandwidth == 0] = _DEAD
     out_ptr = np.searchsorted(links.tail[out], np.arange(len(topology.nodes) + 1))
     core = out[passes[links.tail[out]] & passes[links.head[out]]]

@@ -17,11 +17,19 @@ from numpy.typing import NDArray
 
 from netsim.base.files import write_bytes
 from netsim.base.values import dataclass, grouped
-from netsim.metrics import links as load_of
+from netsim.metrics.links import (
+    IN_SECONDS,
+    LinkLoad,
+    arrivals,
+    link_use,
+    load_over_time,
+    receivers,
+    senders,
+)
 from netsim.program.program import Program, Timeline
 from netsim.program.ways import owners_of
 from netsim.schedule.schedule import COMPUTE, LOCAL_COPY, MARK, OP_NAMES, Schedule, Style
-from netsim.trace import names as spoken
+from netsim.trace import names as trace_names
 
 Track = tuple[int, str, int, int]  # group, stream, role, over what
 LAUNCH, KERNELS, COMPUTES, MOVES = range(4)
@@ -107,7 +115,7 @@ _Bar = tuple[int, int, str, str]  # begin, end, name and arguments
 
 
 def row_slices(
-    program: Program, timeline: Timeline, names: spoken.Names, selection: spoken.Selection
+    program: Program, timeline: Timeline, names: trace_names.Names, selection: trace_names.Selection
 ) -> list[Slice]:
     """The slices of all rows shown; what takes no time and moves nothing is left out."""
     schedule, rows = program.schedule, selection.rows
@@ -120,7 +128,7 @@ def row_slices(
     return _together(names, [*own.local(), *moved.sent()])
 
 
-def _together(names: spoken.Names, slices: Iterable[Slice]) -> list[Slice]:
+def _together(names: trace_names.Names, slices: Iterable[Slice]) -> list[Slice]:
     """The slices, one for all rows of a step that a rank moves at the same time in the same way, as
     equal channels do: apart, they would take a thread each."""
     groups: defaultdict[tuple[object, ...], list[Slice]] = defaultdict(list)
@@ -132,7 +140,7 @@ def _together(names: spoken.Names, slices: Iterable[Slice]) -> list[Slice]:
     return [_as_one(names, same) if len(same) > 1 else same[0] for same in groups.values()]
 
 
-def _as_one(names: spoken.Names, same: Sequence[Slice]) -> Slice:
+def _as_one(names: trace_names.Names, same: Sequence[Slice]) -> Slice:
     told = [json.loads(one.args) for one in same]
     args = {"rows": [one.pop("row") for one in told], **told[0]}
     for key in {"channel", "path"}.intersection(args):
@@ -156,7 +164,7 @@ class _Shown:
 
     program: Program
     timeline: Timeline
-    names: spoken.Names
+    names: trace_names.Names
     rows: NDArray[np.int64]
 
     def local(self) -> Iterator[Slice]:
@@ -178,7 +186,7 @@ class _Shown:
             begin, end, name, about = bar
             if schedule.styles[number].kind == COMPUTE:
                 stream = streams[schedule.styles[number].stream]
-                launch = as_json(spoken.launch_args(rank, stream, _correlation_of_row(row)))
+                launch = as_json(trace_names.launch_args(rank, stream, _correlation_of_row(row)))
                 about = f"{about[:-1]},{launch[1:]}"
             yield Slice(begin, rank, track[number], end, name, category[number], about, row=row)
 
@@ -221,12 +229,12 @@ class _Shown:
         rate = np.divide(nbytes, flowing, out=np.zeros_like(nbytes), where=flowing > 0) / 1e9
         path = self.program.path[self.rows]
         args = self._args(
-            bytes=spoken.spelled(nbytes, spoken.whole),
-            **{"GB/s": spoken.spelled(rate, _four_digits)},
+            bytes=trace_names.spelled(nbytes, trace_names.whole),
+            **{"GB/s": trace_names.spelled(rate, _four_digits)},
             op=self._of_style(lambda style: as_json(OP_NAMES[style.op])),
             channel=self._of_style(lambda style: str(style.channel)),
             step=self._steps(),
-            path=spoken.spelled(path, lambda number: as_json(self.names.path(number))),
+            path=trace_names.spelled(path, lambda number: as_json(self.names.path(number))),
         )
         return self._bars(start, end, args)
 
@@ -254,12 +262,12 @@ class _Shown:
 
     def _of_style(self, spell: Callable[[Style], str]) -> list[str]:
         schedule = self.program.schedule
-        return spoken.spelled(
+        return trace_names.spelled(
             schedule.style[self.rows], lambda number: spell(schedule.styles[number])
         )
 
     def _steps(self) -> list[str]:
-        return spoken.spelled(self.program.schedule.step[self.rows], str)
+        return trace_names.spelled(self.program.schedule.step[self.rows], str)
 
     def _flowing_from(self) -> NDArray[np.float64]:
         """When the bytes begin to move, after the start-up of their row."""
@@ -276,7 +284,7 @@ def _compute_streams(schedule: Schedule) -> dict[str, int]:
     """Return the number of every stream of kernels that compute, by its name."""
     streams = {style.stream for style in schedule.styles if style.kind == COMPUTE}
     default_stream = "" if "" in streams or not streams else min(streams)
-    return spoken.stream_numbers(streams, default_stream)
+    return trace_names.stream_numbers(streams, default_stream)
 
 
 def _correlation_of_row(row: int) -> int:
@@ -305,7 +313,7 @@ _Parts = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64], NDArra
 
 
 def kernel_slices(
-    program: Program, timeline: Timeline, operations: tuple[spoken.Operation, ...]
+    program: Program, timeline: Timeline, operations: tuple[trace_names.Operation, ...]
 ) -> list[Slice]:
     """A slice for every rank, collective and repetition, whatever part of its rows is shown."""
     schedule = program.schedule
@@ -318,7 +326,7 @@ def kernel_slices(
     begins, ends = spans(first, last)
     names = [operation.kernel for operation in operations]
     stream = max(_compute_streams(schedule).values()) + 1
-    stream = max(stream, spoken.FIRST_OTHER_STREAM)
+    stream = max(stream, trace_names.FIRST_OTHER_STREAM)
     slices = []
     for place, (number, begin_ns, end_ns) in enumerate(
         zip(found.tolist(), begins.tolist(), ends.tolist(), strict=True)
@@ -328,7 +336,7 @@ def kernel_slices(
         operation = operations[sequence % width]
         correlation = _correlation_of_row(len(schedule.style) + place)
         args = {
-            **spoken.launch_args(rank, stream, correlation),
+            **trace_names.launch_args(rank, stream, correlation),
             **_collective_args(operation, rank, schedule.ranks, sequence),
         }
         track = (KERNELS, "", 0, 0)
@@ -340,9 +348,9 @@ def kernel_slices(
 def _parts(program: Program, timeline: Timeline) -> _Parts:
     kind = program.schedule.kind
     moving = np.flatnonzero((kind != MARK) & (kind != COMPUTE))
-    row, rank = load_of.senders(program.schedule, moving)
-    received, _ = load_of.receivers(program.schedule, moving)
-    taker, begin, end = load_of.arrivals(program, timeline, moving)
+    row, rank = senders(program.schedule, moving)
+    received, _ = receivers(program.schedule, moving)
+    taker, begin, end = arrivals(program, timeline, moving)
     return (
         np.concatenate([row, received]),
         np.concatenate([rank, taker]),
@@ -352,13 +360,13 @@ def _parts(program: Program, timeline: Timeline) -> _Parts:
 
 
 def _collective_args(
-    operation: spoken.Operation, rank: int, ranks: int, sequence: int
+    operation: trace_names.Operation, rank: int, ranks: int, sequence: int
 ) -> dict[str, object]:
     """Return what Kineto says of a call, after its algorithm and its protocol where known."""
     choices = {"algorithm": operation.algorithm, "protocol": operation.protocol}
     known_choices = {name: value for name, value in choices.items() if value}
     members = operation.ranks or range(ranks)
-    return {**known_choices, **spoken.kineto_args(operation, rank, members, sequence)}
+    return {**known_choices, **trace_names.kineto_args(operation, rank, members, sequence)}
 
 
 def _turns(schedule: Schedule) -> NDArray[np.int64]:
@@ -389,13 +397,13 @@ Event = dict[str, Any]
 
 def busiest_load(
     program: Program, timeline: Timeline, links: int, bins: int, exact: int = 0
-) -> load_of.LinkLoad:
+) -> LinkLoad:
     """The load over time of the most utilised links, in link order."""
-    use = load_of.link_use(program, timeline)
-    return load_of.load_over_time(program, timeline, np.sort(use.link[use.top(links)]), bins, exact)
+    use = link_use(program, timeline)
+    return load_over_time(program, timeline, np.sort(use.link[use.top(links)]), bins, exact)
 
 
-def counter_events(program: Program, load: load_of.LinkLoad) -> tuple[list[Event], list[Event]]:
+def counter_events(program: Program, load: LinkLoad) -> tuple[list[Event], list[Event]]:
     """Names of the processes that hold the counters, and the counters: one process a link kind."""
     kinds = [program.links.kind(link) for link in load.link.tolist()]
     process = {kind: FIRST_PROCESS + i for i, kind in enumerate(dict.fromkeys(kinds))}
@@ -404,7 +412,7 @@ def counter_events(program: Program, load: load_of.LinkLoad) -> tuple[list[Event
     events = []
     for i, kind in enumerate(kinds):
         unit, values = "GB/s", load.rate[i] / 1e9
-        if kind in load_of.IN_SECONDS:
+        if kind in IN_SECONDS:
             unit, values = "%", load.utilisation[i] * 100
         counter = {
             "ph": "C", "pid": process[kind], "tid": 0,
@@ -447,19 +455,19 @@ def write_trace(
     path: Path,
     program: Program,
     timeline: Timeline,
-    operations: Sequence[spoken.Operation] = (),
+    operations: Sequence[trace_names.Operation] = (),
     *,
     rows: int = MOST_ROWS,
     about: Mapping[str, str] | None = None,
-) -> spoken.Written:
+) -> trace_names.Written:
     """Write a trace; `path` ends in .json or .json.gz. Above `rows`, the first ones are shown. Its
     first line is its header, which says what it is of (`about`)."""
-    selection = spoken.first_rows(timeline, rows)
-    operations = spoken.named_operations(program, tuple(operations))
+    selection = trace_names.first_rows(timeline, rows)
+    operations = trace_names.named_operations(program, tuple(operations))
     header = {
         "schemaVersion": 1,
         "displayTimeUnit": "ns",
-        "distributedInfo": spoken.distributed_info(program.schedule.ranks, operations),
+        "distributedInfo": trace_names.distributed_info(program.schedule.ranks, operations),
         "otherData": {**_about(program, timeline, selection), **(about or {})},
     }
     events = ",\n".join(_events(program, timeline, operations, selection))
@@ -467,16 +475,16 @@ def write_trace(
     if path.suffix == ".gz":
         text = gzip.compress(text, compresslevel=6, mtime=0)
     write_bytes(path, text)
-    return spoken.Written(path, selection.note())
+    return trace_names.Written(path, selection.note())
 
 
 def _events(
     program: Program,
     timeline: Timeline,
-    operations: tuple[spoken.Operation, ...],
-    selection: spoken.Selection,
+    operations: tuple[trace_names.Operation, ...],
+    selection: trace_names.Selection,
 ) -> list[str]:
-    slices = row_slices(program, timeline, spoken.Names(program, operations), selection)
+    slices = row_slices(program, timeline, trace_names.Names(program, operations), selection)
     placed = lanes(slices + kernel_slices(program, timeline, operations))
     tids = threads(placed)
     load = busiest_load(program, timeline, MOST_LINKS, BINS, CHANGES)
@@ -489,7 +497,9 @@ def _events(
     return [*map(as_json, names), *(text for _, text in timed)]
 
 
-def _about(program: Program, timeline: Timeline, selection: spoken.Selection) -> dict[str, object]:
+def _about(
+    program: Program, timeline: Timeline, selection: trace_names.Selection
+) -> dict[str, object]:
     about: dict[str, object] = {
         "simulator": "netsim",
         "ranks": program.schedule.ranks,

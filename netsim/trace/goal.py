@@ -21,8 +21,21 @@ from netsim.base.errors import InputError
 from netsim.base.files import LARGEST_TABLE, content_of
 from netsim.base.values import dataclass
 from netsim.program.program import Program
-from netsim.schedule import schedule as rows
 from netsim.schedule.builder import Builder, compute_style
+from netsim.schedule.schedule import (
+    ARRIVED,
+    COMPUTE,
+    IN_ORDER,
+    LOCAL_COPY,
+    MARK,
+    MULTICAST,
+    SWITCH_REDUCE,
+    TRANSFER,
+    Lag,
+    Schedule,
+    Style,
+    Use,
+)
 from netsim.topology.graph import LINK_KINDS, Longs
 from netsim.workloads import tape
 from netsim.workloads.lower import Lowered
@@ -49,7 +62,7 @@ class Sheet:
         """All of it."""
         schedule = self.program.schedule
         kinds = {style.kind for style in schedule.styles}
-        if schedule.fold is not None or kinds & {rows.MULTICAST, rows.SWITCH_REDUCE}:
+        if schedule.fold is not None or kinds & {MULTICAST, SWITCH_REDUCE}:
             raise InputError(
                 "GOAL has messages only, no multicast and no sums in switches",
                 hint="nccl: {env: {NCCL_NVLS_ENABLE: 0}}, or another algorithm",
@@ -92,13 +105,13 @@ class Sheet:
             after[at].append(self._met(one, lag, at, knows))
         if row in self.released:
             after[src].append(self._delay(src, self.released[row], ()))
-        if how.kind == rows.TRANSFER and src != dst:
+        if how.kind == TRANSFER and src != dst:
             if seconds >= NS / 2:
                 after[src] = [self._delay(src, seconds, after[src])]
             size = max(HINT, round(amount * how.multiplicity * how.wire))
             self.done.append(self._message(src, dst, size, after[src], after[dst]))
         else:
-            busy = how.kind == rows.COMPUTE
+            busy = how.kind == COMPUTE
             self.done.append({src: self._delay(src, seconds, after[src], busy=busy)})
 
     def _add(self, rank: int, what: str, after: Sequence[int]) -> int:
@@ -124,7 +137,7 @@ class Sheet:
             dst: self._add(dst, f"recv {size}b from {src} tag {tag}", there),
         }
 
-    def _met(self, row: int, lag: rows.Lag, rank: int, owner: int) -> int:
+    def _met(self, row: int, lag: Lag, rank: int, owner: int) -> int:
         """What a rank waits for where it waits for a row, of which the owner knows first."""
         done, seconds = self.done[row], lag.seconds
         if rank not in done:
@@ -393,10 +406,10 @@ class _Rows:
         self.target, self.source = np.concatenate(target), np.concatenate(source)
         self.arrives = np.arange(len(self.target)) >= len(self.target) - len(sends)
 
-    def schedule(self) -> tuple[rows.Schedule, NDArray[np.int32]]:
+    def schedule(self) -> tuple[Schedule, NDArray[np.int32]]:
         """The schedule, and the row of every operation."""
         builder = Builder(self.goal.ranks, collectives=("application",))
-        lags = np.array([builder.lag(rows.IN_ORDER), builder.lag(rows.ARRIVED)], np.int16)
+        lags = np.array([builder.lag(IN_ORDER), builder.lag(ARRIVED)], np.int16)
         order = self._order()
         place = np.argsort(order).astype(np.int32)
         sort = np.argsort(place[self.target], kind="stable")
@@ -406,17 +419,17 @@ class _Rows:
         return builder.finish(), place[: len(self.goal.table)]
 
     def _columns(self, builder: Builder) -> tuple[Longs, ...]:
-        """rows.Style, source, target and piece of every node."""
+        """Style, source, target and piece of every node."""
         rank, kind, peer, size, _, cpu, nic, _ = self.nodes.T
         sends, calculates = kind == SEND, kind == CALCULATE
-        style = np.full(len(kind), builder.style(rows.Style(kind=rows.MARK)))
+        style = np.full(len(kind), builder.style(Style(kind=MARK)))
         for number in np.unique(cpu[calculates]).tolist():
-            uses = (rows.Use("sms", "src", 1.0, index=number),)
+            uses = (Use("sms", "src", 1.0, index=number),)
             made = compute_style(uses=uses, stream=f"cpu {number}")
             style[calculates & (cpu == number)] = builder.style(made)
         for number in np.unique(nic[sends]).tolist():
-            style[sends & (nic == number)] = builder.style(rows.Style(channel=number))
-        style[sends & (rank == peer)] = builder.style(rows.Style(kind=rows.LOCAL_COPY))
+            style[sends & (nic == number)] = builder.style(Style(channel=number))
+        style[sends & (rank == peer)] = builder.style(Style(kind=LOCAL_COPY))
         piece = np.full(len(kind), builder.pieces(0)[0])
         piece[sends] = builder.pieces(size[sends])
         piece[calculates] = builder.work((size * NS)[calculates])

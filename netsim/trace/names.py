@@ -14,7 +14,16 @@ from numpy.typing import NDArray
 from netsim.base.files import csv_cell
 from netsim.base.values import dataclass
 from netsim.program.program import Program, Timeline
-from netsim.schedule import schedule as schedules
+from netsim.schedule.schedule import (
+    COMPUTE,
+    LOCAL_COPY,
+    MARK,
+    MULTICAST,
+    OP_NAMES,
+    SWITCH_REDUCE,
+    Schedule,
+    Style,
+)
 
 # The names that PyTorch's ProcessGroupNCCL records.
 KINETO_NAMES = {
@@ -322,23 +331,23 @@ class Names:
         return self.program.gpus[ranks[0]] if len(ranks) == 1 else f"{len(ranks)} GPUs"
 
 
-def sources(schedule: schedules.Schedule, rows: NDArray[np.int64]) -> NDArray[np.int32]:
+def sources(schedule: Schedule, rows: NDArray[np.int64]) -> NDArray[np.int32]:
     """The rank from which each row comes; -1 less the number of a group."""
-    return _ends(schedule, rows, schedule.src, schedules.SWITCH_REDUCE)
+    return _ends(schedule, rows, schedule.src, SWITCH_REDUCE)
 
 
-def targets(schedule: schedules.Schedule, rows: NDArray[np.int64]) -> NDArray[np.int32]:
+def targets(schedule: Schedule, rows: NDArray[np.int64]) -> NDArray[np.int32]:
     """The rank to which each row goes; -1 less the number of a group."""
-    return _ends(schedule, rows, schedule.dst, schedules.MULTICAST)
+    return _ends(schedule, rows, schedule.dst, MULTICAST)
 
 
-def members(schedule: schedules.Schedule, end: int) -> tuple[int, ...]:
+def members(schedule: Schedule, end: int) -> tuple[int, ...]:
     """The ranks at one end of a row."""
     return (end,) if end >= 0 else schedule.groups[-1 - end]
 
 
 def _ends(
-    schedule: schedules.Schedule,
+    schedule: Schedule,
     rows: NDArray[np.int64],
     column: NDArray[np.int32],
     group_kind: int,
@@ -349,14 +358,14 @@ def _ends(
     return found
 
 
-def _row(style: schedules.Style, titles: Sequence[str], step: str, where: str, size: str) -> str:
-    if style.kind == schedules.MARK:
+def _row(style: Style, titles: Sequence[str], step: str, where: str, size: str) -> str:
+    if style.kind == MARK:
         return style.stream or "mark"
     title = titles[style.collective]
-    if style.kind == schedules.COMPUTE:
+    if style.kind == COMPUTE:
         return f"{title} s{step}"
-    if style.kind == schedules.LOCAL_COPY:
-        where = schedules.OP_NAMES[style.op]
+    if style.kind == LOCAL_COPY:
+        where = OP_NAMES[style.op]
     times = f" ×{style.multiplicity}" if style.multiplicity > 1 else ""
     return f"{title} s{step} {where} ({size}){times}"
 
@@ -371,7 +380,7 @@ def named_operations(program: Program, given: tuple[Operation, ...]) -> tuple[Op
     )
 
 
-def _operation_of_name(schedule: schedules.Schedule, number: int, name: str) -> Operation:
+def _operation_of_name(schedule: Schedule, number: int, name: str) -> Operation:
     """Return the operation that a name in a schedule means.
 
     A name begins with the job or the part of a step, and ends with the collective: `train dp
@@ -390,10 +399,10 @@ def _operation_of_name(schedule: schedules.Schedule, number: int, name: str) -> 
     )
 
 
-def _ranks_of_collective(schedule: schedules.Schedule, number: int) -> tuple[int, ...]:
+def _ranks_of_collective(schedule: Schedule, number: int) -> tuple[int, ...]:
     """Return the ranks between which a collective of a schedule moves data, in order."""
     is_moving = [
-        style.collective == number and style.kind not in (schedules.MARK, schedules.COMPUTE)
+        style.collective == number and style.kind not in (MARK, COMPUTE)
         for style in schedule.styles
     ]
     rows = np.flatnonzero(np.array(is_moving, bool)[schedule.style])

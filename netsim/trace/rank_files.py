@@ -14,7 +14,7 @@ from netsim.base.errors import InputError
 from netsim.base.files import write_text
 from netsim.program.program import Program, Timeline
 from netsim.schedule.schedule import COMPUTE
-from netsim.trace import names as spoken
+from netsim.trace import names as trace_names
 from netsim.trace.chrome import Event, Slice, as_json, kernel_slices, named, row_slices
 
 FOLDER = "rank_traces"
@@ -72,13 +72,13 @@ def write_rank_files(
     folder: Path,
     program: Program,
     timeline: Timeline,
-    operations: Sequence[spoken.Operation] = (),
+    operations: Sequence[trace_names.Operation] = (),
     about: Mapping[str, object] | None = None,
 ) -> list[Path]:
     """Write the kernels of every rank of a program, one file a rank, and return the paths."""
     ranks = program.schedule.ranks
     check_rank_count(ranks)
-    operations = spoken.named_operations(program, tuple(operations))
+    operations = trace_names.named_operations(program, tuple(operations))
     slices: dict[int, list[Slice]] = {rank: [] for rank in range(ranks)}
     for item in _kernels(program, timeline, operations):
         slices[item.rank].append(item)
@@ -87,18 +87,18 @@ def write_rank_files(
         kernels = [_kernel_event(item) for item in sorted(own_slices, key=lambda item: item.begin)]
         streams = [event["tid"] for event in kernels]
         names = process_events(rank, f"rank {rank} ({program.gpus[rank]})", streams)
-        info = spoken.distributed_info(ranks, operations, rank)
+        info = trace_names.distributed_info(ranks, operations, rank)
         paths.append(write_rank_file(folder, rank, info, about or {}, [*names, *kernels]))
     return paths
 
 
 def _kernels(
-    program: Program, timeline: Timeline, operations: tuple[spoken.Operation, ...]
+    program: Program, timeline: Timeline, operations: tuple[trace_names.Operation, ...]
 ) -> Iterator[Slice]:
     """Yield the kernels of all ranks: those that compute, and one for every collective call."""
     computing = np.flatnonzero(program.schedule.kind == COMPUTE)
-    selection = spoken.Selection(computing, len(computing), timeline.makespan)
-    yield from row_slices(program, timeline, spoken.Names(program, operations), selection)
+    selection = trace_names.Selection(computing, len(computing), timeline.makespan)
+    yield from row_slices(program, timeline, trace_names.Names(program, operations), selection)
     yield from kernel_slices(program, timeline, operations)
 
 

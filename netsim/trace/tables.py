@@ -12,7 +12,7 @@ from netsim.base.files import write_text
 from netsim.metrics.links import IN_SECONDS, LinkLoad, link_use
 from netsim.program.program import Program, Timeline
 from netsim.schedule.schedule import COMPUTE, KIND_NAMES, MARK, OP_NAMES, Style
-from netsim.trace import names as spoken
+from netsim.trace import names as trace_names
 from netsim.trace.chrome import busiest_load
 
 MOST_ROWS = 200_000  # about 30 MB
@@ -31,50 +31,50 @@ def write_rows(
     path: Path,
     program: Program,
     timeline: Timeline,
-    operations: Sequence[spoken.Operation] = (),
+    operations: Sequence[trace_names.Operation] = (),
     *,
     rows: int = MOST_ROWS,
-) -> spoken.Written:
+) -> trace_names.Written:
     """Write a line for every row; above `rows`, for those that start first. `startup_us` of a row
     pass before its bytes move; they arrive `latency_us` after they left. Ranks of a group are
     joined by semicolons, as are the links of a path."""
-    selection = spoken.first_rows(timeline, rows)
-    names = spoken.Names(program, spoken.named_operations(program, tuple(operations)))
+    selection = trace_names.first_rows(timeline, rows)
+    names = trace_names.Names(program, trace_names.named_operations(program, tuple(operations)))
     _write(path, ROW_COLUMNS, _row_lines(program, timeline, names, selection))
-    return spoken.Written(path, selection.note())
+    return trace_names.Written(path, selection.note())
 
 
-def write_links(path: Path, program: Program, timeline: Timeline) -> spoken.Written:
+def write_links(path: Path, program: Program, timeline: Timeline) -> trace_names.Written:
     """Write a line for every link in use, in link order; utilisation is over the makespan."""
     _write(path, LINK_COLUMNS, _link_lines(program, timeline))
-    return spoken.Written(path)
+    return trace_names.Written(path)
 
 
 def write_links_over_time(
     path: Path, program: Program, timeline: Timeline, *, links: int = MOST_LINKS, bins: int = BINS
-) -> spoken.Written:
+) -> trace_names.Written:
     """Write the load of the busiest links in equal bins; `t_us` is where a bin begins."""
     used = len(link_use(program, timeline))
     load = busiest_load(program, timeline, links, bins)
     _write(path, LOAD_COLUMNS, _load_lines(program, load))
     note = f"holds the {links} busiest of {used} links" if used > links else ""
-    return spoken.Written(path, note)
+    return trace_names.Written(path, note)
 
 
 def _row_lines(
-    program: Program, timeline: Timeline, names: spoken.Names, selection: spoken.Selection
+    program: Program, timeline: Timeline, names: trace_names.Names, selection: trace_names.Selection
 ) -> Iterator[str]:
     schedule, rows = program.schedule, selection.rows
     style, path = schedule.style[rows], program.path[rows]
     styles, delays = schedule.styles, program.path_latency
 
     def of_style(*spell: Callable[[Style], object]) -> list[str]:
-        return spoken.spelled(
-            style, lambda number: spoken.cells(*(told(styles[number]) for told in spell))
+        return trace_names.spelled(
+            style, lambda number: trace_names.cells(*(told(styles[number]) for told in spell))
         )
 
     def joined(end: int) -> str:
-        return ";".join(map(str, spoken.members(schedule, end)))
+        return ";".join(map(str, trace_names.members(schedule, end)))
 
     moves = np.array([_moves(one) for one in styles], bool)[style]
     amounts = np.where(moves, schedule.pieces.amount[schedule.piece[rows]], -1.0)
@@ -87,16 +87,19 @@ def _row_lines(
         ),
         map(str, schedule.step[rows].tolist()),
         of_style(lambda one: one.stream),
-        spoken.spelled(spoken.sources(schedule, rows), joined),
-        spoken.spelled(spoken.targets(schedule, rows), joined),
-        spoken.spelled(amounts, lambda amount: spoken.whole(amount) if amount >= 0 else ""),
-        spoken.spelled(timeline.start[rows], spoken.micro),
-        spoken.spelled(timeline.end[rows], spoken.micro),
-        spoken.spelled(path, lambda number: spoken.cells(names.path(number))),
-        of_style(
-            lambda one: OP_NAMES[one.op] if _moves(one) else "", lambda s: spoken.micro(s.latency)
+        trace_names.spelled(trace_names.sources(schedule, rows), joined),
+        trace_names.spelled(trace_names.targets(schedule, rows), joined),
+        trace_names.spelled(
+            amounts, lambda amount: trace_names.whole(amount) if amount >= 0 else ""
         ),
-        spoken.spelled(path, lambda number: spoken.micro(delays[number])),
+        trace_names.spelled(timeline.start[rows], trace_names.micro),
+        trace_names.spelled(timeline.end[rows], trace_names.micro),
+        trace_names.spelled(path, lambda number: trace_names.cells(names.path(number))),
+        of_style(
+            lambda one: OP_NAMES[one.op] if _moves(one) else "",
+            lambda s: trace_names.micro(s.latency),
+        ),
+        trace_names.spelled(path, lambda number: trace_names.micro(delays[number])),
     )
     return map(",".join, zip(*columns, strict=True))
 
@@ -111,23 +114,23 @@ def _link_lines(program: Program, timeline: Timeline) -> Iterator[str]:
     for link, amount, part in zip(
         use.link.tolist(), use.amount.tolist(), use.utilisation.tolist(), strict=True
     ):
-        kind, busy = table.kind(link), spoken.micro(part * makespan)
+        kind, busy = table.kind(link), trace_names.micro(part * makespan)
         capacity: object = float(table.capacity[link]) / 1e9
-        carried = spoken.whole(amount)
+        carried = trace_names.whole(amount)
         if kind in IN_SECONDS:
             capacity, carried = "", ""
-        yield spoken.cells(table.name(link), kind, capacity, carried, part, busy)
+        yield trace_names.cells(table.name(link), kind, capacity, carried, part, busy)
 
 
 def _load_lines(program: Program, load: LinkLoad) -> Iterator[str]:
-    times = [spoken.micro(edge) for edge in load.edges[:-1].tolist()]
+    times = [trace_names.micro(edge) for edge in load.edges[:-1].tolist()]
     rates, parts = (load.rate / 1e9).tolist(), load.utilisation.tolist()
     for i, link in enumerate(load.link.tolist()):
-        name = spoken.cells(program.links.name(link))
+        name = trace_names.cells(program.links.name(link))
         in_seconds = program.links.kind(link) in IN_SECONDS
         for when, rate, part in zip(times, rates[i], parts[i], strict=True):
             yield f"{name},{when},{'' if in_seconds else rate},{part}"
 
 
 def _write(path: Path, columns: Sequence[str], lines: Iterable[str]) -> None:
-    write_text(path, "\n".join([spoken.cells(*columns), *lines, ""]))
+    write_text(path, "\n".join([trace_names.cells(*columns), *lines, ""]))

@@ -25,7 +25,17 @@ from netsim.nccl.schedules.plan import Plan
 from netsim.program.place import place
 from netsim.program.program import Program
 from netsim.scenario.names import DTYPES
-from netsim.schedule import schedule as schedules
+from netsim.schedule.schedule import (
+    COMPUTE,
+    LOCAL_COPY,
+    MARK,
+    MULTICAST,
+    SWITCH_REDUCE,
+    TRANSFER,
+    Schedule,
+    Style,
+    Use,
+)
 from netsim.timing import ladder
 from netsim.timing.call import Call, Looped, call_of
 from netsim.timing.fits import Limits, limits_of
@@ -46,7 +56,7 @@ MOST_TARGETS = 8  # of one rank; more are stood for by some of them
 class _Way:
     """All bytes of one way, and what they draw on, summed over rows."""
 
-    style: schedules.Style
+    style: Style
     src: int
     dst: int
     nbytes: float = 0.0
@@ -55,7 +65,7 @@ class _Way:
     def __post_init__(self) -> None:
         self.uses: dict[tuple[str, str], float] = defaultdict(float)
 
-    def add(self, style: schedules.Style, nbytes: float) -> None:
+    def add(self, style: Style, nbytes: float) -> None:
         self.nbytes += nbytes
         self.wire += style.wire * nbytes
         for use in style.uses:
@@ -81,14 +91,10 @@ def coarse_of(
     amounts = [max(1, round(way.nbytes * scale)) for way in ways]
     styles = []
     for way, amount in zip(ways, amounts, strict=True):
-        uses = [
-            schedules.Use(what, end, w / way.nbytes) for (what, end), w in way.uses.items() if w > 0
-        ]
-        uses += [
-            schedules.Use("sms", end, held[rank]) for end, rank in _ends(way) if held[rank] > 0
-        ]
+        uses = [Use(what, end, w / way.nbytes) for (what, end), w in way.uses.items() if w > 0]
+        uses += [Use("sms", end, held[rank]) for end, rank in _ends(way) if held[rank] > 0]
         styles.append(
-            schedules.Style(
+            Style(
                 kind=way.style.kind,
                 channel=way.style.channel,
                 route=way.style.route,
@@ -112,10 +118,7 @@ def _ways(program: Program) -> list[_Way]:
     """Rows that move data, by kind, ends and wires; in order of their first row."""
     schedule = program.schedule
     amount = schedule.amount * schedule.style_column("multiplicity").astype(np.float64)
-    moving = np.flatnonzero(
-        (amount > 0)
-        & ~np.isin(schedule.kind, (schedules.MARK, schedules.COMPUTE, schedules.LOCAL_COPY))
-    )
+    moving = np.flatnonzero((amount > 0) & ~np.isin(schedule.kind, (MARK, COMPUTE, LOCAL_COPY)))
     path, styles = program.path[moving].astype(np.int64), len(schedule.styles)
     key, first, place = np.unique(
         path * styles + schedule.style[moving], return_index=True, return_inverse=True
@@ -148,7 +151,7 @@ def _thinned(ways: list[_Way]) -> list[_Way]:
     targets: dict[int, list[_Way]] = defaultdict(list)
     kept: list[_Way] = []
     for way in ways:
-        (targets[way.src] if way.style.kind == schedules.TRANSFER else kept).append(way)
+        (targets[way.src] if way.style.kind == TRANSFER else kept).append(way)
     for mine in targets.values():
         kept += mine if len(mine) <= MOST_TARGETS else _some(mine)
     return kept
@@ -180,9 +183,9 @@ def _held(ways: list[_Way], seconds: float, sms: Floats) -> dict[int, float]:
 
 
 def _ends(way: _Way) -> list[tuple[str, int]]:
-    if way.style.kind == schedules.MULTICAST:
+    if way.style.kind == MULTICAST:
         return [("src", way.src)]
-    if way.style.kind == schedules.SWITCH_REDUCE:
+    if way.style.kind == SWITCH_REDUCE:
         return [("dst", way.dst)]
     return [("src", way.src), ("dst", way.dst)]
 
@@ -390,7 +393,7 @@ def _scale(call: Looped, loops: int) -> float:
     return (few + (more - few) * (call.loops - loops)) / few
 
 
-def _moved(schedule: schedules.Schedule) -> float:
+def _moved(schedule: Schedule) -> float:
     times = schedule.style_column("multiplicity").astype(np.float64)
     return float((schedule.amount * times).sum())
 

@@ -35,10 +35,31 @@ from netsim.training.recorded.chakra import is_execution_trace, ran_alone, tape_
 from netsim.training.recorded.kineto import StepError, is_trace, read_profile, step_of, tape_of
 from netsim.training.recorded.layers import layer_times
 from netsim.training.warnings import step_warnings
-from netsim.workloads import model as models
-from netsim.workloads import setting as settings
 from netsim.workloads.lower import Lowered
 from netsim.workloads.memory import SHARDED, Memory, memory_of
+from netsim.workloads.model import (
+    Layer,
+    LayerList,
+    Model,
+    Plain,
+    Tensor,
+    Transformer,
+    layers_of,
+    model_named,
+)
+from netsim.workloads.setting import (
+    AXES,
+    CAST,
+    ELEMENT,
+    NARROW,
+    ONE_TILE_A_BLOCK,
+    STORED,
+    Extra,
+    GpuKinds,
+    Grid,
+    Roofline,
+    Setting,
+)
 from netsim.workloads.step import AXES_OF, preset, training_step
 from netsim.workloads.tape import Tape
 
@@ -47,9 +68,9 @@ MOST_TASKS = 20_000_000  # of a step on all GPUs, up to which each is run
 TOLD = 5_000  # bytes a task that one rank of a stage tells for all
 
 
-def check_fits(cell: Cell, work: Training, setting: settings.Setting) -> None:
+def check_fits(cell: Cell, work: Training, setting: Setting) -> None:
     """Refuse what does not fit, all of it, each at its place."""
-    if isinstance(setting.model, models.Transformer):
+    if isinstance(setting.model, Transformer):
         own = _transformer_misfits(setting, setting.model)
     else:
         own = _layer_list(setting, setting.model)
@@ -61,7 +82,7 @@ def check_fits(cell: Cell, work: Training, setting: settings.Setting) -> None:
         )
 
 
-def _batch(s: settings.Setting) -> Iterator[Misfit]:
+def _batch(s: Setting) -> Iterator[Misfit]:
     each = s.micro * s.replicas
     if s.batch % each:
         message = (
@@ -71,7 +92,7 @@ def _batch(s: settings.Setting) -> Iterator[Misfit]:
         yield ("batch",), message
 
 
-def _transformer_misfits(s: settings.Setting, m: models.Transformer) -> Iterator[Misfit]:
+def _transformer_misfits(s: Setting, m: Transformer) -> Iterator[Misfit]:
     tp, cp, ep, pp = (s.degree(axis) for axis in ("tp", "cp", "ep", "pp"))
     where = ("parallelism",)
     if m.heads % tp:
@@ -111,7 +132,7 @@ def _transformer_misfits(s: settings.Setting, m: models.Transformer) -> Iterator
         )
 
 
-def _layer_list(s: settings.Setting, m: models.LayerList) -> Iterator[Misfit]:
+def _layer_list(s: Setting, m: LayerList) -> Iterator[Misfit]:
     for axis in ("tp", "cp", "ep"):
         if s.degree(axis) > 1:
             yield (
@@ -123,7 +144,7 @@ def _layer_list(s: settings.Setting, m: models.LayerList) -> Iterator[Misfit]:
         yield ("parallelism", "pp"), f"{len(m.layers)} layers do not make {parts} parts"
 
 
-def _pipeline(s: settings.Setting) -> Iterator[Misfit]:
+def _pipeline(s: Setting) -> Iterator[Misfit]:
     pp, m = s.degree("pp"), s.micro_batches
     yield from _stages(s)
     if s.chunks > 1 and pp == 1:
@@ -140,10 +161,10 @@ def _pipeline(s: settings.Setting) -> Iterator[Misfit]:
         )
 
 
-def _stages(s: settings.Setting) -> Iterator[Misfit]:
+def _stages(s: Setting) -> Iterator[Misfit]:
     where = ("pipeline", "stages")
     given, parts = s.stage_layers, s.degree("pp") * s.chunks
-    layers = s.model.layers if isinstance(s.model, models.Transformer) else len(s.model.layers)
+    layers = s.model.layers if isinstance(s.model, Transformer) else len(s.model.layers)
     if given and len(given) != parts:
         chunks = f" x {s.chunks} chunks" if s.chunks > 1 else ""
         yield where, f"expected {parts} numbers for pp {s.degree('pp')}{chunks}, got {len(given)}"
@@ -158,7 +179,7 @@ def _example(layers: int, parts: int) -> str:
     return f"[{', '.join(shown)}{', …' if parts > 8 else ''}]"
 
 
-def _replicas(work: Training, s: settings.Setting) -> Iterator[Misfit]:
+def _replicas(work: Training, s: Setting) -> Iterator[Misfit]:
     pp = s.degree("pp")
     if s.data in ("zero2", "zero3") and pp > 1:
         message = (
@@ -200,7 +221,7 @@ REMEDIES = {
 }
 
 
-def memories(setting: settings.Setting) -> tuple[Memory, ...]:
+def memories(setting: Setting) -> tuple[Memory, ...]:
     """The memory of a GPU of every pipeline stage."""
     return tuple(memory_of(setting, stage) for stage in range(setting.degree("pp")))
 
@@ -211,7 +232,7 @@ def memory_of_gpus(cluster: Cluster) -> NDArray[np.float64]:
     return by_class[cluster.host_class[cluster.gpu_host]]
 
 
-def check_memory(cell: Cell, work: Training, setting: settings.Setting, cluster: Cluster) -> None:
+def check_memory(cell: Cell, work: Training, setting: Setting, cluster: Cluster) -> None:
     """Refuse what does not fit, unless it is wanted all the same."""
     if work.allow_oom:
         return
@@ -246,7 +267,7 @@ def degrees_of(cell: Cell, work: Training, gpus: int) -> dict[str, int]:
     given = work.parallelism
     others = given.tp * given.pp * given.cp
     place = ("workload", "parallelism")
-    found = {axis: getattr(given, axis) for axis in settings.AXES}
+    found = {axis: getattr(given, axis) for axis in AXES}
     told = [x for x in found if x in given.model_fields_set or found[x] not in (None, 1)]
     written = " x ".join(f"{axis} {found[axis]}" for axis in told)
     if given.dp is None:
@@ -267,19 +288,19 @@ def degrees_of(cell: Cell, work: Training, gpus: int) -> dict[str, int]:
     raise cell.source.error(place, message, key=True, hint=hint)
 
 
-def model_flops(model: models.Model, batch: int, sequence: int) -> float:
+def model_flops(model: Model, batch: int, sequence: int) -> float:
     """FLOPs of forward and backward for a batch: the model FLOPs that MFU counts.
 
     As in Megatron-LM's num_floating_point_operations: three times the forward pass, of which the
     logits are a part and recomputation is not. 0 for a list of layers that have times only.
     """
-    if not isinstance(model, models.Transformer):
+    if not isinstance(model, Transformer):
         return batch * sum(one.plain.flops + one.plain.backward_flops for one in model.layers)
-    forward = sum(layer_flops(model, layer, sequence) for layer in models.layers_of(model))
+    forward = sum(layer_flops(model, layer, sequence) for layer in layers_of(model))
     return 3.0 * forward * batch * sequence
 
 
-def layer_flops(model: models.Transformer, layer: models.Layer, sequence: int) -> float:
+def layer_flops(model: Transformer, layer: Layer, sequence: int) -> float:
     """FLOPs of the forward pass of one layer for one token.
 
     Two for each parameter that a token passes through: of experts only those that it is sent to,
@@ -302,9 +323,7 @@ def layer_flops(model: models.Transformer, layer: models.Layer, sequence: int) -
     return 2.0 * active + attention
 
 
-def extras_of(
-    work: Training, model: models.Model, grid: settings.Grid
-) -> tuple[settings.Extra, ...]:
+def extras_of(work: Training, model: Model, grid: Grid) -> tuple[Extra, ...]:
     """Presets by name, and those that are written out; what is given replaces the preset's."""
     found = []
     for number, given in enumerate(work.extras):
@@ -312,7 +331,7 @@ def extras_of(
         if given.preset is not None:
             held = model.parameters // (grid.degrees["tp"] * grid.degrees["pp"])
             known = preset(given.preset, held, work.micro_batch)
-        usual = known or settings.Extra(f"extra {number}", "all_reduce", AXES_OF["all"], 4, "step")
+        usual = known or Extra(f"extra {number}", "all_reduce", AXES_OF["all"], 4, "step")
         own: dict[str, Any] = {
             "collective": given.collective,
             "nbytes": given.bytes,
@@ -327,13 +346,13 @@ COLUMNS = ("layer", "forward_us", "backward_us")
 PLACE = ("workload", "compute", "times")
 
 
-def read_times(cell: Cell, work: Training, model: models.Model) -> dict[str, tuple[float, float]]:
+def read_times(cell: Cell, work: Training, model: Model) -> dict[str, tuple[float, float]]:
     """Seconds forward and backward by layer; `block` stands for layers without a line."""
     if work.compute.times is None:
         return {}
     path = Path(work.compute.times)
-    names = [layer.name for layer in models.layers_of(model)]
-    blocks = [layer.name for layer in models.layers_of(model) if layer.kind == "block"]
+    names = [layer.name for layer in layers_of(model)]
+    blocks = [layer.name for layer in layers_of(model) if layer.kind == "block"]
     try:
         if is_trace(path):
             held = max(1, len(blocks) // work.parallelism.pp)
@@ -381,12 +400,12 @@ USUAL_SCALING = {"mxfp8": "block", "nvfp4": "block"}
 BACKWARD = 0.8  # of what attention reaches forward, where only that is given
 
 
-def setting_of(cell: Cell, cluster: Cluster) -> settings.Setting:
+def setting_of(cell: Cell, cluster: Cluster) -> Setting:
     """The Setting of a training cell on its cluster."""
     work = cell.scenario.workload
     assert isinstance(work, Training)
     model = model_of(work)
-    grid = settings.Grid(
+    grid = Grid(
         degrees_of(cell, work, len(cluster.topology)), tuple(work.parallelism.order.split("-"))
     )
     setting = _setting(cell, work, model, grid, cluster)
@@ -394,29 +413,23 @@ def setting_of(cell: Cell, cluster: Cluster) -> settings.Setting:
     return setting
 
 
-def _setting(
-    cell: Cell, work: Training, model: models.Model, grid: settings.Grid, cluster: Cluster
-) -> settings.Setting:
+def _setting(cell: Cell, work: Training, model: Model, grid: Grid, cluster: Cluster) -> Setting:
     parallel, pipeline, replicas = work.parallelism, work.pipeline, work.replicas
     data = parallel.data or "ddp"
     schedule = pipeline.schedule or ("interleaved" if pipeline.chunks > 1 else "1f1b")
     sequential = parallel.sequence_parallel
     if sequential is None:  # Megatron refuses experts with tp but without it
-        sequential = (
-            grid.degrees["tp"] > 1 and isinstance(model, models.Transformer) and model.experts > 0
-        )
+        sequential = grid.degrees["tp"] > 1 and isinstance(model, Transformer) and model.experts > 0
     launches = cell.scenario.launch_costs()
     graph = launches.style == GRAPH
     late = value("kernel.host") if launches.host is None else launches.host
     blocking, overlap, no_sync = pipeline.blocking_sends, replicas.overlap, replicas.no_sync
-    sequence = work.sequence or (model.sequence if isinstance(model, models.Transformer) else 1)
+    sequence = work.sequence or (model.sequence if isinstance(model, Transformer) else 1)
     again = work.recompute
     roofline, gpu_kinds = _rooflines(work, cluster, graph)
     # Megatron reduces in fp32; everyone else in the type of the weights.
-    usual = (
-        "float" if data == "distributed-optimizer" else settings.STORED.get(work.dtype, work.dtype)
-    )
-    return settings.Setting(
+    usual = "float" if data == "distributed-optimizer" else STORED.get(work.dtype, work.dtype)
+    return Setting(
         model=model,
         grid=grid,
         roofline=roofline,
@@ -426,7 +439,7 @@ def _setting(
         sequence=sequence,
         dtype=work.dtype,
         gradient_dtype=replicas.gradient_dtype or usual,
-        gather_dtype=settings.CAST.get(work.dtype, "") if replicas.gather == "fp8" else "",
+        gather_dtype=CAST.get(work.dtype, "") if replicas.gather == "fp8" else "",
         scaling=work.scaling or USUAL_SCALING.get(work.dtype, "delayed"),
         data=data,
         sequence_parallel=sequential and grid.degrees["tp"] > 1,
@@ -477,14 +490,12 @@ def _sites(cell: Cell) -> int:
     return len(sites.nodes or ()) or sites.count or 2 if sites else 2
 
 
-def recorded_setting(ranks: int) -> settings.Setting:
+def recorded_setting(ranks: int) -> Setting:
     """The setting of a step of which only the kernels are known: no model, no degrees, no rates."""
-    grid = settings.Grid({axis: ranks if axis == "dp" else 1 for axis in settings.AXES})
-    roofline = settings.Roofline({}, 1.0, 1)
-    model = models.LayerList(name="recorded", layers=())
-    return settings.Setting(
-        model=model, grid=grid, roofline=roofline, batch=ranks, micro=1, sequence=1
-    )
+    grid = Grid({axis: ranks if axis == "dp" else 1 for axis in AXES})
+    roofline = Roofline({}, 1.0, 1)
+    model = LayerList(name="recorded", layers=())
+    return Setting(model=model, grid=grid, roofline=roofline, batch=ranks, micro=1, sequence=1)
 
 
 def _joined_gpus(cluster: Cluster) -> int:
@@ -493,9 +504,7 @@ def _joined_gpus(cluster: Cluster) -> int:
     return min(one.gpu.count * (one.scale_up.hosts if one.scale_up else 1) for one in machines)
 
 
-def _rooflines(
-    work: Training, cluster: Cluster, graph: bool
-) -> tuple[settings.Roofline, settings.GpuKinds | None]:
+def _rooflines(work: Training, cluster: Cluster, graph: bool) -> tuple[Roofline, GpuKinds | None]:
     """The roofline of the slowest kind of GPU, and all kinds where there are several.
 
     All ranks compute in the same data types, so that a narrow type counts only where every GPU has
@@ -504,8 +513,8 @@ def _rooflines(
     gpus = len(cluster.topology)
     of_class = [_roofline(work, host.machine.gpu, gpus, graph) for host in cluster.hosts]
     shared = set.intersection(*({*roofline.flops} for roofline in of_class))
-    missing = {*settings.NARROW} - shared
-    kinds: list[settings.Roofline] = []
+    missing = {*NARROW} - shared
+    kinds: list[Roofline] = []
     kind_of_class = []
     for roofline in of_class:
         flops = {name: rate for name, rate in roofline.flops.items() if name not in missing}
@@ -517,10 +526,10 @@ def _rooflines(
     if len(kinds) == 1:
         return slowest, None
     of_rank = np.array(kind_of_class)[cluster.host_class[cluster.gpu_host]]
-    return slowest, settings.GpuKinds(tuple(kinds), tuple(of_rank.tolist()))
+    return slowest, GpuKinds(tuple(kinds), tuple(of_rank.tolist()))
 
 
-def _roofline(work: Training, gpu: Gpu, gpus: int, graph: bool) -> settings.Roofline:
+def _roofline(work: Training, gpu: Gpu, gpus: int, graph: bool) -> Roofline:
     own = work.compute
     flops = {str(name): rate for name, rate in gpu.flops.items()}
     if "fp4" in flops:  # units that scale by blocks came with FP4
@@ -532,10 +541,10 @@ def _roofline(work: Training, gpu: Gpu, gpus: int, graph: bool) -> settings.Roof
     clock = float(limit) / (1 + value("spread") * last)
     looking = float(limit) / (1 + _part(f"{gpu.arch}.attention.spread", "spread") * last)
     gemm, attention = own.gemm_efficiency, own.attention_efficiency
-    narrow = {name: gemm or clock * _narrow(gpu.arch, work, name) for name in settings.NARROW}
+    narrow = {name: gemm or clock * _narrow(gpu.arch, work, name) for name in NARROW}
     back = BACKWARD * attention if attention else 0.0
     ahead, behind, exponents = _attention(gpu.arch, work.attention)
-    return settings.Roofline(
+    return Roofline(
         flops=flops,
         bandwidth=gpu.memory_bandwidth,
         sms=gpu.sms,
@@ -550,9 +559,9 @@ def _roofline(work: Training, gpu: Gpu, gpus: int, graph: bool) -> settings.Roof
         kernel=value("kernel.graph_gap" if graph else "kernel.gap")
         if own.kernel is None
         else own.kernel,
-        element=settings.ELEMENT[settings.STORED.get(work.dtype, work.dtype)],
+        element=ELEMENT[STORED.get(work.dtype, work.dtype)],
         exponents=exponents,
-        unhidden=1.0 if gpu.arch in settings.ONE_TILE_A_BLOCK else value("gemm.unhidden"),
+        unhidden=1.0 if gpu.arch in ONE_TILE_A_BLOCK else value("gemm.unhidden"),
     )
 
 
@@ -592,11 +601,11 @@ def usual_power(gpu: Gpu) -> float:
     return max(gpu.power - idle, 1.0) / (value(usual) - idle)
 
 
-def model_of(work: Training) -> models.Model:
+def model_of(work: Training) -> Model:
     """The model that a scenario names or describes."""
     given = work.model
     if isinstance(given, str):
-        return models.model_named(given)
+        return model_named(given)
     if isinstance(given, TransformerConfig):
         figures = given.model_dump() | {
             "kv_heads": given.kv_heads or given.heads,
@@ -604,14 +613,14 @@ def model_of(work: Training) -> models.Model:
             "norm_biases": given.biases,
             "expert_ffn": given.expert_ffn or given.ffn,
         }
-        return models.Transformer(name="custom", **figures)
+        return Transformer(name="custom", **figures)
     layers = [one for number, layer in enumerate(given) for one in _repeated(number, layer)]
-    return models.LayerList(name="custom", layers=tuple(layers))
+    return LayerList(name="custom", layers=tuple(layers))
 
 
-def _repeated(number: int, given: LayerConfig) -> list[models.Layer]:
+def _repeated(number: int, given: LayerConfig) -> list[Layer]:
     name, flops, back = given.name or f"layer {number}", given.flops or 0.0, given.backward_flops
-    plain = models.Plain(
+    plain = Plain(
         flops,
         2 * flops if back is None else back,
         given.forward,
@@ -619,9 +628,9 @@ def _repeated(number: int, given: LayerConfig) -> list[models.Layer]:
         given.activation,
         given.output,
     )
-    tensors = (models.Tensor("weights", given.parameters),) if given.parameters else ()
+    tensors = (Tensor("weights", given.parameters),) if given.parameters else ()
     names = [name] if given.repeat == 1 else [f"{name} {k}" for k in range(given.repeat)]
-    return [models.Layer(one, "plain", tensors, plain=plain) for one in names]
+    return [Layer(one, "plain", tensors, plain=plain) for one in names]
 
 
 # A training cell whose parts fit: its cluster, its Setting, what NCCL is told.
@@ -644,7 +653,7 @@ class ResolvedStep:
 
     cell: Cell
     cluster: Cluster
-    setting: settings.Setting
+    setting: Setting
     recorded: Replay | None = None
     lowered: Lowered | None = None  # of what is rows already: messages, no collectives
 

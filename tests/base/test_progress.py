@@ -8,7 +8,7 @@ from io import StringIO
 import numpy as np
 import pytest
 
-from netsim.base import startup as progress
+from netsim.base import startup
 from netsim.base.startup import CLEAR, STAGE, Stage, at, line, watched, worked
 from netsim.cli import main
 
@@ -21,8 +21,8 @@ class Terminal(StringIO):
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """What a terminal shows, output and diagnostics alike."""
     both = Terminal()
-    monkeypatch.setattr(progress, "SLOW", 0.02)
-    monkeypatch.setattr(progress, "REFRESH", 0.02)
+    monkeypatch.setattr(startup, "SLOW", 0.02)
+    monkeypatch.setattr(startup, "REFRESH", 0.02)
     monkeypatch.setattr(sys, "stderr", both)
     monkeypatch.setattr(sys, "stdout", both)
     return both
@@ -55,7 +55,7 @@ def test_a_terminal_shows_what_is_done_and_results_take_its_place(monkeypatch) -
 def test_elsewhere_there_are_lines_now_and_then(monkeypatch, quiet: bool, said: bool) -> None:
     err = StringIO()
     monkeypatch.setattr(sys, "stderr", err)
-    monkeypatch.setattr(progress, "SPARSE", 0.02)
+    monkeypatch.setattr(startup, "SPARSE", 0.02)
     with watched("run", quiet=quiet):
         at("cell 2")
         if said:
@@ -130,7 +130,7 @@ def test_every_verb_says_which_cell_it_is_at(monkeypatch, tmp_path, command: str
     if command.startswith("report"):
         netsim("run run.yaml -q -o out")
     noted = Noted()
-    monkeypatch.setattr(progress, "STAGE", noted)
+    monkeypatch.setattr(startup, "STAGE", noted)
     netsim(command)
     for cell, what in SEEN[command].items():
         assert what in noted.cells.get(cell, []), noted.cells
@@ -139,7 +139,7 @@ def test_every_verb_says_which_cell_it_is_at(monkeypatch, tmp_path, command: str
 def test_what_is_left_is_told_only_while_it_is_known() -> None:
     """A cell, what it is at, how far, how long: each only where there is one."""
     with watched("run", quiet=True):
-        progress.on("nodes 2")
+        startup.on("nodes 2")
         assert line("run", STAGE.began + 3.4).startswith("run: nodes 2, 3 s, ")
         for done, said in (
             (0, "(0 of 3 done), 8 s, 0"),
@@ -153,14 +153,14 @@ def test_what_is_left_is_told_only_while_it_is_known() -> None:
 
 
 def test_memory_is_that_of_the_process_and_its_workers() -> None:
-    mine = progress.resident()
+    mine = startup.resident()
     assert 10e6 < mine < 100e9
-    assert progress.resident(os.getpid()) == pytest.approx(mine, rel=0.2)
-    assert progress.resident(2**22 + 1) == 0  # beyond what there can be
+    assert startup.resident(os.getpid()) == pytest.approx(mine, rel=0.2)
+    assert startup.resident(2**22 + 1) == 0  # beyond what there can be
     with watched("run", quiet=True):
         STAGE.others = lambda: 5 * 10**12
-        assert float(progress.memory().removesuffix(" GB")) == pytest.approx(5000, abs=100)
-        assert "." in progress.memory()
+        assert float(startup.memory().removesuffix(" GB")) == pytest.approx(5000, abs=100)
+        assert "." in startup.memory()
 
 
 @pytest.mark.parametrize(
@@ -175,20 +175,20 @@ def test_limits_of_memory_stay_below_those_of_the_system(
     known = [soft, hard]
     monkeypatch.setattr(resource, "getrlimit", lambda _: tuple(known))
     monkeypatch.setattr(resource, "setrlimit", lambda _, pair: known.__setitem__(slice(2), pair))
-    assert progress.memory_limit() == max(0, soft)
-    progress.limit_memory(asked)
+    assert startup.memory_limit() == max(0, soft)
+    startup.limit_memory(asked)
     assert known == [given, hard]
-    assert progress.memory_limit() == given
+    assert startup.memory_limit() == given
 
 
 def test_versions_are_those_that_packages_state() -> None:
-    assert progress.version_of("numpy") == np.__version__
-    assert progress.late("netsim.base.startup.memory") is progress.memory
+    assert startup.version_of("numpy") == np.__version__
+    assert startup.late("netsim.base.startup.memory") is startup.memory
 
 
 def test_a_line_of_a_terminal_is_cut_and_taken_away_once() -> None:
     out, err = StringIO(), StringIO()
-    shown = progress._Line(out, err)
+    shown = startup._Line(out, err)
     shown.clear()
     assert err.getvalue() == ""
     shown.show("x" * 300)

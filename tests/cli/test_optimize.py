@@ -9,7 +9,7 @@ import pytest
 from netsim.costs.prices import bill_of, load_prices
 from netsim.results import row as results
 from netsim.results.row import Row
-from netsim.sweep import search as searches
+from netsim.sweep import search as trial_search
 from netsim.topology.cluster import build_cluster
 from netsim.topology.config import ClusterConfig
 from netsim.training import resolve
@@ -282,12 +282,12 @@ def test_constraints_that_nothing_meets_say_what_there_is(capsys, constraints, m
 
 def test_what_may_be_off_by_much_is_not_the_best(capsys, monkeypatch) -> None:
     trials = [
-        searches.Trial(
-            searches.Choice({}, ()), (Row(approximation_pct=off),), {"time_us": time}, True
+        trial_search.Trial(
+            trial_search.Choice({}, ()), (Row(approximation_pct=off),), {"time_us": time}, True
         )
         for time, off in ((3.0, None), (1.0, 5.1), (2.0, 4.9))
     ]
-    best = searches.best_of(trials, "time_us")
+    best = trial_search.best_of(trials, "time_us")
     assert best is not None
     assert best.figures == {"time_us": 2.0}
     monkeypatch.setattr(results, "DOUBTFUL", -1.0)

@@ -17,7 +17,7 @@ from netsim.schedule.schedule import ARRIVED, IN, REDUCE_INPUT
 from netsim.sweep.run import Order, fulfilled
 from netsim.tasks import own_algorithms
 from netsim.yamlio.read import Source, read_source
-from tests.cli.command import netsim as command
+from tests.cli.command import netsim as netsim_command
 
 MINE = '''"""Reduce along a chain, broadcast back."""
 from netsim import Builder, Style
@@ -105,7 +105,7 @@ def test_an_algorithm_of_a_file_runs(file: Path) -> None:
 )
 def test_check_tells_the_line_that_is_wrong(file: Path, capsys, name: str, told: str) -> None:
     file.write_text(SCENARIO % f"mine.py:{name}")
-    outcome = command(capsys, "check", str(file))
+    outcome = netsim_command(capsys, "check", str(file))
     assert outcome.code == 2
     assert outcome.err.startswith(f"{file}:2:47: workload.algorithm: {told}")
 
@@ -153,7 +153,7 @@ def test_cells_of_a_sweep_may_have_own_algorithms(file: Path) -> None:
 def test_what_is_too_large_to_be_verified_is_told(file: Path, capsys, monkeypatch) -> None:
     monkeypatch.setattr("netsim.collectives.table.MOST_CHECKED", 40)
     file.write_text(file.read_text().replace("gpus: 2", "gpus: 9"))
-    outcome = command(capsys, "check", str(file))
+    outcome = netsim_command(capsys, "check", str(file))
     assert outcome.code == 0
     assert "note: mine.py:chain is not verified: 25 rows on 9 ranks are too many" in outcome.out
     assert MOST_CHECKED > 10**6
@@ -204,14 +204,17 @@ def test_a_topology_is_built_from_a_mapping() -> None:
 
 
 def test_check_takes_settings_as_run_does(file: Path, capsys) -> None:
-    assert "1 size in all" in command(capsys, "check", str(file), "--set", "workload.sizes=8").out
-    wrong = command(capsys, "check", str(file), "--set", "workload.algorithm=mine.py:short")
+    assert (
+        "1 size in all"
+        in netsim_command(capsys, "check", str(file), "--set", "workload.sizes=8").out
+    )
+    wrong = netsim_command(capsys, "check", str(file), "--set", "workload.algorithm=mine.py:short")
     assert wrong.err.startswith("--set workload.algorithm=mine.py:short: workload.algorithm: mine")
     file.write_text("cluster: {machine: dgx-h100}\nworkload: {model: llama3-70b, batch: 8}\n")
-    refused = command(capsys, "check", str(file))
+    refused = netsim_command(capsys, "check", str(file))
     assert (refused.code, "--allow-oom" in refused.err) == (2, True)
-    assert command(capsys, "check", str(file), "--allow-oom").code == 0
-    machine = command(
+    assert netsim_command(capsys, "check", str(file), "--allow-oom").code == 0
+    machine = netsim_command(
         capsys, "check", str(preset_folder("topologies") / "dgx-h100.yaml"), "--set", "gpu.count=4"
     )
     assert machine.err.endswith("--set and --allow-oom are for scenarios, this is a machine\n")

@@ -21,7 +21,7 @@ import pytest
 import netsim
 from netsim.collectives.table import ALGORITHMS
 from netsim.engines.engine import ENGINES
-from tests.cli.command import netsim as command
+from tests.cli.command import netsim as netsim_command
 from tests.house import File, files_of
 
 PACKAGE = Path(netsim.__file__).parent
@@ -117,7 +117,7 @@ def rows_of(text: str) -> list[dict[str, str]]:
 
 def usual(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, str]:
     """The only row that `expect` has as it is."""
-    (row,) = rows_of(command(capsys, "expect", *arguments, "--format", "csv").out)
+    (row,) = rows_of(netsim_command(capsys, "expect", *arguments, "--format", "csv").out)
     return row
 
 
@@ -127,7 +127,7 @@ def test_a_machine_is_a_file(
     monkeypatch.chdir(tmp_path)
     Path("topologies").mkdir()
     Path("topologies/mine.yaml").write_text((ROOT / "topologies/dgx-a100.yaml").read_text())
-    assert re.search(r"^mine +8 ", command(capsys, "topo", "list").out, re.MULTILINE)
+    assert re.search(r"^mine +8 ", netsim_command(capsys, "topo", "list").out, re.MULTILINE)
     assert usual(capsys, "mine", "all_reduce", "--sizes", "8")["topology"] == "mine"
 
 

@@ -18,7 +18,7 @@ from netsim.base.constants import TABLE, UNITS, Constant, Fitted
 from netsim.measured.estimate import ESTIMATORS
 from netsim.measured.index import read_index
 from netsim.topology.machine import TRANSPORTS
-from tests.cli.command import netsim as command
+from tests.cli.command import netsim as netsim_command
 
 ROOT = Path(netsim.__file__).parent
 MEASURED = Path("scenarios/measured")
@@ -205,7 +205,7 @@ def test_transports_are_what_the_table_says() -> None:
 
 
 def test_doctor_shows_them_all(capsys) -> None:
-    lines = command(capsys, "doctor", "--constants").out.splitlines()
+    lines = netsim_command(capsys, "doctor", "--constants").out.splitlines()
     assert lines[0].split()[:3] == ["constant", "value", "unit"]
     shown = {line.split()[0]: line for line in lines[1:-1]}
     assert set(shown) == set(TABLE)

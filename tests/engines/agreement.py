@@ -14,7 +14,7 @@ import numpy as np
 
 from netsim.base.errors import StalledError
 from netsim.engines import simpy
-from netsim.engines.compiled import engine as compiled
+from netsim.engines.compiled import engine as compiled_engine
 from netsim.program.program import Program, Timeline, released
 
 RELATIVE = 1e-9
@@ -59,7 +59,7 @@ def own_spread(program: Program) -> float:
 
 def disagreement(program: Program) -> float:
     """How far the engines are apart."""
-    return apart(outcome(simpy, program), outcome(compiled, program))
+    return apart(outcome(simpy, program), outcome(compiled_engine, program))
 
 
 def assert_agreement(program: Program) -> None:
@@ -68,10 +68,10 @@ def assert_agreement(program: Program) -> None:
     assert off <= RELATIVE or off <= MARGIN * own_spread(program), off
 
 
-def watched(note: Callable[[Program], None]) -> Callable[..., compiled.Simulator]:
+def watched(note: Callable[[Program], None]) -> Callable[..., compiled_engine.Simulator]:
     """In the place of the engines' `simulator`: every program is noted before it is simulated."""
 
-    class Watched(compiled.Simulator):
+    class Watched(compiled_engine.Simulator):
         def timeline(self, begins: np.ndarray | None = None, **options: object) -> Timeline:
             note(self.program if begins is None else released(self.program, begins))
             return super().timeline(begins, **options)

@@ -23,7 +23,7 @@ import yaml
 from netsim.base.errors import InputError, InvariantError, StalledError
 from netsim.collectives.table import ALGORITHMS
 from netsim.engines import simpy
-from netsim.engines.compiled import engine as compiled
+from netsim.engines.compiled import engine as compiled_engine
 from netsim.program.program import Program
 from netsim.scenario.cells import expand
 from netsim.tasks.limits import limit_at
@@ -191,7 +191,7 @@ def _compared(program: Program) -> str:
     """How the engines, or the oracle, differ on a program; "" if they do not."""
     if len(program) > MOST_ROWS:
         return ""
-    fast, plain = outcome(compiled, program), outcome(simpy, program)
+    fast, plain = outcome(compiled_engine, program), outcome(simpy, program)
     off = apart(plain, fast)
     if off > RELATIVE and off > MARGIN * own_spread(program):
         return f"engines differ by {off:.3g}: {plain!r} (simpy), {fast!r} (compiled)"

@@ -11,7 +11,7 @@ from netsim.base.errors import StalledError
 from netsim.collectives.collective import Collective
 from netsim.collectives.table import build
 from netsim.engines import simpy
-from netsim.engines.compiled import engine as compiled
+from netsim.engines.compiled import engine as compiled_engine
 from netsim.engines.engine import ENGINES, simulator
 from netsim.program.place import place
 from netsim.program.program import Operations, Program, Timeline, operations
@@ -55,7 +55,7 @@ def test_times_do_not_depend_on_those_before(engine: str) -> None:
     runs, random = simulator(program, engine), np.random.default_rng(5)
     first = runs.timeline()
     for begins in random.uniform(0, 1e-4, (3, 6)):
-        expected = inner(program, compiled.run_operations(marked(program, begins)))
+        expected = inner(program, compiled_engine.run_operations(marked(program, begins)))
         assert apart(expected, runs.timeline(begins)) <= RELATIVE
     assert apart(first, runs.timeline()) == 0.0
     assert apart(first, runs.timeline(np.zeros(6))) == 0.0

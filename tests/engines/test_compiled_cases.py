@@ -9,7 +9,7 @@ from netsim.base.errors import StalledError
 from netsim.collectives.collective import collective_of
 from netsim.collectives.table import build
 from netsim.engines import simpy
-from netsim.engines.compiled import engine as compiled
+from netsim.engines.compiled import engine as compiled_engine
 from netsim.program.place import place
 from netsim.program.program import LinkTable, Paths, Program, Timeline
 from netsim.schedule.builder import Builder
@@ -48,7 +48,7 @@ def flows(
     """All flows at once, one on each path."""
     builder = Builder(2)
     builder.rows(style, 0, 1, builder.work(amounts))
-    return compiled.run(program(builder, capacity, paths, list(range(len(paths))), **given))
+    return compiled_engine.run(program(builder, capacity, paths, list(range(len(paths))), **given))
 
 
 def test_one_flow_takes_amount_by_capacity() -> None:
@@ -73,21 +73,21 @@ def shares(engine: object, *given: tuple[float, float, float]) -> list[float]:
     return engine.run(program(builder, [4.0], [(0,)], [0] * len(given))).end.tolist()  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("engine", [simpy, compiled])
+@pytest.mark.parametrize("engine", [simpy, compiled_engine])
 def test_a_tiny_share_takes_what_the_others_leave(engine: object) -> None:
     """1e-15 is lost beside 3 in one float, but not when the other has stopped at its cap."""
     ends = shares(engine, (3.0, 1.0, 9.0), (1e-15, 20.0, 6.0), (1e-6, 1.0, 9.0))
     np.testing.assert_allclose(ends, [9.0, 3.0, 9.0], rtol=1e-12)
 
 
-@pytest.mark.parametrize("engine", [simpy, compiled])
+@pytest.mark.parametrize("engine", [simpy, compiled_engine])
 def test_a_cap_that_rounding_keeps_from_being_reached(engine: object) -> None:
     cap = 0.19030921581284319
     assert cap / 3.0 * 3.0 < cap
     np.testing.assert_allclose(shares(engine, *[(3.0, cap, cap)] * 2), [1.0, 1.0])
 
 
-@pytest.mark.parametrize("engine", [simpy, compiled])
+@pytest.mark.parametrize("engine", [simpy, compiled_engine])
 @pytest.mark.parametrize("share", [0.5, 1.0, 2.0])
 def test_a_cap_is_what_a_flow_may_draw_whatever_its_share(engine: object, share: float) -> None:
     """Two of 3 share a link of 4; two of 1.5 leave room."""
@@ -117,7 +117,7 @@ def test_capacity_that_comes_back_lets_a_flow_go_on() -> None:
 
 
 def test_an_empty_program() -> None:
-    assert len(compiled.run(program(Builder(1), [], [], []))) == 0
+    assert len(compiled_engine.run(program(Builder(1), [], [], []))) == 0
 
 
 def test_a_stall_names_ranks_rows_and_links() -> None:
@@ -126,7 +126,7 @@ def test_a_stall_names_ranks_rows_and_links() -> None:
     builder.rows(Style(), 1, 2, builder.work(8.0), after=[(first, ARRIVED)])
     stuck = program(builder, [2.0, 2.0], [(0,), (1,)], [0, 1], ((1.0, 0, 0.0),))
     messages = []
-    for engine in (simpy, compiled):
+    for engine in (simpy, compiled_engine):
         with pytest.raises(StalledError) as caught:
             engine.run(stuck)
         messages.append(str(caught.value))
@@ -144,7 +144,7 @@ def test_more_at_once_than_there_are_places_at_first(release: float) -> None:
     rows = builder.rows(np.array(styles)[np.arange(count) % 3], 0, 1, builder.work(np.ones(count)))
     builder.release(rows, release * (1 + np.arange(count)))
     links = [(i,) for i in range(count)]
-    got = compiled.run(program(builder, [4.0] * count, links, list(range(count))))
+    got = compiled_engine.run(program(builder, [4.0] * count, links, list(range(count))))
     rate = np.array([1.0, 2.0, 4.0])[np.arange(count) % 3]
     np.testing.assert_allclose(got.end, release * (1 + np.arange(count)) + 1 / rate)
 
@@ -156,7 +156,7 @@ def test_many_kinds_of_rows_on_many_paths() -> None:
     styles = [builder.style(Style(cap=1.0 + i)) for i in range(count)]
     builder.rows(styles, 0, 1, builder.work(np.ones(count)))
     links = [(i,) for i in range(count)]
-    got = compiled.run(program(builder, [inf] * count, links, list(range(count))))
+    got = compiled_engine.run(program(builder, [inf] * count, links, list(range(count))))
     np.testing.assert_allclose(got.end, 1 / (1.0 + np.arange(count)))
 
 
@@ -170,13 +170,13 @@ def all_to_all(ranks: int) -> Program:
 
 
 def test_symmetric_flows_end_in_one_instant_to_the_last_bit() -> None:
-    ends = compiled.run(all_to_all(60)).end
+    ends = compiled_engine.run(all_to_all(60)).end
     assert len(np.unique(ends)) == 1
     np.testing.assert_allclose(ends, 7.0 * 59 / 3)
 
 
 def test_equal_input_gives_equal_bytes() -> None:
-    one, other = (compiled.run(all_to_all(20)) for _ in range(2))
+    one, other = (compiled_engine.run(all_to_all(20)) for _ in range(2))
     assert one.end.tobytes() == other.end.tobytes()
 
 
@@ -184,7 +184,7 @@ def test_progress_is_reported_while_machine_code_runs(monkeypatch: pytest.Monkey
     monkeypatch.setattr("netsim.engines.compiled.engine.LOOK", 1e-4)
     ring = place(build(collective_of("all_reduce", 512, 1 << 20), "ring"), switch(512, 1e9, 1e-6))
     seen: list[tuple[int, int, float]] = []
-    makespan = compiled.run(ring, progress=lambda *now: seen.append(now)).makespan
+    makespan = compiled_engine.run(ring, progress=lambda *now: seen.append(now)).makespan
     assert len(seen) > 1
     assert seen == sorted(seen)
     assert all(0 <= done <= rows == len(ring) and now <= makespan for done, rows, now in seen)
@@ -195,11 +195,11 @@ def test_flows_of_one_group_end_in_the_order_of_their_amounts() -> None:
     builder = Builder(2)
     builder.rows(Style(), 0, 1, builder.work(amounts))
     alike = program(builder, [1.0], [(0,)], [0] * 200)
-    got, expected = compiled.run(alike), simpy.run(alike)
+    got, expected = compiled_engine.run(alike), simpy.run(alike)
     np.testing.assert_allclose(got.end, expected.end, rtol=1e-12)
 
 
-@pytest.mark.parametrize("run", [simpy.run, compiled.run], ids=["simpy", "compiled"])
+@pytest.mark.parametrize("run", [simpy.run, compiled_engine.run], ids=["simpy", "compiled"])
 @pytest.mark.parametrize(("apart", "joined"), [(0.9e-14, True), (1.2e-14, False)])
 def test_what_is_nearer_than_the_14th_digit_is_one_instant(run, apart: float, joined: bool) -> None:
     """A row that may start just after another starts with it, at its time."""

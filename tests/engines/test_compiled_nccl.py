@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from netsim.engines import simpy
-from netsim.engines.compiled import engine as compiled
+from netsim.engines.compiled import engine as compiled_engine
 from netsim.engines.compiled.grouping import group_rows
 from netsim.program.program import Program
 from tests.cli.command import netsim
@@ -24,7 +24,7 @@ def test_every_row_of_nccl_schedules(
     seen = []
 
     def both(program: Program) -> None:
-        expected, got = simpy.run(program), compiled.run(program)
+        expected, got = simpy.run(program), compiled_engine.run(program)
         np.testing.assert_allclose(got.start, expected.start, rtol=1e-9, atol=0)
         np.testing.assert_allclose(got.end, expected.end, rtol=1e-9, atol=0)
         seen.append(len(program))

@@ -11,7 +11,7 @@ from netsim.base.errors import StalledError
 from netsim.collectives.collective import Collective
 from netsim.collectives.table import build
 from netsim.engines import simpy
-from netsim.engines.compiled import engine as compiled
+from netsim.engines.compiled import engine as compiled_engine
 from netsim.engines.engine import ends_of_operations
 from netsim.program.place import place
 from netsim.program.program import Operations, Program, operations
@@ -27,8 +27,8 @@ def outcomes(many: Operations) -> list[object]:
     """Of the definition, over all that is written out, and of the compiled engine, either way."""
     runs = [
         lambda: simpy.run(many.unrolled()),
-        lambda: compiled.run(many.unrolled()),
-        lambda: compiled.run_operations(many),
+        lambda: compiled_engine.run(many.unrolled()),
+        lambda: compiled_engine.run_operations(many),
     ]
     found: list[object] = []
     for run in runs:
@@ -63,16 +63,16 @@ def test_more_operations_go_on_from_fewer(
     under_way: list[object] = []
     for number in sorted(times):
         many = operations(program, number, launch)
-        most = compiled.MOST_KEPT if last_is_kept or number < max(times) else 0
+        most = compiled_engine.MOST_KEPT if last_is_kept or number < max(times) else 0
         try:
-            expected = compiled.run_operations(many)
+            expected = compiled_engine.run_operations(many)
         except StalledError as error:
             with pytest.raises(StalledError, match=re.escape(str(error))):
-                compiled.run_operations(many, under_way)
+                compiled_engine.run_operations(many, under_way)
             return
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(compiled, "MOST_KEPT", most)
-            found = compiled.run_operations(many, under_way)
+            patch.setattr(compiled_engine, "MOST_KEPT", most)
+            found = compiled_engine.run_operations(many, under_way)
         np.testing.assert_array_equal(found.end, expected.end)
         np.testing.assert_array_equal(found.start, expected.start)
         assert (found.path is None) == (expected.path is None)

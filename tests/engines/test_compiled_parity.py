@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 
 from netsim.engines import simpy
-from netsim.engines.compiled import engine as compiled
+from netsim.engines.compiled import engine as compiled_engine
 from netsim.program.program import Program
 from tests.engines.agreement import outcome
 from tests.engines.random_programs import programs
@@ -15,7 +15,7 @@ RELATIVE = 1e-9
 @settings(max_examples=90, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs())
 def test_every_row_of_random_programs(program: Program) -> None:
-    expected, got = outcome(simpy, program), outcome(compiled, program)
+    expected, got = outcome(simpy, program), outcome(compiled_engine, program)
     if isinstance(expected, str) or isinstance(got, str):
         assert got == expected
         return

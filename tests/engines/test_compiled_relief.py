@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from netsim.engines import simpy
-from netsim.engines.compiled import engine as compiled
+from netsim.engines.compiled import engine as compiled_engine
 from netsim.engines.compiled.grouping import group_rows
 from netsim.program.place import place
 from netsim.program.program import Program
@@ -52,7 +52,7 @@ def test_a_link_is_left_out_if_files_at_their_caps_fit(
 ) -> None:
     program = place(files(count, 5, cap, chained=chained), switch(2, RATE, 0.0))
     assert (looked_at(program) > 0) == shared
-    expected, got = simpy.run(program), compiled.run(program)
+    expected, got = simpy.run(program), compiled_engine.run(program)
     np.testing.assert_allclose(got.end, expected.end, rtol=1e-12)
 
 
@@ -63,9 +63,9 @@ def test_a_link_that_fails_for_a_while_is_looked_at() -> None:
     slowed = replace(program, links=replace(program.links, changes=changes))
     assert looked_at(program) == 0
     assert looked_at(slowed) > 0
-    expected, got = simpy.run(slowed), compiled.run(slowed)
+    expected, got = simpy.run(slowed), compiled_engine.run(slowed)
     np.testing.assert_allclose(got.end, expected.end, rtol=1e-12)
-    assert got.makespan > compiled.run(program).makespan
+    assert got.makespan > compiled_engine.run(program).makespan
 
 
 def test_what_follows_the_same_row_is_not_in_one_file() -> None:
@@ -76,8 +76,8 @@ def test_what_follows_the_same_row_is_not_in_one_file() -> None:
     builder.rows(style, [0, 0], [1, 1], piece, after=[(np.repeat(first, 2), IN_ORDER)])
     program = place(builder.finish(), switch(2, RATE, 0.0))
     assert looked_at(program) > 0
-    np.testing.assert_allclose(compiled.run(program).end, simpy.run(program).end, rtol=1e-12)
-    assert compiled.run(program).makespan == pytest.approx(8 / 3 + 16 / RATE)
+    np.testing.assert_allclose(compiled_engine.run(program).end, simpy.run(program).end, rtol=1e-12)
+    assert compiled_engine.run(program).makespan == pytest.approx(8 / 3 + 16 / RATE)
 
 
 def is_looked_at(program: Program, kind: str) -> bool:
@@ -107,7 +107,7 @@ def test_memory_is_left_out_if_what_comes_and_what_goes_fit(
     """
     program = in_and_out(memory, rows)
     assert is_looked_at(program, "hbm") == shared
-    expected, got = simpy.run(program), compiled.run(program)
+    expected, got = simpy.run(program), compiled_engine.run(program)
     np.testing.assert_allclose(got.end, expected.end, rtol=1e-12)
 
 
@@ -119,7 +119,7 @@ def test_memory_is_looked_at_if_a_way_is_faster_for_a_while() -> None:
     )
     program = replace(program, links=replace(program.links, changes=faster))
     assert is_looked_at(program, "hbm")
-    np.testing.assert_allclose(compiled.run(program).end, simpy.run(program).end, rtol=1e-12)
+    np.testing.assert_allclose(compiled_engine.run(program).end, simpy.run(program).end, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("share", "cap"), [(4.0, 2.0), (0.25, 2.0), (4.0, 0.9)])
@@ -133,5 +133,5 @@ def test_what_has_a_larger_share_is_counted_at_its_cap(share: float, cap: float)
     program = place(builder.finish(), room)
     into = program.paths.link[program.paths.ptr[program.path[2] + 1] - 1]
     assert (group_rows(program).number[into] >= 0) == (3.0 + cap > RATE)
-    expected, got = simpy.run(program), compiled.run(program)
+    expected, got = simpy.run(program), compiled_engine.run(program)
     np.testing.assert_allclose(got.end, expected.end, rtol=1e-12)

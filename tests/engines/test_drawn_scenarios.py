@@ -9,7 +9,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 
 from netsim.engines import simpy
-from netsim.engines.compiled import engine as compiled
+from netsim.engines.compiled import engine as compiled_engine
 from netsim.program.place import place
 from netsim.program.program import Program
 from netsim.schedule.builder import Builder
@@ -48,14 +48,14 @@ def test_the_oracle_tells_a_slower_link() -> None:
     builder.rows(style, [0, 0, 0], [1, 1, 1], builder.work([2.0, 4.0, 6.0]))
     program = place(builder.finish(), Topology("pair", graph, ("a", "b"), StaticRouter()))
     assert row_ends(program).tolist() == pytest.approx([3.0, 5.0, 6.0])
-    for engine in (simpy, compiled):
+    for engine in (simpy, compiled_engine):
         assert engine.run(program).end.tolist() == pytest.approx([3.0, 5.0, 6.0])
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs(rows=12))
 def test_the_oracle_agrees_on_random_programs(program: Program) -> None:
-    timeline = outcome(compiled, program)
+    timeline = outcome(compiled_engine, program)
     ends = row_ends(program)
     if isinstance(timeline, str) or ends is None:
         assert isinstance(timeline, str)

@@ -32,7 +32,7 @@ from netsim.measured.index import (
     read_index,
 )
 from netsim.plots.results import MOST_CURVES
-from netsim.results import row as columns
+from netsim.results import row as result_rows
 from netsim.results.folder import sealed
 from netsim.results.row import Joined, band_of, joined, stored, validated
 from tests.cli.command import netsim
@@ -563,19 +563,19 @@ def test_a_forecast_is_made_without_figures_and_compared_with_them_later(
     assert ": no such column in this forecast" in other.err
 
 
-@pytest.mark.parametrize("systems", [columns.FEWEST, 19, 39])
+@pytest.mark.parametrize("systems", [result_rows.FEWEST, 19, 39])
 def test_intervals_are_those_of_one_system_more(systems: int) -> None:
     """Of k systems in order, k + 1 places are as likely for the next one: what lies within is what
     the ranks leave on either side."""
     values = [(rank / 100, f"system {rank}") for rank in range(1, systems + 1)]
-    key = (columns.TIME, ("", "", "", "small"))
+    key = (result_rows.TIME, ("", "", "", "small"))
     (found,) = intervals_from({key: [*values, *values[:3]]}).values()  # one says a thing twice
     assert found.systems == systems
-    rank = min(max((1 - columns.WITHIN) / 2 * (systems + 1), 1.0), float(systems))
+    rank = min(max((1 - result_rows.WITHIN) / 2 * (systems + 1), 1.0), float(systems))
     assert -100 * log(found.high) == pytest.approx(rank)
     assert -100 * log(found.low) == pytest.approx(systems + 1 - rank)
     without = intervals_from({key: values}, "system 1")
-    if systems == columns.FEWEST:
+    if systems == result_rows.FEWEST:
         assert not without  # too few are left
     else:
         assert without[key].systems == systems - 1
@@ -584,8 +584,8 @@ def test_intervals_are_those_of_one_system_more(systems: int) -> None:
 def test_of_a_class_with_few_systems_the_middle_half_is_told() -> None:
     own, wide = ("dgx-h100", "intra", "reduce", "small"), ("dgx-h100", "intra", "", "small")
     values = [(rank / 100, f"system {rank % 3}") for rank in range(12)]
-    found = intervals_from({(columns.TIME, own): values, (columns.TIME, wide): values})
-    half = found.pop((columns.HALF, own))
+    found = intervals_from({(result_rows.TIME, own): values, (result_rows.TIME, wide): values})
+    half = found.pop((result_rows.HALF, own))
     assert not found
     assert half.systems == 3
     within = [half.low <= exp(-ratio) <= half.high for ratio, _ in values]

@@ -14,8 +14,7 @@ from netsim.base.errors import InputError
 from netsim.cli import log_questions
 from netsim.cli.log_questions import Question, question_of
 from netsim.cli.questions import Given, asked
-from netsim.measured import compare as comparing
-from netsim.measured import logs
+from netsim.measured import compare, logs
 from netsim.measured.hypotheses import explanations
 from netsim.measured.index import proposal_of
 from netsim.measured.logs import Device, LogRun, Measured, parse_log, read_log
@@ -68,7 +67,7 @@ def test_a_log_of_netsim_itself_has_no_error(
 def test_a_row_that_is_compared_has_the_bandwidths_of_its_time() -> None:
     source = asked("h100-x4", "all_reduce", Given(sizes="1M")).source
     measured, ready = Measured(1 << 20, out_of_place=50e-6), resolve(checked_cells(source)[0])
-    row = comparing._row(ready, measured, "all_reduce")
+    row = compare._row(ready, measured, "all_reduce")
     assert row.algbw_GBps == pytest.approx((1 << 20) / row.time_us / 1e3)
     assert row.busbw_GBps == pytest.approx(1.5 * row.algbw_GBps)
     assert row.error_pct == pytest.approx(100 * (row.time_us / 50 - 1))
@@ -268,13 +267,13 @@ def test_a_log_without_a_machine_gets_those_that_fit(
 def test_what_is_compared_is_kept_when_interrupted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log, every = simulated_log(tmp_path, capsys), comparing.rows_of
+    log, every = simulated_log(tmp_path, capsys), compare.rows_of
 
     def some(*what: Any) -> Iterator[Row]:
         yield from islice(every(*what), 2)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(comparing, "rows_of", some)
+    monkeypatch.setattr(compare, "rows_of", some)
     out, file = tmp_path / "out", tmp_path / "out.json"
     done = netsim(capsys, "compare", log, "--topology", PAIR, "-o", out, "--json", file)
     assert done.code == 130
@@ -286,8 +285,8 @@ def test_what_is_compared_is_kept_when_interrupted(
 def test_error_is_one_thing_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of sizes, steps and causes: a factor either way; told once in a comparison."""
     ratios = [0.5, 1.0, 1.2, 3.0, 1.1]
-    points = [comparing.Point("r", "m", "c", 8, 1.0, one, "", "", True) for one in ratios]
-    whole = comparing.error_of(points)
+    points = [compare.Point("r", "m", "c", 8, 1.0, one, "", "", True) for one in ratios]
+    whole = compare.error_of(points)
     step = Published("x", "f", "m", "g", "l", "d", 8, 1.0, {}, ())
     steps = error([ComparedStep(step, one, 0.5) for one in ratios])
     assert (steps.median, steps.p90, steps.bias) == (whole.median, whole.p90, whole.bias)
@@ -318,7 +317,7 @@ def test_a_run_is_as_slow_as_the_median_of_its_worse_band() -> None:
     """Up to 1 MiB it was faster than simulated, beyond slower."""
     ratios = [(1 << 20, -0.5)] * 5 + [(1 << 21, x) for x in (0.9, 0.0, 0.6, 0.5)]
     points = [SimpleNamespace(size_bytes=size, log_ratio=-x) for size, x in ratios]
-    assert comparing.Compared.slower.fget(SimpleNamespace(points=points)) == 0.6
+    assert compare.Compared.slower.fget(SimpleNamespace(points=points)) == 0.6
 
 
 FOUR_HOSTS = ("dgx-a100", "--nodes", 4, "--gpus-per-node", 2, "--nics-per-node", 2)

@@ -29,7 +29,7 @@ from netsim.measured.training import (
 )
 from netsim.topology.load import load_machine
 from netsim.workloads.model import MODELS
-from tests.cli.command import netsim as command
+from tests.cli.command import netsim
 
 INDEX = Path("scenarios/measured/training.yaml")
 ENTRIES = {entry.id: entry for entry in read_index(INDEX, ())}
@@ -161,18 +161,18 @@ def test_steps_of_an_interrupted_run_are_known_when_it_resumes(
         return simulate(entry, values)
 
     monkeypatch.setattr(training, "_answer", answer)
-    done = command(capsys, "accuracy", "training.yaml", *options)
+    done = netsim(capsys, "accuracy", "training.yaml", *options)
     assert done.code == 130
     assert "interrupted: 2 entries are missing" in done.err
     assert Path("reports/accuracy-training.jsonl").exists()
     most = 99
-    done = command(capsys, "accuracy", "training.yaml", *options, "--resume")
+    done = netsim(capsys, "accuracy", "training.yaml", *options, "--resume")
     assert done.code == 0, done.err
     assert "1 steps are known from reports/accuracy-training.jsonl" in done.err
     assert sorted(asked) == sorted(FEW)  # each was simulated once
     resumed = (tmp_path / "steps.json").read_text()
     assert not Path("reports/accuracy-training.jsonl").exists()
-    assert command(capsys, "accuracy", "training.yaml", *options).code == 0
+    assert netsim(capsys, "accuracy", "training.yaml", *options).code == 0
     assert (tmp_path / "steps.json").read_text() == resumed
 
 
@@ -232,7 +232,7 @@ def test_steps_are_simulated_again_without_what_their_group_says() -> None:
 
 
 def test_accuracy_of_steps(capsys: pytest.CaptureFixture[str]) -> None:
-    out = command(capsys, "accuracy", "training.yaml", "--only", "titan_t1_1", "--jobs", "1").out
+    out = netsim(capsys, "accuracy", "training.yaml", "--only", "titan_t1_1", "--jobs", "1").out
     assert "TorchTitan, Hopper" in out
     assert "titan_t1_1" in out
 

@@ -22,7 +22,7 @@ from netsim.timing import invariants, ladder
 from netsim.timing.invariants import ALWAYS, IN_TESTS, INVARIANTS, Answer, broken
 from netsim.timing.ladder import Timing
 from netsim.topology.routing import switch
-from netsim.training import run as training
+from netsim.training import run as training_run
 from tests.cli.command import netsim
 from tests.timing.cells import IN_FULL, call_at
 
@@ -258,14 +258,14 @@ def test_a_step_is_asked_too(capsys, monkeypatch, tmp_path: Path) -> None:
     file = tmp_path / "step.yaml"
     file.write_text(STEP)
     assert netsim(capsys, "run", file, "-o", tmp_path / "good").code == 0
-    kept = training.simulate
+    kept = training_run.simulate
 
     def quick(*given, **named) -> Timeline:
         timeline = kept(*given, **named)
         return Timeline(timeline.start / 1e3, timeline.end / 1e3)
 
-    monkeypatch.setattr(training, "simulate", quick)
-    training._KEPT.clear()
+    monkeypatch.setattr(training_run, "simulate", quick)
+    training_run._KEPT.clear()
     found = netsim(capsys, "run", file, "-o", tmp_path / "bad")
     assert found.code == 3
     assert "a step: wire: " in found.err

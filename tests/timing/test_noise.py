@@ -8,7 +8,7 @@ from netsim.base import constants
 from netsim.engines.engine import simulate
 from netsim.program.place import place
 from netsim.report.rows import run
-from netsim.scenario.models import Noise as Said
+from netsim.scenario.models import Noise as NoiseSetting
 from netsim.schedule.builder import Builder
 from netsim.schedule.schedule import Style
 from netsim.timing.bench import Noise, disturbed
@@ -25,7 +25,7 @@ def one_send(**said):
     b = Builder(2)
     b.rows(Style(), src=[0], dst=[1], piece=b.pieces(count=[1_000_000]))
     made = place(b.finish(), routing.switch(2, 1e9))
-    return made, Noise(Said(**said).draws, 50, 3)
+    return made, Noise(NoiseSetting(**said).draws, 50, 3)
 
 
 def test_the_last_of_two_ranks_begins_a_send():
@@ -38,7 +38,7 @@ def test_the_last_of_two_ranks_begins_a_send():
 def test_kinds_of_draws():
     """Means and medians of many draws; none is below nothing, and a host may have one for all."""
     random, many = np.random.default_rng(1), 200_000
-    said = Said(
+    said = NoiseSetting(
         launch={"lognormal": {"median": "2us", "sigma": 1}},
         compute={"normal": {"mean": "10%", "sigma": "1%"}},
         link={"exponential": {"mean": "3%"}, "common": "host"},
@@ -46,7 +46,7 @@ def test_kinds_of_draws():
     assert np.median(said.launch.draw(random, many)) == pytest.approx(2e-6, rel=0.02)
     assert said.compute.draw(random, many).mean() == pytest.approx(0.1, rel=0.01)
     assert said.link.draw(random, many).mean() == pytest.approx(0.03, rel=0.02)
-    assert Said(compute={"normal": {"sigma": "9%"}}).compute.draw(random, many).min() == 0
+    assert NoiseSetting(compute={"normal": {"sigma": "9%"}}).compute.draw(random, many).min() == 0
     noise = Noise(said.draws, 1)
     alike = noise.of("link", 0, ["node0.nic0->a", "node0.nic1->b", "node1.nic0->a"])
     assert alike[0] == alike[1] != alike[2]
@@ -54,7 +54,7 @@ def test_kinds_of_draws():
 
 def test_samples_of_a_file(tmp_path):
     (tmp_path / "late.csv").write_text("1us\n4us\n")
-    said = Said(launch={"file": str(tmp_path / "late.csv")})
+    said = NoiseSetting(launch={"file": str(tmp_path / "late.csv")})
     draws = said.launch.draw(np.random.default_rng(0), 100)
     assert sorted(set(draws)) == pytest.approx([1e-6, 4e-6])
 

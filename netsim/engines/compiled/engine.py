@@ -21,8 +21,7 @@ from netsim.engines.compiled.grouping import (
     tight_entries,
 )
 from netsim.engines.compiled.machine_code import Entry, Inner
-from netsim.program import program as beginnings
-from netsim.program.program import COARSE, Choices, Operations, Program, Timeline, stalled
+from netsim.program.program import COARSE, Choices, Operations, Program, Timeline, earliest, stalled
 
 __all__ = ["Simulator", "is_ready", "run", "run_operations", "tight_entries"]
 
@@ -466,7 +465,7 @@ def _rows(many: Operations, laid: _Laid, begins: Floats | None) -> structures.Ro
         start = np.zeros(len(many))
         start[schedule.release_row] = schedule.release_time
     else:
-        start = beginnings.earliest(schedule, begins)
+        start = earliest(schedule, begins)
     begins = start.reshape(times, -1)[:, :marks]
     np.maximum(begins, many.launched, out=begins)
     waits = np.tile(np.diff(schedule.dep_ptr), times)

@@ -20,7 +20,7 @@ from netsim.nccl.schedules.ring import WALKS, ring_keys
 from netsim.nccl.schedules.tree import Branches, tree_keys
 from netsim.nccl.schedules.writing import chunk_table
 from netsim.nccl.split import ALIGNMENT, Loops, loops_of_part
-from netsim.program import symmetry as symmetries
+from netsim.program import symmetry
 from netsim.program.symmetry import Where
 from netsim.schedule.schedule import Alike, Fold, Hops, Skeleton, Symmetry
 
@@ -260,21 +260,21 @@ def sends_alike(collective: Collective, plan: Plan, where: Where, turn: Ints) ->
         return None
     sketch = _Sketch(plan, turn, by_channel=where.topology.router.per_channel)
     whole = collective.name != "alltoall" or transfers.rounds.n_ranks**2 <= MOST_SENDS
-    if not whole and symmetries.odd_one(where):  # which sends of few rounds may not meet
+    if not whole and symmetry.odd_one(where):  # which sends of few rounds may not meet
         return None
-    found = symmetries.classes(sketch.of(transfers.columns), where, ROUNDS) if whole else None
+    found = symmetry.classes(sketch.of(transfers.columns), where, ROUNDS) if whole else None
     if not whole:
         found = _classes_of_some(transfers, sketch, where)
     if found is None:
         return None
-    ranks = symmetries.alike(found.ranks)
+    ranks = symmetry.alike(found.ranks)
     if (ranks.count == 1).all():
         return None
     blocks = {
         channel: Alike(ranks.first + np.int32(channel * collective.ranks), ranks.count)
         for channel in range(transfers.sends.channels.total)
     }
-    fold = Fold(ranks, symmetries.alike(found.wires), symmetries.alike(found.nodes), blocks)
+    fold = Fold(ranks, symmetry.alike(found.wires), symmetry.alike(found.nodes), blocks)
     if not whole and not _stands(transfers, fold, found, sketch, where):
         return None
     return Symmetry(fold, {}, np.unique(ranks.first, return_inverse=True)[1])
@@ -282,21 +282,21 @@ def sends_alike(collective: Collective, plan: Plan, where: Where, turn: Ints) ->
 
 def _classes_of_some(
     transfers: Transfers, sketch: "_Sketch", where: Where
-) -> symmetries.Classes | None:
+) -> symmetry.Classes | None:
     """The classes by the sends to a few distances, and to those that tell them apart further."""
     far = len(transfers.rounds.far)
     others = np.random.default_rng(far).permutation(np.arange(2, far)).tolist()
     some = sorted({0, 1, far // 2})
     others = [distance for distance in others if distance not in some]
     while True:
-        found = symmetries.classes(sketch.of(_apart(transfers, some)), where, ROUNDS)
+        found = symmetry.classes(sketch.of(_apart(transfers, some)), where, ROUNDS)
         if found is None or len(different(found.ranks)) == transfers.rounds.n_ranks:
             return None
         checks, others = others[:CHECKED], others[CHECKED:]
         wrong = [
             distance
             for distance in checks
-            if not symmetries.holds(found, sketch.of(_apart(transfers, [distance])), where)
+            if not symmetry.holds(found, sketch.of(_apart(transfers, [distance])), where)
         ]
         if not wrong:
             return found
@@ -347,7 +347,7 @@ class _Sketch:
 
 
 def _stands(
-    transfers: Transfers, fold: Fold, found: symmetries.Classes, sketch: _Sketch, where: Where
+    transfers: Transfers, fold: Fold, found: symmetry.Classes, sketch: _Sketch, where: Where
 ) -> bool:
     """Whether what ranks receive is like what stands for it; of very much, some is asked."""
     src, dst, _ = transfers.into(fold.leaders.astype(np.int64))
@@ -357,8 +357,8 @@ def _stands(
     leader = fold.ranks.first[src].astype(np.int64)
     sent = transfers.among(leader, transfers.rounds.met(leader, src, dst))
     received = transfers.among(src, dst)
-    like = symmetries.hop_colours(found, sketch.of(sent), where)
-    return bool(np.isin(symmetries.hop_colours(found, sketch.of(received), where), like).all())
+    like = symmetry.hop_colours(found, sketch.of(sent), where)
+    return bool(np.isin(symmetry.hop_colours(found, sketch.of(received), where), like).all())
 
 
 def folded_plan(collective: Collective, plan: Plan, where: Where, per_process: int) -> Plan:
@@ -386,7 +386,7 @@ def folded_plan(collective: Collective, plan: Plan, where: Where, per_process: i
     key = ("symmetry", collective.name, plan.algorithm, kinds, per_process, here)
 
     def found() -> Symmetry | None:
-        return symmetries.symmetry_of(skeleton_of(collective, plan, turn), where)
+        return symmetry.symmetry_of(skeleton_of(collective, plan, turn), where)
 
     return replace(plan, symmetry=plan.memo.of(key, found))
 
@@ -396,20 +396,20 @@ def channels_alike(
 ) -> Symmetry | None:
     """What of a plan is alike if only some wires, proxies, NICs and SMs can ever be full."""
     skeleton = skeleton_of(collective, plan, np.zeros(collective.ranks, np.int64))
-    tight = symmetries.Tight(wires, np.array(plan.node))
-    return symmetries.loose_symmetry(skeleton, where, tight)
+    tight = symmetry.Tight(wires, np.array(plan.node))
+    return symmetry.loose_symmetry(skeleton, where, tight)
 
 
 def ends_by_rank(plan: Plan, ends: NDArray[np.float64]) -> NDArray[np.float64]:
     """When every rank is done, from when those written down are on every channel (first axis)."""
-    lanes, symmetry, n = lanes_of(plan, _keys(plan)), plan.symmetry, len(plan.node)
-    assert symmetry is not None
-    known = np.zeros(int(symmetry.block.max()) + 1)
+    lanes, channel_symmetry, n = lanes_of(plan, _keys(plan)), plan.symmetry, len(plan.node)
+    assert channel_symmetry is not None
+    known = np.zeros(int(channel_symmetry.block.max()) + 1)
     for lane in lanes:
-        if lane.number in symmetry.copies:
-            mine = symmetry.block[lane.number * n : (lane.number + 1) * n]
+        if lane.number in channel_symmetry.copies:
+            mine = channel_symmetry.block[lane.number * n : (lane.number + 1) * n]
             np.maximum.at(known, mine, ends[lane.work.channel])
-    found: NDArray[np.float64] = known[symmetry.block].reshape(-1, n).max(axis=0)
+    found: NDArray[np.float64] = known[channel_symmetry.block].reshape(-1, n).max(axis=0)
     return found
 
 

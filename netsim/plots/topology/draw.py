@@ -15,7 +15,7 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, PathPatch
-from matplotlib.path import Path as Curve
+from matplotlib.path import Path as CurvePath
 from numpy.typing import NDArray
 
 from netsim.base.errors import InputError
@@ -336,7 +336,7 @@ def _colour(line: Stroke, *, heat: bool) -> Colour:
     return UNUSED if isnan(line.used) else HEAT(min(1.0, line.used))
 
 
-def _loop(bend: float, start: Point, end: Point) -> Curve:
+def _loop(bend: float, start: Point, end: Point) -> CurvePath:
     """A way around what is between: out by `bend`, along, and back in, with round corners."""
     upright = abs(start[0] - end[0]) < 1e-6
     out = (bend * 1.6, 0.0) if upright else (0.0, bend)
@@ -346,8 +346,15 @@ def _loop(bend: float, start: Point, end: Point) -> Curve:
     first = (corner[0][0] + along[0], corner[0][1] + along[1])
     last = (corner[1][0] - along[0], corner[1][1] - along[1])
     points = [start, corner[0], first, last, corner[1], end]
-    codes = [Curve.MOVETO, Curve.CURVE3, Curve.CURVE3, Curve.LINETO, Curve.CURVE3, Curve.CURVE3]
-    return Curve(points, codes)
+    codes = [
+        CurvePath.MOVETO,
+        CurvePath.CURVE3,
+        CurvePath.CURVE3,
+        CurvePath.LINETO,
+        CurvePath.CURVE3,
+        CurvePath.CURVE3,
+    ]
+    return CurvePath(points, codes)
 
 
 def _stroke(axes: Axes, line: Stroke, start: Point, end: Point, colour: Colour) -> Point:
@@ -359,11 +366,13 @@ def _stroke(axes: Axes, line: Stroke, start: Point, end: Point, colour: Colour) 
         push = (line.bend * 4 / 3, 0.0) if across else (0.0, line.bend * 4 / 3)
         points = [start, (start[0] + push[0], start[1] + push[1]),
                   (end[0] + push[0], end[1] + push[1]), end]  # fmt: skip
-        curve = Curve(points, [Curve.MOVETO, Curve.CURVE4, Curve.CURVE4, Curve.CURVE4])
+        curve = CurvePath(
+            points, [CurvePath.MOVETO, CurvePath.CURVE4, CurvePath.CURVE4, CurvePath.CURVE4]
+        )
         x, y = (start[0] + end[0]) / 2, (start[1] + end[1]) / 2
         middle = (x + push[0] * 0.75, y + push[1] * 0.75)
     else:
-        curve = Curve([start, end], [Curve.MOVETO, Curve.LINETO])
+        curve = CurvePath([start, end], [CurvePath.MOVETO, CurvePath.LINETO])
         middle = (0.55 * start[0] + 0.45 * end[0], 0.55 * start[1] + 0.45 * end[1])
     look: dict[str, Any] = {"fill": False, "zorder": 2}
     if not line.is_dead:

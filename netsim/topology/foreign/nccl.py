@@ -12,8 +12,17 @@ from netsim.base.files import preset_names
 from netsim.base.values import dataclass, grouped
 from netsim.topology.foreign.nccl_xml import RCCL_VERSION, XmlCpu, XmlGpu, XmlNet, XmlPci, XmlSystem
 from netsim.topology.load import FOLDER, load_machine
-from netsim.topology.machine import C2c as MachineC2c
-from netsim.topology.machine import Cpu, Gpu, Machine, Nics, Pcie, PcieLink, ScaleUp, TransportName
+from netsim.topology.machine import (
+    C2c,
+    Cpu,
+    Gpu,
+    Machine,
+    Nics,
+    Pcie,
+    PcieLink,
+    ScaleUp,
+    TransportName,
+)
 from netsim.topology.nccl_view import ASSUMED_LINK, NVSWITCH_CLASS, SPEEDS, VENDORS
 
 GPU_CODES = ("0x0300", "0x0302", "0x0380", "0x1200")  # display, 3D, AMD's accelerators
@@ -541,13 +550,13 @@ def _cpu_links(tree: Tree) -> dict[int, float]:
     }
 
 
-def _c2c(tree: Tree, like: Machine) -> MachineC2c | None:
+def _c2c(tree: Tree, like: Machine) -> C2c | None:
     """The coherent link of every GPU to its CPU; that of the preset where no GPU is described."""
     rates = _cpu_links(tree)
     if not rates:
         return like.c2c
     most = max(rates.values())
-    return MachineC2c.model_construct(bandwidth=most) if most > 0 else None
+    return C2c.model_construct(bandwidth=most) if most > 0 else None
 
 
 def _pcie(tree: Tree) -> Pcie:
