@@ -894,7 +894,10 @@ def _by_figures(run: LogRun) -> list[str]:
     factor = run.bus_factor
     if factor is not None:
         # 2(n-1)/n is 1 for two ranks, and (n-1)/n is never 1
-        kinds = {DOUBLE} if factor > 1.01 else {WHOLE, DOUBLE} if factor > 0.99 else {PART}
+        if factor > 1.01:
+            kinds = {DOUBLE}
+        else:
+            kinds = {WHOLE, DOUBLE} if factor > 0.99 else {PART}
         names = [name for name in names if FACTOR[name] in kinds]
     if first.redop:
         summed = first.redop != "none"

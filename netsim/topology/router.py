@@ -71,8 +71,10 @@ class ClusterRouter:
     @property
     def window(self) -> float:
         """Bytes that the connections of a message may have under way."""
-        policy = self.selection.policy if self.selection else None
-        return policy.window * (policy.qps if self.turns == 1 else 1) if policy else inf
+        if self.selection is None:
+            return inf
+        policy = self.selection.policy
+        return policy.window * (policy.qps if self.turns == 1 else 1)
 
     @property
     def incast(self) -> float:
