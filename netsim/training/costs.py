@@ -282,7 +282,7 @@ class Costs:
         collective = _collective(task, len(group))
         topology = self.topology or self.cluster.topology
         gpus, world = np.array(group, np.int32), (tuple(range(len(group))),)
-        like = not getattr(topology.router, "by_load", False)
+        like = not topology.router.by_load
         call = Call(collective, topology, gpus, world, single=True, may_fold=like)
         if self.cluster.hosts:
             job = self._job(group)
