@@ -102,49 +102,57 @@ def _app(asked: str) -> typer.Typer:
 
 def guarded(function: Callable[..., Any], verb: str) -> Callable[..., Any]:
     """A verb with its options, whose errors become one message and an exit code."""
-    taken = signature(function).parameters
+    plain_parameters = signature(function).parameters
 
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
             with watched(function.__module__.rpartition(".")[2], quiet=bool(kwargs.get("quiet"))):
                 return function(*args, **kwargs)
-        except NetsimError as error:
-            typer.echo(str(error), err=True)
-            raise typer.Exit(error.exit_code) from None
-        except KeyboardInterrupt:
-            kept = "; what was finished is kept" if "resume" in taken else ""
-            typer.echo(f"interrupted{kept}", err=True)
-            raise typer.Exit(INTERRUPTED) from None
-        except BrokenPipeError:
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (for the interpreter's end)
-            raise typer.Exit(0) from None
-        except MemoryError:
-            typer.echo("netsim: out of memory; fewer ranks, sizes or chunks need less", err=True)
-            raise typer.Exit(2) from None
         except typer.Exit:
             raise
-        except OSError as error:  # a full disk, a closed terminal
-            named = f"{error.filename}: " if error.filename else ""
-            typer.echo(f"netsim: {named}{error.strerror or error}", err=True)
-            raise typer.Exit(2) from None
-        except UnicodeEncodeError as error:
-            what = f"this system's names of files ({error.encoding}) have no {error.object!r}"
-            typer.echo(f"netsim: {what} (LC_ALL=C.UTF-8 has all; -o names a folder)", err=True)
-            raise typer.Exit(2) from None
-        except Exception as error:
-            raise typer.Exit(_bug(error)) from None
+        except (KeyboardInterrupt, Exception) as error:
+            code = _report_error(error, can_resume="resume" in plain_parameters)
+            raise typer.Exit(code) from None
 
-    known = _options_of(verb)
-    for one in taken.values():
-        if one.annotation in (bool, bool | None):
-            known[one.name].metavar = ""  # a flag takes no value
+    options = _options_of(verb)
+    for parameter in plain_parameters.values():
+        if parameter.annotation in (bool, bool | None):
+            options[parameter.name].metavar = ""  # a flag takes no value
     parameters = [
-        one.replace(annotation=Annotated[one.annotation, known[one.name]]) for one in taken.values()
+        parameter.replace(annotation=Annotated[parameter.annotation, options[parameter.name]])
+        for parameter in plain_parameters.values()
     ]
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
+
+
+def _report_error(error: Exception | KeyboardInterrupt, *, can_resume: bool) -> int:
+    """Print the one message of an error that ended a verb; return the exit code."""
+    if isinstance(error, NetsimError):
+        typer.echo(str(error), err=True)
+        return error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        kept = "; what was finished is kept" if can_resume else ""
+        typer.echo(f"interrupted{kept}", err=True)
+        return INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        # The interpreter flushes standard output when it ends, which would fail once more.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        return 0
+    if isinstance(error, MemoryError):
+        typer.echo("netsim: out of memory; fewer ranks, sizes or chunks need less", err=True)
+        return 2
+    if isinstance(error, OSError):  # a full disk, a closed terminal
+        file_name = f"{error.filename}: " if error.filename else ""
+        typer.echo(f"netsim: {file_name}{error.strerror or error}", err=True)
+        return 2
+    if isinstance(error, UnicodeEncodeError):
+        problem = f"this system's names of files ({error.encoding}) have no {error.object!r}"
+        typer.echo(f"netsim: {problem} (LC_ALL=C.UTF-8 has all; -o names a folder)", err=True)
+        return 2
+    return _bug(error)
 
 
 def _options_of(verb: str) -> dict[str, Any]:

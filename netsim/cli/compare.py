@@ -508,7 +508,10 @@ def _table_of_logs(judged: Sequence[Judged]) -> Iterator[str]:
         band = one.verdict.slowest_band
         error = "-" if band is None else f"{band.error:+.1%}"
         name = "-" if band is None else band.band
-        verdict = "slow" if one.is_bad else "fails" if one.verdict.fails else "within"
+        if one.is_bad:
+            verdict = "slow"
+        else:
+            verdict = "fails" if one.verdict.fails else "within"
         hosts = " ".join(one.hosts) or "not listed"
         yield f"  {one.label:<{LABEL_WIDTH}}  {error:>7}  {name:>12}  {verdict:<8}  {hosts}"
     yield from (f"# {text}" for text in culprit_lines(judged))

@@ -46,21 +46,13 @@ def assumptions(resolved: ResolvedCell, given: Given) -> Iterator[str]:
     if config.graph is None and node_count(config) > 1:
         yield from _network(config, given)
         yield from assumed_defaults(resolved.cell)
-        fabric = resolved.jobs[0].cluster.fabric if resolved.jobs else None
+        fabric = resolved.jobs[0].cluster.fabric if resolved.is_nccl else None
         if fabric is not None and fabric.note:
             yield fabric.note
     if given.launch is None and "launch" not in resolved.cell.source.data:
         yield "assumed: one process for each GPU (--launch single_process is nccl-tests -g 8)"
-    if resolved.jobs:
-        if given.nccl is None and "version" not in scenario.nccl.model_fields_set:
-            yield f"assumed: NCCL {scenario.nccl.version} (--nccl names another)"
-        yield from _plugin(resolved)
-        for name, why in environment.without_effect(scenario.nccl.env).items():
-            yield f"warning: {name} is known to NCCL but has no effect here: {why}"
-        collective = resolved.collective(max(work.size_list()))
-        # NCCL before 2.24 does not always do what it is told to.
-        if reason := choice.fallback(resolved.jobs[0], collective, work.dtype):
-            yield f"NCCL {scenario.nccl.version} {reason}"
+    if resolved.is_nccl:
+        yield from _nccl_assumptions(resolved, given)
     elif work.algorithm == "ring":
         yield "ring is the textbook algorithm, without NCCL's costs; NCCL's is Ring"
     for group in config.members if config.graph is None else ():
@@ -69,6 +61,20 @@ def assumptions(resolved: ResolvedCell, given: Given) -> Iterator[str]:
                 f"assumed, not validated: NCCL's rules hold for {group.loaded.machine.gpu.model}, "
                 "which runs another library"
             )
+
+
+def _nccl_assumptions(resolved: ResolvedCell, given: Given) -> Iterator[str]:
+    """The NCCL version that was assumed, what a plugin sets, and which wishes have no effect."""
+    scenario, work = resolved.cell.scenario, resolved.cell.scenario.collective
+    if given.nccl is None and "version" not in scenario.nccl.model_fields_set:
+        yield f"assumed: NCCL {scenario.nccl.version} (--nccl names another)"
+    yield from _plugin(resolved)
+    for name, why in environment.without_effect(scenario.nccl.env).items():
+        yield f"warning: {name} is known to NCCL but has no effect here: {why}"
+    collective = resolved.collective(max(work.size_list()))
+    # NCCL before 2.24 does not always use the algorithm and protocol that the user sets.
+    if reason := choice.fallback(resolved.jobs[0], collective, work.dtype):
+        yield f"NCCL {scenario.nccl.version} {reason}"
 
 
 def _plugin(resolved: ResolvedCell) -> Iterator[str]:
@@ -304,7 +310,7 @@ def weak_figures(resolved: ResolvedCell, rows: Sequence[Row]) -> Iterator[str]:
             continue
         yield f"{found.stamp}: {path} {figure_text(path, found.value)}, {_bounds(bounds, rows)}"
     slow = sum(count[kind] for kind in EXECUTION)
-    if slow and resolved.jobs and not _known(resolved, machine):
+    if slow and resolved.is_nccl and not _known(resolved, machine):
         yield (
             "transferred: latencies and channel rates, of other machines with such GPUs, "
             f"{_bounds(slow, rows)} (netsim calibrate fits them to a log)"
@@ -378,9 +384,8 @@ def command(
     for file in (json_file, tuner_out):
         refuse_output_as_input(file, [Path(topology)])
     if given.nccl and "," in given.nccl:
-        if form != "table" or part is not None or why is not None or any(outputs.values()):
-            raise InputError(f"--nccl {given.nccl}: compares two versions, and goes alone")
-        late("netsim.cli.diff.upgrade")(topology, collective, given)
+        is_alone = form == "table" and part is None and why is None and not any(outputs.values())
+        _compare_versions(topology, collective, given, is_alone=is_alone)
         return
     questions = [asked(topology, name, given) for name in collectives]
     tests = [resolve(checked_cells(question.source)[0]) for question in questions]
@@ -410,6 +415,15 @@ def command(
         _print_answer(tests, form, engine, json_file, failures, wide=wide)
     if failures:
         raise failures[0]
+
+
+def _compare_versions(topology: str, collective: str, given: Given, *, is_alone: bool) -> None:
+    """Print the answers of the two NCCL versions that `--nccl A,B` names, side by side.
+
+    Raises an InputError if options stand beside it that ask for another output."""
+    if not is_alone:
+        raise InputError(f"--nccl {given.nccl}: compares two versions, and goes alone")
+    late("netsim.cli.diff.upgrade")(topology, collective, given)
 
 
 def collectives_of(text: str, answers: Mapping[str, object], nccl: str | None) -> list[str]:

@@ -114,7 +114,11 @@ def _answers(found: Mapping[str, Any]) -> Iterator[str]:
         if abs(slope) < 1e-6 * now and all(abs(each - now) <= 1e-4 * now for each in tried):
             continue
         near = simulated is None or isclose(simulated, one["per_percent_us"], rel_tol=_DIFFERS)
-        marks.add(mark := "!" if one["anomalous"] else "" if near else "*")
+        if one["anomalous"]:
+            mark = "!"
+        else:
+            mark = "" if near else "*"
+        marks.add(mark)
         yield _answer(one, slope, f"  {mark}".rstrip())
     yield "  (ideal: infinitely fast, or without any latency; the rest as it is)"
     yield from (f"  ({mark} {MARKS[mark]})" for mark in MARKS if mark in marks)
@@ -433,11 +437,17 @@ def _step_answers(found: Mapping[str, Any]) -> Iterator[str]:
     yield "What would change it"
     yield f"  {'':<28}{'10 % faster':>22}{'free':>22}"
     for one in found["answers"]:
-        parts = [
-            "" if us is None else f"{time(us)} ({(us / now - 1) if now else 0.0:+.1%})"
-            for us in (one["faster_10pct_us"], one["free_us"])
-        ]
-        yield f"  {one['what']:<28}" + "".join(f"{part:>22}" for part in parts)
+        faster = _time_and_change(one["faster_10pct_us"], now)
+        free = _time_and_change(one["free_us"], now)
+        yield f"  {one['what']:<28}{faster:>22}{free:>22}"
+
+
+def _time_and_change(us: float | None, now_us: float) -> str:
+    """A time with its change against `now_us`, as `12.3 us (-4.0%)`; empty if there is no time."""
+    if us is None:
+        return ""
+    change = us / now_us - 1 if now_us else 0.0
+    return f"{time(us)} ({change:+.1%})"
 
 
 def _step_path(found: Mapping[str, Any]) -> Iterator[str]:

@@ -172,6 +172,19 @@ def _tests_log(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
         yield nccl_tests.closing(run, rows)
 
 
+def _slowed_by(row: Row) -> str:
+    """The job that slows this row's job most, by how much and on which link; if no other job does,
+    the error of the row."""
+    neighbours = row.neighbours
+    jobs = [key for key in neighbours if key.startswith("by:")]
+    if not jobs:
+        return row.error
+    slowest = max(jobs, key=neighbours.__getitem__)
+    link = neighbours.get(slowest.replace("by:", "on:"))
+    place = f" on {link}" if link else ""
+    return f"{slowest[3:]} {neighbours[slowest]:.3f}{place}"
+
+
 def _beside(cells: Sequence[Cell], found: Finished, *, width: int | None = None) -> Iterator[str]:
     """What jobs take alone and beside the others, and who slows each most."""
     yield _cut(
@@ -179,10 +192,7 @@ def _beside(cells: Sequence[Cell], found: Finished, *, width: int | None = None)
         width,
     )
     for _, row in found:
-        told = row.neighbours
-        most = max((key for key in told if key.startswith("by:")), key=told.__getitem__, default="")
-        link = told.get(most.replace("by:", "on:"))
-        who = f"{most[3:]} {told[most]:.3f}{f' on {link}' if link else ''}" if most else row.error
+        who = _slowed_by(row)
         figures = f"{row.alone_us or 0:>12.2f}  {time_of(row):>12.2f}  {row.slowdown or 0:>8.3f}"
         line = f"{row.size_bytes or '-':>12}  {figures}  {who}  ({named(row.axes)})"
         yield _cut(line, width) if row.status == "ok" else line

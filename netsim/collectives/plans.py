@@ -524,7 +524,10 @@ class _Machine:
         target, (first, *more) = self._part(op, into, op.sources[0]), [one for _, one in order]
         kept = into in op.sources
         own = first.span if fused and more and first.span.buffer == IN else None
-        how = REDUCE_INPUT if own is not None else REDUCE if kept else COPY
+        if own is not None:
+            how = REDUCE_INPUT
+        else:
+            how = REDUCE if kept else COPY
         adds = more if kept or own is not None else [first, *more]
         for one in adds:
             begins = how == COPY and len(adds) > 1 and not fused

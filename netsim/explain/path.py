@@ -213,7 +213,10 @@ class _Flows:
         startup, alone = float(self.startup[place]), float(self.alone[place])
         shared, kind = float(self.shared[place]), self.kind[place]
         begun = "launch" if kind == MARK else "protocol"
-        moves = "compute" if kind == COMPUTE else "launch" if self.launched[place] else "transfer"
+        if kind == COMPUTE:
+            moves = "compute"
+        else:
+            moves = "launch" if self.launched[place] else "transfer"
         rest = "launch" if moves == "launch" else "sharing"
         parts = [(begun, startup), (moves, alone), (rest, shared)]
         return [(cause, spent) for cause, spent in parts if spent > 0]

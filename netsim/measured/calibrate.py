@@ -444,7 +444,10 @@ def _spread_fit(parameters: Sequence[Parameter], spread: Shrunken, seen: NDArray
     unfitted = VAGUE if spread.fitted.any() else NO_BETTER
     fitted = []
     for number, parameter in enumerate(parameters):
-        left = "" if spread.fitted[number] else unfitted if seen[number] else UNSEEN
+        if spread.fitted[number]:
+            left = ""
+        else:
+            left = unfitted if seen[number] else UNSEEN
         low, high = spread.intervals[number].tolist()
         fitted.append(Fitted(parameter, float(spread.x[number]), low, high, left))
     return Fit(tuple(fitted), spread.forecast)
@@ -530,7 +533,10 @@ def _fit_of(
         elif number in determined:
             fitted.append(Fitted(parameter, float(best.x[number]), *ends))
         else:
-            why = AMBIGUOUS if number in rivals else NOT_NEEDED if seen[number] else UNSEEN
+            if number in rivals:
+                why = AMBIGUOUS
+            else:
+                why = NOT_NEEDED if seen[number] else UNSEEN
             fitted.append(Fitted(parameter, 0.0, 0.0, 0.0, why))
     return Fit(tuple(fitted), forecast, _alternatives(parameters, sets))
 

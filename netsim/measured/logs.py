@@ -429,17 +429,8 @@ class _Reader:
         return table
 
     def _statements(self, number: int, line: str) -> None:
-        if match := STARTING.search(line):
-            name = match[1][: match[1].find("_perf", 1)] if "_perf" in match[1][1:] else match[1]
-            self._begin(number).collective = collective_in(name + "_perf")
-        elif match := SETTINGS.search(line):
-            self._begin(number).gpus_per_thread = int(match[2])
-        elif match := DEVICE.search(line):
-            table = self._begin(number)
-            rank, process, host, _, _, model = match.groups()
-            if int(rank) == 0:
-                table.devices = {}
-            table.devices[int(rank)] = Device(int(rank), f"{host}:{process}", host, model.strip())
+        """Read a line that is no row of a table: what NCCL or the test says of itself."""
+        self._table_statements(number, line)
         if match := LIBRARY.search(line) or VERSION.search(line):
             self.nccl = match.group(1)
         if match := ENVIRONMENT.search(line):
@@ -454,6 +445,20 @@ class _Reader:
             algorithm = ALGORITHMS.get(match[2].upper(), match[2])
             protocol = PROTOCOLS.get(match[3].upper(), match[3])
             self.table.choices[int(match[1])] = (algorithm, protocol)
+
+    def _table_statements(self, number: int, line: str) -> None:
+        """Read a line that belongs to the head of a table, and open that table."""
+        if match := STARTING.search(line):
+            name = match[1][: match[1].find("_perf", 1)] if "_perf" in match[1][1:] else match[1]
+            self._begin(number).collective = collective_in(name + "_perf")
+        elif match := SETTINGS.search(line):
+            self._begin(number).gpus_per_thread = int(match[2])
+        elif match := DEVICE.search(line):
+            table = self._begin(number)
+            rank, process, host, _, _, model = match.groups()
+            if int(rank) == 0:
+                table.devices = {}
+            table.devices[int(rank)] = Device(int(rank), f"{host}:{process}", host, model.strip())
 
     def _row(self, number: int, match: re.Match[str]) -> None:
         table = self.table or self._begin(number)
@@ -889,7 +894,10 @@ def _by_figures(run: LogRun) -> list[str]:
     factor = run.bus_factor
     if factor is not None:
         # 2(n-1)/n is 1 for two ranks, and (n-1)/n is never 1
-        kinds = {DOUBLE} if factor > 1.01 else {WHOLE, DOUBLE} if factor > 0.99 else {PART}
+        if factor > 1.01:
+            kinds = {DOUBLE}
+        else:
+            kinds = {WHOLE, DOUBLE} if factor > 0.99 else {PART}
         names = [name for name in names if FACTOR[name] in kinds]
     if first.redop:
         summed = first.redop != "none"

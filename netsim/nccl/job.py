@@ -184,16 +184,21 @@ class Ways(Mapping[Hop, str]):
         arrive, _ = self._at(table, dst).T
         combined = np.column_stack([leave, arrive, relayed])
         kinds, which = np.unique(combined, axis=0, return_inverse=True)
-        names = [
-            "pxn" if pxn and out == into else f"{'pxn' if pxn else 'nic'}:{out}:{into}"
-            for out, into, pxn in kinds.tolist()
-        ]  # by two NICs, the first of which may be that of another GPU (PXN)
+        names = [_way_name(*kind) for kind in kinds.tolist()]
         ways = [names[number] for number in which.reshape(-1).tolist()]
         return dict(zip(zip(src.tolist(), dst.tolist(), strict=True), ways, strict=True))
 
     def _at(self, table: Ints, rank: Ints) -> Ints:
         found: Ints = table[self.seats.kind[self.seats.node[rank]], self.seats.place[rank]]
         return found
+
+
+def _way_name(leave: int, arrive: int, relayed: int) -> str:
+    """The name of a way by the NICs that it leaves and arrives by; if it is relayed (PXN), the
+    first NIC may be that of another GPU."""
+    if relayed and leave == arrive:
+        return "pxn"
+    return f"{'pxn' if relayed else 'nic'}:{leave}:{arrive}"
 
 
 def _doors(view: NodeView, graph: ChannelGraph, channel: int) -> list[tuple[int, bool]]:

@@ -126,7 +126,10 @@ def nvls_channels(min_cc: int, n_nodes: int, facts: Facts, settings: Settings) -
     """Channels (SMs) of NVLS: 16 on Hopper, on Blackwell 24 in one node and 32 in several."""
     if settings.nvls_channels is not None:
         return settings.nvls_channels
-    count = 16 if min_cc < 100 or facts.max_channels < 64 else 24 if n_nodes == 1 else 32
+    if min_cc < 100 or facts.max_channels < 64:
+        count = 16
+    else:
+        count = 24 if n_nodes == 1 else 32
     return limited_channels(count, facts, settings)
 
 

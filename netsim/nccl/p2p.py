@@ -276,12 +276,19 @@ class Sends:
         if protocol == "LL" and channels.ll_by == "most_channels":
             count = channels.used(nbytes, LL_STEP, several_nodes=several)
         if over_network and protocol == "Simple":
-            chunk = chunk // 4 if nbytes < chunk else chunk // 2 if nbytes < 8 * chunk else chunk
+            chunk = _network_chunk(nbytes, chunk)
         size = -(-ceil(nbytes / count) // PART_ALIGNMENT) * PART_ALIGNMENT
         bounds = [*(min(number * size, nbytes) for number in range(count)), nbytes]
         parts = tuple(end - start for start, end in pairwise(bounds))
         places = tuple((base + number) % channels.total for number in range(count))
         return P2pWork(parts, places, chunk, protocol)
+
+
+def _network_chunk(nbytes: int, chunk: int) -> int:
+    """The bytes of a chunk that leaves the node: a quarter or a half for small messages."""
+    if nbytes < chunk:
+        return chunk // 4
+    return chunk // 2 if nbytes < 8 * chunk else chunk
 
 
 def sends_of(comm: Communicator, tables: Sequence[PathTable]) -> Sends:

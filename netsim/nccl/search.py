@@ -569,7 +569,10 @@ class Walker:
             return [step + 1]
         if order == REPLAY:
             return [self.orders[-2][step + 1]]
-        sort = 0 if leave < 0 else 1 if leave == step + 1 else -1
+        if leave < 0:
+            sort = 0
+        else:
+            sort = 1 if leave == step + 1 else -1
         key = (gpu, self.used[-1], self.doors[-1][0] if sort else -1, sort)
         if key not in self.onwards:
             self.onwards[key] = next_gpus(self.arena, self.attempt.pattern, *key)

@@ -91,7 +91,10 @@ class Entry:
         comm, facts, bus = self.comm, self.comm.facts, self._raw_bus()
         if self.protocol == "LL":
             quarter = comm.n_nodes > 1 or self.function in ("AllReduce", "Reduce")
-            share = 0.5 if facts.ring_ll_half else 1 / 4 if quarter else 1 / 3
+            if facts.ring_ll_half:
+                share = 0.5
+            else:
+                share = 1 / 4 if quarter else 1 / 3
             return min(self._ll_cap(), share * bus)
         if self.protocol == "LL128":
             share = facts.ring_ll128_lone_gpu if comm.ppn < 2 else 0.92

@@ -213,7 +213,10 @@ def title_of(table: pd.DataFrame) -> str:
         for column in ("collective", "topology", "nodes", "ranks")
     )
     many = topology and " x " not in topology and hosts not in ("", "1")
-    where = f"{hosts} x {topology}" if many else topology or (f"{ranks} GPUs" if ranks else "")
+    if many:
+        where = f"{hosts} x {topology}"
+    else:
+        where = topology or (f"{ranks} GPUs" if ranks else "")
     return " on ".join(filter(None, (collective, where)))
 
 
@@ -406,7 +409,9 @@ def interference_figure(path: Path) -> Figure | None:
     panel.pcolormesh(grid, cmap="Reds", vmin=1, vmax=2, edgecolors="white", linewidth=1.5)
     for (row, column), value in np.ndenumerate(np.nan_to_num(grid)):
         met = str(table[f"on:{by[column][3:]}"].iloc[row]).replace("->", "->\n")
-        text = f"{value:.3g}" + (f"\n{met}" if value > _SLOWED else "") if value else ""
+        text = f"{value:.3g}" if value else ""
+        if value > _SLOWED:
+            text += f"\n{met}"
         panel.text(
             column + 0.5,
             row + 0.5,

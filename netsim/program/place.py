@@ -198,5 +198,5 @@ def _link_table(
     latency = np.concatenate([topology.links.latency, np.zeros(len(capacity) - wires)])
     keys = enumerate(resources.keys, wires)
     senders = {number: at for number, (name, _, at) in keys if name == SENDER}
-    incast = getattr(topology.router, "incast", 0.0)
+    incast = topology.router.incast
     return LinkTable(name, kind, capacity, latency, changes, count, incast, senders, resources.keys)

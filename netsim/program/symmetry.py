@@ -299,9 +299,9 @@ def _odd_ones(topology: Topology, device: NDArray[np.int32]) -> Iterator[str]:
         for place, most in _minority(given):
             gpu = topology.gpus[int(device[place])]
             yield f"{gpu} gives {given[place]:.3g} of {name} where others give {most:.3g}"
-    policy = getattr(getattr(topology.router, "selection", None), "policy", None)
-    if policy is not None and policy.hashed:
-        yield f"paths are chosen by hash (routing: {policy.routing})"
+    routing = topology.router.hashed_routing
+    if routing:
+        yield f"paths are chosen by hash (routing: {routing})"
 
 
 def _odd_links(topology: Topology) -> Iterator[str]:

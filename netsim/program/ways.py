@@ -64,7 +64,8 @@ class Distinct:
 def distinct_ways(schedule: Schedule, topology: Topology) -> Distinct:
     """Find the distinct (class, source, destination) of all rows; marks go nowhere."""
     classes: dict[Way, int] = {}
-    per_channel, turns = topology.router.per_channel, getattr(topology.router, "turns", 1)
+    router = topology.router
+    per_channel, turns = router.per_channel, router.turns
     of_style = np.array(
         [
             -1 if s.kind == MARK else classes.setdefault(_way(s, per_channel), len(classes))
@@ -109,7 +110,7 @@ def with_choices(
     """The ways, behind them those that their messages may take instead, each once, and of which way
     every one is: of a way of so many turns, each that is like no earlier one."""
     ways, count = np.arange(len(found.klass), dtype=np.int32), len(found.classes)
-    turns = min(getattr(topology.router, "choices", 1), max(2, _PATHS // max(1, len(ways))))
+    turns = min(topology.router.choices, max(2, _PATHS // max(1, len(ways))))
     if turns < 2:
         return found, ways
     marks = np.random.default_rng(0).integers(1 << 62, size=len(topology.links))
@@ -480,11 +481,11 @@ class Ways:
         drawn = self.topology.links.resource[wires[1]]
         entries.append((wires[0], *self._folded_wires(way, drawn, weight)))
         entries.extend(self._use(way, use, mine, src, dst, wires) for use in way.uses)
-        window = getattr(self.topology.router, "window", np.inf)
+        window = self.topology.router.window
         if way.kind == TRANSFER and window < np.inf:
             trips = 2 * np.maximum(latency[mine], 1e-12)
             entries.append(self._windows(way, mine, (src, dst), wires, window / trips))
-        if way.kind == TRANSFER and getattr(self.topology.router, "incast", 0.0) > 0:
+        if way.kind == TRANSFER and self.topology.router.incast > 0:
             entries.extend(self._senders(wires))
 
     def _senders(self, wires: Entries) -> Iterator[Entries]:

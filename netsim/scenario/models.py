@@ -136,7 +136,9 @@ class Workload(Model):
 def kind_of_workload(value: object) -> str:
     """A training step names a model, a recorded one a trace; all else is a collective."""
     keys = value if isinstance(value, Mapping) else getattr(value, "model_fields_set", ())
-    return "training" if "model" in keys else "recorded" if "trace" in keys else "collective"
+    if "model" in keys:
+        return "training"
+    return "recorded" if "trace" in keys else "collective"
 
 
 def _of_one_kind(value: object) -> object:

@@ -55,18 +55,13 @@ def _files(source: Source, path: KeyPath, value: Mapping[str, Any]) -> list[Any]
 
 
 def _range(source: Source, path: KeyPath, value: Mapping[str, Any]) -> list[Any]:
-    for key in value:
-        if key not in _KEYS:
-            hint = suggest(str(key), _KEYS)
-            raise source.error((*path, key), f"unknown key '{key}'{hint}", key=True)
-    for key in ("from", "to"):
-        if key not in value:
-            raise source.error(path, f"a range needs '{key}' as well")
-    if ("step" in value) == ("factor" in value):
-        raise source.error(path, "a range needs either a step or a factor")
+    """The values of a range: `{from: 8, to: 64, step: 8}`, or `{from: 1K, to: 1M, factor: 2}`.
+
+    Raises a ScenarioError at the key that is wrong or missing."""
+    _check_range_keys(source, path, value)
     first, unit = _quantity(source, (*path, "from"), value["from"])
-    last, other = _quantity(source, (*path, "to"), value["to"])
-    if unit != other:
+    last, last_unit = _quantity(source, (*path, "to"), value["to"])
+    if unit != last_unit:
         return _sizes(source, path, value)
     if last < first:
         raise source.error(
@@ -76,15 +71,29 @@ def _range(source: Source, path: KeyPath, value: Mapping[str, Any]) -> list[Any]
         factor, _ = _quantity(source, (*path, "factor"), value["factor"])
         if factor <= 1 or first <= 0:
             raise source.error((*path, "factor"), "expected a factor above 1, from above 0")
-        steps = _geometric(first, last, factor)
+        numbers = _geometric(first, last, factor)
     else:
         step, step_unit = _quantity(source, (*path, "step"), value["step"])
         if step <= 0 or step_unit not in ("", unit):
             raise source.error((*path, "step"), f"expected a positive step in {unit or 'numbers'}")
         if (last - first) / step >= MOST_VALUES:
             raise source.error((*path, "step"), f"makes more than {MOST_VALUES} values")
-        steps = [first + step * k for k in range(int((last - first) / step) + 1)]
-    return [_written(number, unit) for number in steps]
+        numbers = [first + step * k for k in range(int((last - first) / step) + 1)]
+    return [_written(number, unit) for number in numbers]
+
+
+def _check_range_keys(source: Source, path: KeyPath, value: Mapping[str, Any]) -> None:
+    """Refuse a range with an unknown key, without an end, or without exactly one of step and
+    factor."""
+    for key in value:
+        if key not in _KEYS:
+            hint = suggest(str(key), _KEYS)
+            raise source.error((*path, key), f"unknown key '{key}'{hint}", key=True)
+    for key in ("from", "to"):
+        if key not in value:
+            raise source.error(path, f"a range needs '{key}' as well")
+    if ("step" in value) == ("factor" in value):
+        raise source.error(path, "a range needs either a step or a factor")
 
 
 def _geometric(first: Fraction, last: Fraction, factor: Fraction) -> list[Fraction]:

@@ -266,7 +266,7 @@ def may_fold(scenario: Scenario, topology: Topology) -> bool:
     links that do not change in time.
     """
     router = topology.router
-    depends = getattr(router, "by_load", False) or getattr(router, "turns", 1) > 1
+    depends = router.by_load or router.turns > 1
     changes = scenario.noise is not None or scenario.timed
     return scenario.fold == "auto" and not depends and not changes
 

@@ -981,7 +981,7 @@ def bytes_expected(call: Call, limits: Limits = LIMITS) -> int:
     a_loop = len(call.task.groups) * A_STEP * moved * share
     if plan.transfers is not None and share >= limits.little and not limits.exact:  # wide instants
         crowd = limits.crowded / len(call.task.gpus)
-        adaptive = getattr(call.topology.router, "choices", 1) > 1
+        adaptive = call.topology.router.choices > 1
         if crowd <= min(a_loop * loops, limits.crowd) and not (adaptive or call.topology.changes):
             loops = min(loops, max(written.looped.least, int(limits.crowd / a_loop)))
     return _bytes(int(a_loop * loops), a_row, written, limits)

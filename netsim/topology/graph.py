@@ -3,12 +3,13 @@
 Generated clusters are laid out as arrays at once; a sketch or a networkx graph is frozen into the
 same form. Knows nothing of routes."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from importlib import import_module
-from math import isnan
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from math import inf, isnan
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -184,17 +185,52 @@ class Routes:
 Asked = tuple[Ints, Ints, Ints, str]
 
 
-class Router(Protocol):
-    """Finds the links between GPUs; a pure function of the topology and its own parameters."""
+class Router(ABC):
+    """Finds the links between GPUs; a pure function of the topology and its own parameters.
+
+    Beside `per_channel` and `routes`, what a router does not say itself holds for one fixed path
+    between two GPUs, which does not depend on what else is under way."""
 
     @property
+    @abstractmethod
     def per_channel(self) -> bool:
         """Whether different channels between the same GPUs may go different ways."""
-        ...
 
+    @abstractmethod
     def routes(self, topology: "Topology", src: Ints, dst: Ints, channel: Ints, way: str) -> Routes:
         """Routes from device `src[i]` to device `dst[i]` for rows of a channel."""
-        ...
+
+    @property
+    def choices(self) -> int:
+        """The largest number of paths that a message chooses from when it starts."""
+        return 1
+
+    @property
+    def turns(self) -> int:
+        """The number of queue pairs of a connection that successive messages take in turn.
+
+        It is 1 if every message is divided among all queue pairs."""
+        return 1
+
+    @property
+    def window(self) -> float:
+        """Bytes that the connections of a message may have under way."""
+        return inf
+
+    @property
+    def incast(self) -> float:
+        """The fraction by which a NIC takes longer to receive for each further sender to it."""
+        return 0.0
+
+    @property
+    def by_load(self) -> bool:
+        """Whether paths, or what NICs receive, depend on what is under way meanwhile."""
+        return False
+
+    @property
+    def hashed_routing(self) -> str:
+        """The routing policy if it chooses paths by a hash, else an empty text."""
+        return ""
 
 
 FEW_ROUTES, KEPT_ROUTES = 1024, 1024  # in an answer that is kept, and how many such answers are
@@ -292,7 +328,7 @@ class Topology:
     def laid(self, asked: Sequence[Asked]) -> Routes:
         """The routes of all that a schedule sends; where messages choose by load, as if all began
         at one instant, each on the first of its paths whose fullest link has least for its rate."""
-        turns = range(getattr(self.router, "choices", 1))
+        turns = range(self.router.choices)
         if len(turns) == 1:
             return joined([self.routes(*one) for one in asked])
         rates = self.links.bandwidth.clip(1.0).tolist()

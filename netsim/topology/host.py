@@ -200,9 +200,9 @@ def make_host(
     nics: Sequence[int] | None = None,
 ) -> Host:
     """The routes of a machine with some of its GPUs and NICs; `dead` links have no capacity."""
-    rails = tuple(range(machine.nics.count if machine.nics else 0) if nics is None else nics)
-    graph = host_graph(machine)
     every = range(machine.nics.count if machine.nics else 0)
+    rails = tuple(every if nics is None else nics)
+    graph = host_graph(machine)
     for number in set(range(machine.gpu.count)) - set(gpus):
         graph.remove(f"gpu{number}")
     for number in set(every) - set(rails):

@@ -4,7 +4,7 @@ Ends are numbered: ports of NICs first, then switches. Every cable takes two lin
 first end and one back: 2c and 2c + 1. Paths follow equal-cost next links, found for all
 destinations of a switch at once; fabrics say what the graph is, never what its paths are."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -621,7 +621,10 @@ class Selection:
                 src, dst, lambda now, rows: _evenly(now, src[rows], dst[rows])
             )
         parts = []
-        for qp in range(policy.qps if policy.hashed else 1) if queue < 0 else (queue,):
+        queue_pairs: Iterable[int] = (queue,)
+        if queue < 0:
+            queue_pairs = range(policy.qps if policy.hashed else 1)
+        for qp in queue_pairs:
             turns: Turns = _Spread(self.usual, dst, max(0, queue))
             if policy.hashed:
                 turns = _Hashed(np.broadcast_to(mix(policy.seed, src, dst, channel, qp), len(src)))

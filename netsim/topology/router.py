@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
 from netsim.topology import graph
-from netsim.topology.graph import Ints, Longs, Routes, Topology, TopologyError, Way, joined
+from netsim.topology.graph import Ints, Longs, Router, Routes, Topology, TopologyError, Way, joined
 from netsim.topology.host import Host, widened
 from netsim.topology.network import Paths, Selection, assembled
 from netsim.topology.routing import pack_routes
@@ -49,7 +49,7 @@ class Tables:
 
 
 @dataclass(frozen=True)
-class ClusterRouter:
+class ClusterRouter(Router):
     """Routes of a cluster whose fabric's links start at `fabric_links`."""
 
     places: Places
@@ -71,12 +71,14 @@ class ClusterRouter:
     @property
     def window(self) -> float:
         """Bytes that the connections of a message may have under way."""
-        policy = self.selection.policy if self.selection else None
-        return policy.window * (policy.qps if self.turns == 1 else 1) if policy else inf
+        if self.selection is None:
+            return inf
+        policy = self.selection.policy
+        return policy.window * (policy.qps if self.turns == 1 else 1)
 
     @property
     def incast(self) -> float:
-        """By which part a NIC takes longer to receive for each further one that sends to it."""
+        """The fraction by which a NIC takes longer to receive for each further sender to it."""
         return self.selection.policy.incast if self.selection else 0.0
 
     @property
@@ -94,6 +96,12 @@ class ClusterRouter:
         """Queue pairs of a connection that its messages take in turn; 1: they part every one."""
         policy = self.selection.policy if self.selection else None
         return policy.qps if policy and policy.hashed and not policy.split else 1
+
+    @property
+    def hashed_routing(self) -> str:
+        """The routing policy if it chooses paths by a hash, else an empty text."""
+        policy = self.selection.policy if self.selection else None
+        return policy.routing if policy and policy.hashed else ""
 
     def routes(self, topology: Topology, src: Ints, dst: Ints, channel: Ints, way: str) -> Routes:
         """Routes from device to device."""

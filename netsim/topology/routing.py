@@ -16,6 +16,7 @@ from netsim.topology.graph import (
     Floats,
     Ints,
     Longs,
+    Router,
     Routes,
     Sketch,
     Topology,
@@ -32,7 +33,7 @@ _CELLS = 4_000_000  # size of one relaxation's working array, in (link, destinat
 
 
 @dataclass(frozen=True)
-class StaticRouter:
+class StaticRouter(Router):
     """Destination-based shortest paths. A GPU passes on no traffic of others unless its node says
     `forwards: True`."""
 

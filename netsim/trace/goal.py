@@ -208,6 +208,7 @@ class Goal:
             raise LookupError(f"ends without {missing}")
 
     def _line(self, number: int, line: str) -> None:
+        """Read one line without comments; `number` counts from 1."""
         found = LINE.fullmatch(line)
         if found is None or (line and (self.rank < 0) != bool(found["ranks"] or found["rank"])):
             expected = "num_ranks N or rank N {" if self.rank < 0 else EXPECTED
@@ -217,24 +218,38 @@ class Goal:
             if not 0 < self.ranks <= MOST_RANKS:
                 raise LookupError(f"expected 1 to {MOST_RANKS} ranks")
         elif found["rank"]:
-            rank = int(found["rank"])
-            if rank >= self.ranks or rank in self.known:
-                raise LookupError(f"expected another rank below {self.ranks}, got {rank}")
-            self.known.add(rank)
-            self.rank, self.labels = -1 if found["empty"] else rank, {}
+            self._begin_rank(int(found["rank"]), is_empty=bool(found["empty"]))
         elif found["end"]:
             self.rank = -1
         elif found["one"]:
-            one, other = found["one"], found["other"]
-            if missing := [name for name in (one, other) if name not in self.labels]:
-                raise LookupError(f"rank {self.rank} has no operation {missing[0]} above")
-            self.waits.append((self.labels[one], self.labels[other], found["start"] == "i"))
+            self._add_wait(found["one"], found["other"], for_start=found["start"] == "i")
         elif line:
-            if (label := found["label"]) in self.labels:
-                raise LookupError(f"label {label} stands for another operation of this rank")
-            self.labels |= {label: len(self.rows)} if label else {}
-            told = (int(found[name] or 0) for name in COLUMNS[2:7])
-            self._add(self.rank, VERBS.get((found["verb"], found["way"]), 0), *told, number)
+            self._add_operation(found, number)
+
+    def _begin_rank(self, rank: int, *, is_empty: bool) -> None:
+        """Open the block of a rank; one without operations is closed at once."""
+        if rank >= self.ranks or rank in self.known:
+            raise LookupError(f"expected another rank below {self.ranks}, got {rank}")
+        self.known.add(rank)
+        self.rank = -1 if is_empty else rank
+        self.labels = {}
+
+    def _add_wait(self, label: str, required: str, *, for_start: bool) -> None:
+        """Let an operation wait for the end, or only for the start, of one that it requires."""
+        for name in (label, required):
+            if name not in self.labels:
+                raise LookupError(f"rank {self.rank} has no operation {name} above")
+        self.waits.append((self.labels[label], self.labels[required], for_start))
+
+    def _add_operation(self, found: re.Match[str], number: int) -> None:
+        """Add the operation of line `number`, under its label if it has one."""
+        label = found["label"]
+        if label in self.labels:
+            raise LookupError(f"label {label} stands for another operation of this rank")
+        if label:
+            self.labels[label] = len(self.rows)
+        values = (int(found[name] or 0) for name in COLUMNS[2:7])
+        self._add(self.rank, VERBS.get((found["verb"], found["way"]), 0), *values, number)
 
     def _add(self, *row: int) -> None:
         _, kind, peer, size, tag, cpu, nic, _ = row

@@ -297,7 +297,7 @@ class Costs:
         """The coarse form of a collective in one group, and the kinds of links that it crosses."""
         task, choice = self._resolved(entry, group)
         router = task.topology.router
-        limits = replace(self.limits, folds=not getattr(router, "by_load", False))
+        limits = replace(self.limits, folds=not router.by_load)
         call = call_of(task, limits)
         key = (self.patterns[group][1], entry.collective, entry.nbytes, entry.dtype)
         if key not in self.times:

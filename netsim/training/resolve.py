@@ -93,7 +93,7 @@ def _batch(s: Setting) -> Iterator[Misfit]:
 
 
 def _transformer_misfits(s: Setting, m: Transformer) -> Iterator[Misfit]:
-    tp, cp, ep, pp = (s.degree(axis) for axis in ("tp", "cp", "ep", "pp"))
+    tp, ep, pp = (s.degree(axis) for axis in ("tp", "ep", "pp"))
     where = ("parallelism",)
     if m.heads % tp:
         yield (*where, "tp"), f"{m.heads} heads are not divisible by tp {tp}"
@@ -112,6 +112,18 @@ def _transformer_misfits(s: Setting, m: Transformer) -> Iterator[Misfit]:
         yield (*where, "ep"), f"{m.name} has no experts to divide by ep {ep}"
     elif m.experts % ep:
         yield (*where, "ep"), f"{m.experts} experts are not divisible by ep {ep}"
+    yield from _sequence_misfits(s, m)
+    if m.experts and tp > 1 and not s.sequence_parallel:
+        yield (
+            (*where, "sequence_parallel"),
+            "experts with tp need sequence_parallel (as in Megatron)",
+        )
+
+
+def _sequence_misfits(s: Setting, m: Transformer) -> Iterator[Misfit]:
+    """Why the tokens or heads of a sequence cannot be divided by cp or tp."""
+    tp, cp = s.degree("tp"), s.degree("cp")
+    where = ("parallelism",)
     halves = 2 * cp if cp > 1 and m.causal else 1  # each rank has an early and a late part
     if s.sequence % halves or s.sequence % cp:
         yield (
@@ -124,11 +136,6 @@ def _transformer_misfits(s: Setting, m: Transformer) -> Iterator[Misfit]:
         yield (
             (*where, "cp"),
             f"{m.heads // tp} heads a rank are not divisible by cp {cp}, as a2a needs",
-        )
-    if m.experts and tp > 1 and not s.sequence_parallel:
-        yield (
-            (*where, "sequence_parallel"),
-            "experts with tp need sequence_parallel (as in Megatron)",
         )
 
 

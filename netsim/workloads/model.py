@@ -192,8 +192,10 @@ def _norm(m: Transformer, name: str, width: int) -> list[Tensor]:
 
 def _linear(m: Transformer, name: str, inputs: int, outputs: int, *, row: bool) -> list[Tensor]:
     """One matrix; the bias of a row-parallel one is not divided."""
-    bias = [Tensor(f"{name} bias", outputs, "" if row else "tp")] if m.biases else []
-    return [Tensor(name, inputs * outputs, "tp"), *bias]
+    tensors = [Tensor(name, inputs * outputs, "tp")]
+    if m.biases:
+        tensors.append(Tensor(f"{name} bias", outputs, "" if row else "tp"))
+    return tensors
 
 
 def _attention(m: Transformer) -> list[Tensor]:

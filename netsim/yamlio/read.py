@@ -70,7 +70,10 @@ def _written_int(text: str, match: re.Match[str]) -> int:
     if len(text) > MOST_DIGITS:
         raise ValueError(f"a number of more than {MOST_DIGITS} digits")
     decimal, octal, hexadecimal = match.groups()
-    digits, base = (decimal, 10) if decimal else (octal, 8) if octal else (hexadecimal, 16)
+    if decimal:
+        digits, base = decimal, 10
+    else:
+        digits, base = (octal, 8) if octal else (hexadecimal, 16)
     number = WrittenInt(digits, base)
     number.text = text
     return int(number) if str(int(number)) == text else number

@@ -40,8 +40,7 @@ def row_ends(program: Program) -> np.ndarray | None:
             return None
         when = min(events)
         horizon = when * (1 + SAME_INSTANT)
-        for row, rate in moving.items():
-            left[row] = left[row] - rate * (when - now) if rate < inf else 0.0
+        _move(left, moving, when - now)
         now = when
         while changes and changes[0][0] <= horizon:
             _, link, value = changes.pop(0)
@@ -58,15 +57,31 @@ def row_ends(program: Program) -> np.ndarray | None:
                 ended.append(row)
         for row in ended:
             end[row] = now
-            for follower, lag in followers[row]:
-                ready[follower] = max(ready[follower], now + lag)
-                waiting[follower] -= 1
-                if waiting[follower] == 0:
-                    joins[follower] = ready[follower] + latency[follower]
+            for follower in _released(followers[row], now, ready, waiting):
+                joins[follower] = ready[follower] + latency[follower]
         moving = _rates(program, list(moving), capacity, cap, share)
         if moving and not joins and not changes and not any(moving.values()):
             return None
     return end if np.isfinite(end).all() else None
+
+
+def _move(left: np.ndarray, moving: dict[int, float], seconds: float) -> None:
+    """Reduce the bytes that are left of every moving row by what moves in so many seconds."""
+    for row, rate in moving.items():
+        left[row] = left[row] - rate * seconds if rate < inf else 0.0
+
+
+def _released(
+    followers: list[tuple[int, float]], now: float, ready: np.ndarray, waiting: np.ndarray
+) -> list[int]:
+    """The followers of a row that ends now which wait for no other row, in order."""
+    released = []
+    for follower, lag in followers:
+        ready[follower] = max(ready[follower], now + lag)
+        waiting[follower] -= 1
+        if waiting[follower] == 0:
+            released.append(follower)
+    return released
 
 
 def _followers(program: Program, path_latency: np.ndarray) -> list[list[tuple[int, float]]]:

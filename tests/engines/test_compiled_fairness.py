@@ -40,18 +40,7 @@ def violations(net: Net) -> list[str]:
         for k in range(net.groups[group].first, net.groups[group + 1].first):
             weight = float(seat.flows * net.draws[k].weight)
             on_link[int(net.draws[k].link)].append((weight, float(seat.level)))
-    found, bounds = [], defaultdict(list)
-    for number, draws in on_link.items():
-        capacity = float(net.links[number].capacity)
-        if capacity == inf:
-            continue
-        used = sum(weight * level for weight, level in draws)
-        if used > capacity * (1 + NEAR):
-            found.append(f"link {number} carries {used} of {capacity}")
-        if used >= capacity * (1 - NEAR):
-            most = max(level for _, level in draws)
-            above = [(w, x) for w, x in draws if x > most * (1 - NEAR)]
-            bounds[number] = [most, sum(w for w, _ in above), capacity]
+    found, bounds = _full_links(net, on_link)
     for group, seat in under_way:
         level, cap = float(seat.level), float(net.kinds[net.groups[group].kind].cap)
         held = level >= cap * (1 - NEAR)
@@ -65,6 +54,27 @@ def violations(net: Net) -> list[str]:
         if level > cap * (1 + NEAR) or not (held or finite):
             found.append(f"group {group} at level {level} (cap {cap}) could have more")
     return found
+
+
+def _full_links(
+    net: Net, on_link: dict[int, list[tuple[float, float]]]
+) -> tuple[list[str], dict[int, tuple[float, float, float]]]:
+    """Which links carry more than they can, and of each full link the highest level on it, the
+    weight of the groups at that level, and the capacity."""
+    overloads: list[str] = []
+    bounds = {}
+    for number, draws in on_link.items():
+        capacity = float(net.links[number].capacity)
+        if capacity == inf:
+            continue
+        used = sum(weight * level for weight, level in draws)
+        if used > capacity * (1 + NEAR):
+            overloads.append(f"link {number} carries {used} of {capacity}")
+        if used >= capacity * (1 - NEAR):
+            highest = max(level for _, level in draws)
+            weights = [weight for weight, level in draws if level > highest * (1 - NEAR)]
+            bounds[number] = (highest, sum(weights), capacity)
+    return overloads, bounds
 
 
 def checked_run(program: Program, monkeypatch: pytest.MonkeyPatch) -> int:

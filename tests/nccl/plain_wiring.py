@@ -59,7 +59,10 @@ def plain_tree(orders, pattern, places):
 
 def door(pattern, number, local):
     balanced = 1 if number == 0 else 0
-    chosen = balanced if pattern == BALANCED_TREE else 1 if pattern == SPLIT_TREE else 0
+    if pattern == BALANCED_TREE:
+        chosen = balanced
+    else:
+        chosen = 1 if pattern == SPLIT_TREE else 0
     return min(chosen, local - 1)
 
 

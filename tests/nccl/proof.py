@@ -208,16 +208,7 @@ class Proof:
         # A pass of a root adds what lies in FIFOs to what came right into its output.
         fifos = [e for e in self.data[row] if self.styles[e].dst_buffer == SCRATCH]
         if fifos:
-            for earlier in self.data[row]:
-                for cell, value in self.brought[earlier].items():
-                    if cell in self.cells[row] or self._bundle(row):
-                        found[cell] = _sum(value, found.get(cell))
-            there = sum(self.cuts[cell + 1] - self.cuts[cell] for cell in found)
-            if there != self.count[row]:
-                raise VerificationError(
-                    f"{self.made.describe(row)} reads {self.count[row]} elements before they are"
-                    f" written: {there} are there"
-                )
+            found = self._read_fifos(row)
             if buffer == OUT:
                 self.held |= {(sources[0], OUT, cell): found[cell] for cell in found}
             return found
@@ -235,6 +226,21 @@ class Proof:
                         f"{self.made.describe(row)} reads {self.cuts[cell]} before it is written"
                     )
                 found[cell] = _sum(value, found.get(cell))
+        return found
+
+    def _read_fifos(self, row: int) -> dict[int, Value]:
+        """The data that the rows before this one brought into FIFOs, by cell."""
+        found: dict[int, Value] = {}
+        for earlier in self.data[row]:
+            for cell, value in self.brought[earlier].items():
+                if cell in self.cells[row] or self._bundle(row):
+                    found[cell] = _sum(value, found.get(cell))
+        there = sum(self.cuts[cell + 1] - self.cuts[cell] for cell in found)
+        if there != self.count[row]:
+            raise VerificationError(
+                f"{self.made.describe(row)} reads {self.count[row]} elements before they are"
+                f" written: {there} are there"
+            )
         return found
 
     def _bundle(self, row: int) -> bool:

@@ -79,7 +79,10 @@ def matrix_file(links: list[int], *, legend: str = "") -> str:
         for b in range(count):
             shared = min(links[a], links[b])
             far = "NODE" if a * 2 // count == b * 2 // count else "SYS"
-            cells.append(" X " if a == b else f"NV{shared}" if shared else far)
+            if a == b:
+                cells.append(" X ")
+            else:
+                cells.append(f"NV{shared}" if shared else far)
         lines.append("\t".join([f"GPU{a}", *cells, "0-55", str(a * 2 // count)]))
     return "\n".join(lines) + "\n" + legend
 

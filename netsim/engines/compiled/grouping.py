@@ -170,6 +170,52 @@ def relieved(program: Program, kind: NDArray[np.int32], limits: Records) -> NDAr
     return active
 
 
+@Inner
+def _count_files(
+    style: NDArray[np.int32],
+    path: NDArray[np.int32],
+    dep_ptr: NDArray[np.int32],
+    dep_row: NDArray[np.int32],
+    kind: NDArray[np.int32],
+    kind_count: int,
+    followed: NDArray[np.bool_],
+    files: NDArray[np.int32],
+) -> None:
+    """Count the files of every (path, kind) into `files`.
+
+    A row continues the file of a row that it waits for, if that has the same path and kind and no
+    other row continues it yet; otherwise it begins a file."""
+    for row in range(len(style)):
+        cell = (path[row] + 1) * kind_count + kind[style[row]]
+        files[cell] += 1
+        for k in range(dep_ptr[row], dep_ptr[row + 1]):
+            before = dep_row[k]
+            same = path[before] == path[row] and kind[style[before]] == kind[style[row]]
+            if same and not followed[before]:
+                followed[before] = True
+                files[cell] -= 1
+                break
+
+
+@Inner
+def _highest_rate(
+    cap: float,
+    begin: int,
+    end: int,
+    link: NDArray[np.int32],
+    weight: NDArray[np.float64],
+    most: NDArray[np.float64],
+    active: NDArray[np.bool_],
+) -> float:
+    """The highest rate of a row whose path has the entries from `begin` to `end`: its cap, or what
+    the tightest active resource of the path can carry, whichever is less."""
+    rate = cap
+    for k in range(begin, end):
+        if active[k]:
+            rate = min(rate, most[link[k]] / weight[k])
+    return rate
+
+
 @Entry
 def find_relieved(
     style: NDArray[np.int32],
@@ -195,25 +241,13 @@ def find_relieved(
     Caps count for what they are. Where another resource is what bounds a row, there has to be room
     to spare: then the resource that is left out is not itself the one that bounds. `fillable` is
     what one row alone can fill."""
-    for row in range(len(style)):
-        cell = (path[row] + 1) * len(limits) + kind[style[row]]
-        files[cell] += 1
-        for k in range(dep_ptr[row], dep_ptr[row + 1]):
-            before = dep_row[k]
-            same = path[before] == path[row] and kind[style[before]] == kind[style[row]]
-            if same and not followed[before]:
-                followed[before] = True
-                files[cell] -= 1
-                break
+    _count_files(style, path, dep_ptr, dep_row, kind, len(limits), followed, files)
     for cell in range(len(limits), len(files)):
         if files[cell] == 0:
             continue
         way, limit = cell // len(limits) - 1, limits[cell % len(limits)]
         cap = limit.cap * limit.share
-        rate = cap
-        for k in range(ptr[way], ptr[way + 1]):
-            if active[k]:
-                rate = min(rate, most[link[k]] / weight[k])
+        rate = _highest_rate(cap, ptr[way], ptr[way + 1], link, weight, most, active)
         for k in range(ptr[way], ptr[way + 1]):
             if active[k]:
                 load[link[k]] += files[cell] * weight[k] * rate if rate < inf else inf

@@ -115,7 +115,10 @@ class _Rounds:
             ahead = offset if self.gathers else offset + (1 << dimension)
             block = (self.ranks + ahead) % self.collective.ranks * self.collective.count
             summed = not self.gathers and dimension > 0 and ahead + 1 < self.collective.ranks
-            buffer = SCRATCH if summed else OUT if self.gathers and offset else IN
+            if summed:
+                buffer = SCRATCH
+            else:
+                buffer = OUT if self.gathers and offset else IN
             kind = self._local(Pass(buffer, SCRATCH, writes=1), number)
             rows.append(self._step(self.woven.rows(kind, self.ranks, self.ranks, 0, base=block)))
         return rows
@@ -134,7 +137,10 @@ class _Rounds:
         for number, offset in enumerate(group):
             ahead = offset + (1 << dimension) if self.gathers else offset
             block = (self.ranks + ahead) % self.collective.ranks * self.collective.count
-            op = COPY if self.gathers else REDUCE if dimension else REDUCE_INPUT
+            if self.gathers:
+                op = COPY
+            else:
+                op = REDUCE if dimension else REDUCE_INPUT
             out = self.gathers or ahead == 0
             made = Pass(SCRATCH, OUT if out else SCRATCH, op, 1 if self.gathers else 2, 1)
             kind = self._local(made, number)

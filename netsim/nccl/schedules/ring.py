@@ -45,7 +45,12 @@ def _all_reduce(n: int, direct: bool) -> Walk:
     passes = []
     for step in range(2 * (n - 1)):
         owner = step == n - 1  # has the result, stores it and passes it on
-        reads, writes = (1, 0) if step == 0 else (2, int(owner)) if step < n else (1, 1)
+        if step == 0:
+            reads, writes = 1, 0
+        elif step < n:
+            reads, writes = 2, int(owner)
+        else:
+            reads, writes = 1, 1
         op = REDUCE_INPUT if step < n - 1 else COPY
         passes.append(Pass(buffers[step], buffers[step + 1], op, reads, writes))
     return Walk(tuple(passes), -1, None if direct else Pass(SCRATCH, OUT, writes=1))

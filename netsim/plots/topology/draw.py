@@ -54,7 +54,9 @@ def ends_of_lines(picture: Picture) -> list[tuple[Point, Point]]:
 def _side(one: Box, other: Box, line: Stroke) -> int:
     if abs(one.y - other.y) > 1e-6:
         return 1 if other.y > one.y else -1
-    return 0 if not line.bend else (1 if line.bend > 0 else -1)
+    if not line.bend:
+        return 0
+    return 1 if line.bend > 0 else -1
 
 
 def _attach(box: Box, side: int, other: float, place: int, count: int) -> float:
@@ -340,7 +342,8 @@ def _loop(bend: float, start: Point, end: Point) -> CurvePath:
     """A way around what is between: out by `bend`, along, and back in, with round corners."""
     upright = abs(start[0] - end[0]) < 1e-6
     out = (bend * 1.6, 0.0) if upright else (0.0, bend)
-    sign = 1.0 if (end[1] > start[1] if upright else end[0] > start[0]) else -1.0
+    axis = 1 if upright else 0
+    sign = 1.0 if end[axis] > start[axis] else -1.0
     along = (0.0, sign * 0.7) if upright else (sign * 0.7, 0.0)
     corner = [(x + out[0], y + out[1]) for x, y in (start, end)]
     first = (corner[0][0] + along[0], corner[0][1] + along[1])

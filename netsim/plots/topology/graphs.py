@@ -81,7 +81,10 @@ def grid_picture(
             nodes, label, kind = cells[number]
             slots[sheet.add(shapes.Box(kind, x, y, 0.92, label, _height(label)), *nodes)] = place
         elif at.count(None) == 1:
-            sign = "⋯" if at[-1] is None else ("⋮" if at[-2] is None else "⋰")
+            if at[-1] is None:
+                sign = "⋯"
+            else:
+                sign = "⋮" if at[-2] is None else "⋰"
             sheet.captions.append(shapes.Caption(x, y, sign, strong=True))
     lines = []
     for line in shapes.lines_between(topology, sheet.of, used):

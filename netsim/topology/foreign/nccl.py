@@ -587,6 +587,9 @@ def _cpus(cpus: Sequence[XmlCpu], like: Machine) -> Cpu:
     known = {int(least): pair for least, pair in cpus_of.get(maker, cpus_of[""]).items()}
     memory, link = known[max(least for least in known if least <= first.modelid)]
     named = f"family {first.familyid} model {first.modelid}"
+    cpu_link = None
+    if len(cpus) > 1:
+        cpu_link = (like.cpu.link if same else None) or link
     return Cpu.model_construct(
         vendor=vendor or "unknown",
         model=like.cpu.model if same else named,
@@ -596,7 +599,7 @@ def _cpus(cpus: Sequence[XmlCpu], like: Machine) -> Cpu:
         domains=len(cpus),
         memory=like.cpu.memory if same else None,
         memory_bandwidth=like.cpu.memory_bandwidth if same else memory,
-        link=((like.cpu.link if same else None) or link) if len(cpus) > 1 else None,
+        link=cpu_link,
     )
 
 

@@ -167,20 +167,17 @@ def _amd_matrix(text: str, source: str) -> Matrix:
             raise ScenarioError(message, source=source)
     numa = {int(gpu): int(node) for gpu, node in AMD_NUMA.findall(text)}
     direct = _direct(kinds, tables, source)
-    cells = tuple(
-        tuple(
-            "X"
-            if a == b
-            else f"NV{direct[one, other]}"
-            if (one, other) in direct
-            else "NODE"
-            if numa.get(a) == numa.get(b)
-            else "SYS"
-            for b, other in enumerate(names)
-        )
-        for a, one in enumerate(names)
-    )
+
+    def cell(a: int, b: int) -> str:
+        """What joins GPU a with GPU b, in the words of `nvidia-smi topo -m`."""
+        if a == b:
+            return "X"
+        if (names[a], names[b]) in direct:
+            return f"NV{direct[names[a], names[b]]}"
+        return "NODE" if numa.get(a) == numa.get(b) else "SYS"
+
     gpus = range(len(names))
+    cells = tuple(tuple(cell(a, b) for b in gpus) for a in gpus)
     return Matrix(
         tuple(f"GPU{n}" for n in gpus), cells, tuple(numa.get(n, -1) for n in gpus), amd=True
     )

@@ -643,7 +643,10 @@ def _of_one_device(events: list[Event], rank: int | None) -> list[Event]:
         return events
     ours = [event for event in events if is_nccl(event)]
     own = [event["pid"] for event in ours if args_of(event).get("Rank") == rank]
-    device = own[0] if own else ours[0]["pid"] if ours else events[0]["pid"]
+    if own:
+        device = own[0]
+    else:
+        device = ours[0]["pid"] if ours else events[0]["pid"]
     return [event for event in events if event.get("pid") == device]
 
 
