@@ -21,7 +21,8 @@ from netsim.engines.compiled import engine
 from netsim.program.place import place
 from netsim.tasks import outcome
 from netsim.topology.routing import switch
-from tests import quick, searches
+from tests import quick
+from tests.nccl import searches
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # commands compile what they import once
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -1,14 +1,13 @@
 """Re-creates `reports/gallery/` from the scenarios: `python -m tests.gallery [NAME…]`."""
 
 import shutil
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from netsim.cli import main
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 GALLERY = ROOT / "reports" / "gallery"
 
 # Picture in the gallery: command, file that it writes.
@@ -52,7 +51,3 @@ def make(folder: Path, names: Sequence[str] = tuple(PICTURES)) -> None:
                     raise
             for suffix in (".svg", ".png"):
                 shutil.copyfile(output / (picture + suffix), folder / (name + suffix))
-
-
-if __name__ == "__main__":
-    make(GALLERY, sys.argv[1:] or tuple(PICTURES))

@@ -306,5 +306,9 @@ def _tell_house() -> None:
     )
 
 
-if __name__ == "__main__":
-    _tell_walk(sys.argv[1:]) if sys.argv[1:] else _tell_house()
+def main(arguments: Sequence[str]) -> None:
+    """Print the figures of the house, or the walk of a command of netsim's."""
+    if arguments:
+        _tell_walk(list(arguments))
+    else:
+        _tell_house()

@@ -43,7 +43,7 @@ from netsim.trace.goal import read_goal, replayed
 from netsim.training.recorded.chakra import read_rank
 from netsim.training.recorded.kineto import read_profile
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PATIENCE = 20  # seconds
 LARGEST = 60_000  # bytes of a file that is changed; of larger ones the beginning
 TOKENS = [
@@ -402,7 +402,3 @@ def main() -> None:
         found = bugs(given.kind, given.count, given.seed, Path(folder))
     print(f"{given.count} files, {len(found)} ways to fail")
     sys.exit(1 if found else 0)
-
-
-if __name__ == "__main__":
-    main()

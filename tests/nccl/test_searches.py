@@ -9,7 +9,7 @@ from netsim.nccl.environment import settings_from
 from netsim.nccl.facts import NEWEST
 from netsim.nccl.graph_xml import write_graphs
 from netsim.nccl.node import search_node
-from tests import searches
+from tests.nccl import searches
 from tests.nccl.nccl_nodes import system_of
 
 

@@ -25,7 +25,7 @@ import yaml
 import netsim
 from netsim.base.startup import MODEL_VERSION
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "data"
 QUESTIONS, FIGURES = DATA / "figures.yaml", DATA / "figures.csv"
 NAMES = ("algorithm", "protocol", "channels", "bound_by", "fullest_link")
 NUMBERS = (
@@ -139,7 +139,3 @@ def main() -> int:
         kept = {k: v for k, v in before.items() if k[0] in every and k[0] not in asked}
         write(kept | now)
     return int(bool(lines) and not given.write)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

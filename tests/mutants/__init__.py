@@ -53,7 +53,7 @@ import yaml
 
 from tests.quick import function_of, slow
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 KEPT = ROOT / ".mutants"
 KNOWN = ROOT / "tests" / "data" / "mutants.yaml"
 LEFT_OUT = ("plots/", "report/", "cli/")  # texts and pictures
@@ -616,7 +616,3 @@ def main() -> int:
         print(f"{number}/{len(drawn)} {trial.mutant}: {told}{known_as}", flush=True)
     print(report(killed, same, len(drawn)))
     return int(killed < 0.9 * (len(drawn) - same))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from netsim.nccl.environment import EFFECTS, WITHOUT_EFFECT
 
-PAGE = Path(__file__).parent.parent / "docs" / "environment.md"
+PAGE = Path(__file__).parents[2] / "docs" / "environment.md"
 HEAD = """\
 # NCCL's variables
 
@@ -38,7 +38,3 @@ def page() -> str:
 
 def _rows(table: dict[str, str]) -> str:
     return "".join(f"| `{name}` | {text} |\n" for name, text in table.items())
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,7 @@
+"""Try mutants: small faults that tests should find."""
+
+import sys
+
+from tests.mutants import main
+
+sys.exit(main())
