@@ -113,7 +113,8 @@ def record(line: Line) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for column, place in COLUMNS.items():
         part, _, name = place.partition(".")
-        found[column] = getattr(getattr(line, part) if part else line, name, None)
+        owner = getattr(line, part) if part else line
+        found[column] = None if owner is None else getattr(owner, name)
     return found | {"error_pct": None if line.error is None else line.error * 100}
 
 

@@ -21,6 +21,7 @@ from netsim.measured.index import ONLY_CHOICE, Entry, Mapped, dtype_of, mapped
 from netsim.measured.logs import LogRun, Measured, read_log
 from netsim.results.row import BANDS, Row, band_of
 from netsim.scenario.cells import Cell
+from netsim.scenario.models import Workload
 from netsim.tasks.answer import checked_cells
 from netsim.tasks.outcome import simulate_one
 from netsim.tasks.resolve import ResolvedCell, resolve
@@ -357,7 +358,8 @@ def overlaid(row: Row, cell: Cell) -> Row:
 def check(cell: Cell) -> None:
     """Refuse a file that cannot be read, before anything runs."""
     if cell.scenario.measured is not None:
-        collective = getattr(cell.scenario.workload, "collective", "")
+        workload = cell.scenario.workload
+        collective = workload.collective if isinstance(workload, Workload) else ""
         _times_of_cell(cell, cell.scenario.measured, collective)
 
 

@@ -3,7 +3,7 @@
 Whether the parts fit together (an algorithm and its collective, ranks and GPUs) is checked where
 they meet, in `resolve`; how a cluster is described belongs to the topology layer."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -135,7 +135,11 @@ class Workload(Model):
 
 def kind_of_workload(value: object) -> str:
     """A training step names a model, a recorded one a trace; all else is a collective."""
-    keys = value if isinstance(value, Mapping) else getattr(value, "model_fields_set", ())
+    keys: Collection[object] = ()
+    if isinstance(value, Mapping):
+        keys = value
+    elif isinstance(value, Model):
+        keys = value.model_fields_set
     if "model" in keys:
         return "training"
     return "recorded" if "trace" in keys else "collective"
@@ -524,7 +528,7 @@ class Scenario(Model, json_schema_extra=lambda schema: schema["required"].remove
 def cluster_label(config: ClusterConfig) -> str:
     """The name of the machines, or of the graph."""
     if config.graph is not None:
-        return getattr(config.graph, "kind", "graph")
+        return config.graph.kind
     return " + ".join(dict.fromkeys(group.loaded.name for group in config.members))
 
 
@@ -555,7 +559,7 @@ def line_rate(config: ClusterConfig) -> float | None:
     """GB/s that a bus bandwidth is read against: a GPU's scale-up rate, or the NICs of a host."""
     if config.graph is not None:
         graph: Any = config.graph
-        return graph.bandwidth / 1e9 if getattr(graph, "kind", "") == "switch" else None
+        return graph.bandwidth / 1e9 if graph.kind == "switch" else None
     machine = config.members[0].loaded.machine
     if node_count(config) > 1:
         nics, chosen = machine.nics, config.nic_rate

@@ -483,7 +483,8 @@ def _check_at(part: Gpu | Nics, name: str, places: list[str]) -> None:
         raise models.FieldError(
             f"expected one place, or one for each of {part.count}, got {len(part.at)}", name, "at"
         )
-    for key, given in (("pcie", part.pcie), ("rate_each", getattr(part, "rate_each", None))):
+    rate_each = part.rate_each if isinstance(part, Nics) else None
+    for key, given in (("pcie", part.pcie), ("rate_each", rate_each)):
         if isinstance(given, tuple) and len(given) != part.count:
             raise models.FieldError(
                 f"expected one for each of {part.count}, got {len(given)}", name, key

@@ -630,7 +630,8 @@ class PassTable:
 
         def told(name: str) -> tuple[Part, ...]:
             parts: tuple[Part, ...] = getattr(found, name)
-            counts, rests = getattr(ones, name, parts), getattr(quick, name, parts)
+            counts: tuple[Part, ...] = parts if ones is None else getattr(ones, name)
+            rests: tuple[Part, ...] = parts if quick is None else getattr(quick, name)
             return tuple(
                 replace(
                     part,

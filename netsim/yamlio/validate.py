@@ -120,8 +120,10 @@ def _from_validator(error: Exception, path: KeyPath, value: object) -> Finding:
 
 def _further(details: ErrorDetails, path: KeyPath) -> list[Finding]:
     """What a validator of ours found wrong besides the first thing."""
-    more = getattr(details.get("ctx", {}).get("error"), "more", ())
-    return [Finding((*path, *one.path), one.message) for one in more]
+    error = details.get("ctx", {}).get("error")
+    if not isinstance(error, FieldError):
+        return []
+    return [Finding((*path, *further.path), further.message) for further in error.more]
 
 
 def _choice(path: KeyPath, value: object, choices: Sequence[str]) -> Finding:

@@ -28,6 +28,7 @@ from statistics import median
 from types import FrameType
 
 import netsim
+from tests.core import plain_code
 
 ROOT = Path(netsim.__file__).parent
 INSIDE, NAMED, BEGUN = "inside a function", "by its name", "by the beginning of its name"
@@ -153,7 +154,9 @@ def imports_of(file: File, modules: Mapping[str, str]) -> list[Import]:
             told = node.value.removesuffix(".")  # a module, or a function of one
             home = told.rpartition(".")[0]
             of_file = not modules.get(home, "__init__.py").endswith("__init__.py")
-            names = [] if known else [told if told in modules or not of_file else home]
+            names = []
+            if not known:
+                names = [told if told in modules or not of_file else home]
             late = BEGUN if node.value.endswith(".") else NAMED
         else:
             continue
@@ -302,8 +305,24 @@ def _tell_house() -> None:
         *(f"  {name}: {', '.join(paths)}" for (_, name), paths in twice.items()),
         f"circles of files: {len(found)}",
         *(f"  {len(circle)} files: {', '.join(circle)}" for circle in found),
+        *plain_code_lines(ours),
         sep="\n",
     )
+
+
+def plain_code_lines(files: Sequence[File]) -> list[str]:
+    """What a reviewer looks at beside the enforced rules, one line for each figure."""
+    pairs = [plain_code.tokens_per_line(file.text) for file in files]
+    token_count = sum(tokens for tokens, _ in pairs)
+    code_lines = sum(lines for _, lines in pairs)
+    total: Counter[str] = Counter()
+    for file in files:
+        total += plain_code.counts(file.text)
+    return [
+        f"tokens a line of code: {token_count / max(1, code_lines):.1f}",
+        *(f"{figure}: {count}" for figure, count in sorted(total.items())),
+        f"files and rules that are not obeyed yet: {len(plain_code.not_yet())}",
+    ]
 
 
 def main(arguments: Sequence[str]) -> None:

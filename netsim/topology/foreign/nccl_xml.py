@@ -527,7 +527,8 @@ def _written(name: str, value: object) -> Iterator[str]:
     for child, field_ in kind.children.items():
         below = getattr(value, field_) or ()
         for one in below if isinstance(below, tuple) else (below,):
-            if getattr(one, "xgmi", False) == (child == "xgmi"):
+            is_xgmi = isinstance(one, XmlNvLink) and one.xgmi
+            if is_xgmi == (child == "xgmi"):
                 lines += ("  " + line for line in _written(child, one))
     yield from [f"<{name}{told}>", *lines, f"</{name}>"] if lines else [f"<{name}{told}/>"]
 
