@@ -1,7 +1,6 @@
 """Golden texts of schedules: small collectives, transfer by transfer."""
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -97,7 +96,7 @@ class Case:
 
 def nccl(title: str, cases: Sequence[Case]) -> list[str]:
     """Return NCCL's schedules of some calls."""
-    lines = [title, *legend()]
+    lines = [*title.splitlines(), *legend()]
     for case in cases:
         lines += section(case.heading, case.schedule())
     return lines
@@ -151,15 +150,29 @@ def msccl_read() -> list[str]:
     return [*lines, *MSCCL_XML.splitlines(), *section("2 ranks, blocks of 8 elements", schedule)]
 
 
+def json_lines(value: Any, begin: str = "", indent: int = 0) -> list[str]:
+    """Return JSON with one line for every value that fits into one."""
+    line = f"{' ' * indent}{begin}{json.dumps(value)}"
+    if len(line) <= 100 or not isinstance(value, dict | list):
+        return [line]
+    inner = []
+    if isinstance(value, dict):
+        for key, part in value.items():
+            inner += json_lines(part, f"{json.dumps(key)}: ", indent + 1)
+    else:
+        for part in value:
+            inner += json_lines(part, "", indent + 1)
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    return [f"{' ' * indent}{begin}{opening}", *inner, f"{' ' * indent}{closing}"]
+
+
 def sheet_written(kind: type[AlgoSheet] | type[PlanSheet], title: str, name: str) -> list[str]:
     """Return a ring all_gather over two ranks as a file of MSCCL or a plan of MSCCL++."""
     collective = collective_of("all_gather", 2, 2 * 48)
     schedule = build(collective, "ring")
     text = kind("ring2", schedule, collective).text()
     if name.endswith("json"):
-        text = json.dumps(json.loads(text), indent=1)
-        text = re.sub(r"\{\s+([^{}\[\]]+?)\s+\}", lambda m: "{" + " ".join(m[1].split()) + "}", text)
-        text = re.sub(r"\[\s+([^\[\]]{0,90}?)\s+\]", lambda m: "[" + " ".join(m[1].split()) + "]", text)
+        text = "\n".join(json_lines(json.loads(text)))
     again = algorithm(name, kind("ring2", schedule, collective).text())(collective)
     return [title, *legend(), "", *text.splitlines(), *section("read again", again)]
 
@@ -229,7 +242,7 @@ WRITERS: dict[str, Writer] = {
         for name, cases in {
             "all_reduce": [
                 Case("1 node of 4 ranks, Simple", "all_reduce", 1024, "Ring", "Simple", 1, 4),
-                Case("1 node of 3 ranks, LL, 2 loops", "all_reduce", 100, "Ring", "LL", 1, 3),
+                Case("1 node of 3 ranks, LL, 1 loop", "all_reduce", 60, "Ring", "LL", 1, 3),
                 Case("1 node of 2 ranks, 2 channels", "all_reduce", 1024, "Ring", "Simple", 1, 2, 0, 2),
             ],
             "all_gather": [
@@ -268,7 +281,7 @@ WRITERS: dict[str, Writer] = {
     ),
     "schedules/nccl-tree-patterns": partial(
         nccl,
-        TREE + " The patterns of a node: 1 tree, 2 split tree, 3 balanced tree.",
+        TREE + " \nNCCL's patterns in a node: 1 balanced, 2 split, 3 tree.",
         [
             Case(
                 f"3 nodes of 2 ranks, pattern {pattern}", "all_reduce", 4, "Tree", "Simple", 3, 2,
