@@ -1,8 +1,11 @@
 """How golden texts spell schedules, programs and topologies: one line a transfer, link or task."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
 
 import numpy as np
+from pydantic import BaseModel
 
 from netsim.program.program import Program, Timeline
 from netsim.schedule.schedule import (
@@ -214,7 +217,7 @@ def topology_lines(topology: Topology, note: str = "") -> list[str]:
         bandwidth = f"{significant(float(links.bandwidth[number]) / 1e9, 4)} GB/s"
         latency = microseconds(float(links.latency[number]))
         key = (LINK_KINDS[links.kind[number]], bandwidth, latency, duplex)
-        name = f"{topology.nodes[tail]}{arrow}{topology.nodes[head]}" + f"#{lane}" * (lane > 0)
+        name = f"{topology.nodes[tail]}{arrow}{topology.nodes[head]}" + (f"#{lane}" if lane else "")
         groups.setdefault(key, []).append(name)
     for (kind, bandwidth, latency, duplex), names in groups.items():
         lines.append(f"{kind} {bandwidth}, {latency}, {duplex}:")
@@ -242,3 +245,36 @@ def timed_lines(program: Program, timeline: Timeline) -> list[str]:
         span = f"{microseconds(timeline.start[row])} .. {microseconds(timeline.end[row])}"
         lines.append(f"{span:<24} {row_text(program.schedule, row)}")
     return lines
+
+
+def plain_value(value: Any) -> str:
+    """Return a value of plain classes as text: `name: value; name: value`, without defaults' noise.
+
+    Floats have four significant digits; fields that are empty or None are left out.
+    """
+    if isinstance(value, float | np.floating):
+        return significant(float(value), 4)
+    if isinstance(value, BaseModel):
+        value = value.model_dump(exclude_defaults=True)
+    elif is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in fields(value) if field.repr}
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        parts = [f"{key}: {inner_value(part)}" for key, part in value.items() if not is_empty(part)]
+        return "; ".join(parts)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return " ".join(map(inner_value, value))
+    return str(value)
+
+
+def inner_value(value: Any) -> str:
+    """Return a value within another one, in brackets if it has several parts."""
+    text = plain_value(value)
+    has_parts = isinstance(value, Mapping | list | tuple | BaseModel) or is_dataclass(value)
+    return f"({text.replace('; ', ', ')})" if has_parts and " " in text else text
+
+
+def is_empty(value: Any) -> bool:
+    """Return whether a field says nothing: None, an empty text or an empty collection."""
+    return value is None or (isinstance(value, str | tuple | list | dict) and not value)

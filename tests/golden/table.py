@@ -6,11 +6,13 @@ from pathlib import Path
 
 from tests.golden import (
     write_schedules,
+    write_topologies,
 )
 
 FOLDER = Path(__file__).parent
 WRITERS: dict[str, Callable[[], list[str]]] = {
     **write_schedules.WRITERS,
+    **write_topologies.WRITERS,
 }
 
 
