@@ -178,18 +178,18 @@ def route_lines(topology: Topology, pairs: Sequence[tuple[int, int]], way: str =
     return lines
 
 
-def topology_lines(topology: Topology, note: str = "") -> list[str]:
-    """Return the nodes by kind and every link with its bandwidth in GB/s and latency.
+def topology_lines(topology: Topology, node_kinds: Sequence[str] = NODE_KINDS) -> list[str]:
+    """Return the nodes by kind and the links between them with bandwidth and latency.
 
-    Both directions of a cable are one line with `<->` where they are equal; equal links between
-    the same kinds of nodes of one numbered series are listed, not summarized.
+    Both directions of a cable are one name with `<->` where they are equal. Only nodes of the
+    given kinds are listed, and links between those.
     """
-    lines = [note] if note else []
+    lines = []
     kinds = topology.node_kinds.tolist()
     for number, kind in enumerate(NODE_KINDS):
         names = [str(n) for n, k in zip(topology.nodes, kinds, strict=True) if k == number]
-        if names:
-            lines.append(f"{kind} ({len(names)}): {' '.join(names)}")
+        if names and kind in node_kinds:
+            lines += [f"{kind} ({len(names)}):", *wrapped(names)]
     links = topology.links
     groups: dict[tuple[str, str, str, str], list[str]] = {}
     seen: set[int] = set()
@@ -200,7 +200,11 @@ def topology_lines(topology: Topology, note: str = "") -> list[str]:
         )
     }
     for number in range(len(links)):
-        if number in seen:
+        ends_shown = (
+            NODE_KINDS[kinds[int(end)]] in node_kinds
+            for end in (links.tail[number], links.head[number])
+        )
+        if number in seen or not all(ends_shown):
             continue
         tail, head, lane = int(links.tail[number]), int(links.head[number]), topology.lanes[number]
         back = ends.get((head, tail, int(lane)))

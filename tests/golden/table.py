@@ -5,13 +5,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.golden import (
+    write_decisions,
     write_schedules,
+    write_steps,
     write_topologies,
 )
 
 FOLDER = Path(__file__).parent
 WRITERS: dict[str, Callable[[], list[str]]] = {
     **write_schedules.WRITERS,
+    **write_decisions.WRITERS,
+    **write_steps.WRITERS,
     **write_topologies.WRITERS,
 }
 

@@ -37,7 +37,9 @@ def machine(name: str, text: str) -> list[str]:
 
 def fabric(text: str, routing: tuple[str, ...] = ("static",)) -> list[str]:
     """Return a fabric of one-GPU hosts: switches, cables, routes by policy and figures."""
-    lines = [f"Fabric of hosts with one GPU and one NIC: {text}"]
+    title = text.strip().replace("{{", "{").replace("}}", "}").replace("{routing}", "")
+    title = title.replace("\n", ", ")
+    lines = [f"Fabric of hosts with one GPU and one NIC: {title}"]
     for number, policy in enumerate(routing):
         given = text.format(routing=f", routing: {policy}" if policy != "static" else "")
         source = parse_source(given, "golden.yaml")
@@ -45,7 +47,8 @@ def fabric(text: str, routing: tuple[str, ...] = ("static",)) -> list[str]:
         built = cluster.topology
         last = len(built.gpus) - 1
         if number == 0:
-            lines += [line for line in topology_lines(built) if not line.startswith("capacity")]
+            shown = topology_lines(built, ("gpu", "nic", "switch"))
+            lines += [line for line in shown if not line.startswith("capacity")]
             figures = fabric_figures(cluster)
             lines += ["", f"figures: {plain_value(figures)}"]
             lines += [f"bandwidth of GPUs: {plain_value(gpu_bandwidth(cluster))}"]
@@ -53,6 +56,11 @@ def fabric(text: str, routing: tuple[str, ...] = ("static",)) -> list[str]:
         pairs = [(0, 1), (0, last), (last, 0), (1, last - 1)]
         lines += ["", f"routes, {policy}:", *route_lines(built, pairs)]
     return lines
+
+
+def value_lines(value: object) -> list[str]:
+    """Return a value with a line for each field, and for each row of a table."""
+    return plain_value(value).replace("; ", "\n").replace(") (", ")\n  (").split("\n")
 
 
 def graph_lines(name: str, graph: ChannelGraph | None) -> list[str]:
@@ -93,7 +101,7 @@ def system_file(config: str) -> list[str]:
     text = write_system(system)
     lines = [f"NCCL's topology file (NCCL_TOPO_DUMP_FILE) of {config}, written again.", ""]
     lines += text.splitlines()
-    return [*lines, "", "as a machine:", *plain_value(machine_of(system)).split("; ")]
+    return [*lines, "", "as a machine:", *value_lines(machine_of(system))]
 
 
 def matrix(file: str, gpu: str) -> list[str]:
@@ -102,8 +110,8 @@ def matrix(file: str, gpu: str) -> list[str]:
     found = parse_matrix(text, file)
     lines = [f"nvidia-smi topo -m, {file}: the text, what is read, and the machine of {gpu}.", ""]
     lines += [line.expandtabs(6) for line in text.strip().splitlines()[:14]]
-    lines += ["", "read:", *plain_value(found).split("; ")]
-    return [*lines, "", "machine:", *plain_value(preset_of(found, gpu)).split("; ")]
+    lines += ["", "read:", *value_lines(found)]
+    return [*lines, "", "machine:", *value_lines(preset_of(found, gpu))]
 
 
 ASTRA = "topology: [Ring, Switch]\nnpus_count: [4, 2]\nbandwidth: [50.0, 25.0]\nlatency: [5, 7]\n"
