@@ -6,15 +6,19 @@ from pathlib import Path
 
 from tests.golden import (
     write_decisions,
+    write_programs,
     write_schedules,
     write_steps,
     write_topologies,
+    write_traces,
 )
 
 FOLDER = Path(__file__).parent
 WRITERS: dict[str, Callable[[], list[str]]] = {
     **write_schedules.WRITERS,
     **write_decisions.WRITERS,
+    **write_programs.WRITERS,
+    **write_traces.WRITERS,
     **write_steps.WRITERS,
     **write_topologies.WRITERS,
 }

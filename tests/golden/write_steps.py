@@ -45,7 +45,8 @@ def task_text(number: int, task: Task) -> str:
 def step(title: str, **given: Any) -> list[str]:
     """Return the tasks of a step of a small transformer, kernels between collectives counted."""
     model = replace(SMALL, **given.pop("model", {"layers": 2}))
-    made = setting(model=model, **given)
+    replicas = given.get("dp", 1) * given.get("ep", 1)
+    made = setting(model=model, **{"batch": replicas, **given})
     tasks = training_step(made).tasks
     lines = [f"{title}: {model.layers} layers, hidden {model.hidden}, batch {made.batch}.", *LEGEND]
     body = [task_text(number, task) for number, task in enumerate(tasks)]
@@ -70,7 +71,7 @@ EXPERTS = {
 STEPS: dict[str, tuple[str, dict[str, Any]]] = {
     "ddp": ("DDP over 4 ranks, buckets of 2 MiB", {"dp": 4, "data": "ddp", "bucket": 2**21}),
     "ddp-micro-batches": (
-        "DDP over 2 ranks, 2 micro-batches, no_sync off the last",
+        "DDP over 2 ranks, 2 micro-batches, gradients averaged after the last",
         {"dp": 2, "data": "ddp", "batch": 4, "micro": 1},
     ),
     "zero1": ("ZeRO-1 over 4 ranks", {"dp": 4, "data": "zero1"}),
