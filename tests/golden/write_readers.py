@@ -1,7 +1,7 @@
-"""What readers make of files in which one value is another, or is missing: what is taken where
-nothing is said, where bounds are, and the words with which the rest is refused (see `tests.pins`).
+"""Golden texts of readers: what is taken and what is refused where one value of a file is another.
 
-Each value of a small file is replaced by some others, one at a time."""
+Each value of a small file is replaced by others, one at a time: nothing, a word, numbers out of
+range. A line says for which values the reader answers as before, otherwise, or with an error."""
 
 import json
 import re
@@ -35,24 +35,23 @@ from netsim.training.recorded.kineto import read_profile, step_of, tape_of
 from netsim.yamlio.read import parse_source
 from tests.collectives.collective_cases import build_small
 from tests.nccl.nccl_nodes import system_of
-from tests.pinned import ROOT, links, rows
-from tests.pinned_commands import PLANS
-from tests.pins import Found, digest, family
+from tests.golden.layout import MOST_LINES, schedule_lines, topology_lines
 from tests.topology.topology_tools import topology
 from tests.training.profiler import NAME, said, steps_of_data_parallelism
 
-MOST = 2  # times that a value of one name is replaced in one file
+ROOT = Path(__file__).parents[2]
+MOST = 1  # times that a value of one name is replaced in one file
 # The last is more than fits into any memory, where it is taken for how many there are.
 OTHERS: tuple[Any, ...] = (None, "x", -1, 0, 1, 2, 17, 0.5, 100, 2**40)
 Reader = Callable[[str], Any]
 
 
 def outcome(read: Reader, text: str) -> str:
-    """What a reader makes of a text: a digest, or the words with which it is refused."""
+    """Return what a reader makes of a text, or the message with which it refuses it."""
     try:
-        return digest(read(text))
+        return repr(read(text))
     except (NetsimError, ValueError) as error:
-        return str(error).replace(str(ROOT), "")
+        return f"refused: {error}".replace(str(ROOT), "")
 
 
 def of_file(name: str, read: Callable[[Path], Any]) -> Reader:
@@ -151,7 +150,7 @@ def of_matrix(text: str) -> Any:
 def of_goal(path: Path) -> Any:
     """An application in GOAL, and what it becomes."""
     goal = read_goal(path)
-    return [goal.ranks, goal.table, rows(replayed(goal, 8)[1].schedule)]
+    return [goal.ranks, goal.table, schedule_lines(replayed(goal, 8)[1].schedule)]
 
 
 def of_profile(path: Path) -> Any:
@@ -223,7 +222,41 @@ def ring() -> Any:
 
 def as_sheet(name: str) -> Reader:
     """A reader of algorithms."""
-    return lambda text: rows(read_algorithm(name, text)(SHAPES))
+    return lambda text: schedule_lines(read_algorithm(name, text)(SHAPES))
+
+
+STEP = """\
+name: step
+cluster: {machine: dgx-h100, nodes: 2, gpus_per_node: 4}
+workload:
+  model: {layers: 4, hidden: 512, heads: 8, kv_heads: 4, ffn: 1024, vocabulary: 1000, sequence: 256}
+  batch: 16
+  parallelism: {tp: 2, pp: 2, dp: 2, sequence_parallel: true}
+"""
+JOBS = """\
+name: jobs
+cluster: {machine: dgx-h100, nodes: 4, gpus_per_node: 2,
+          fabric: {kind: leaf-spine, nodes_per_leaf: 2, oversubscription: 2}}
+jobs:
+  - {name: gradients, nodes: 2, workload: {collective: all_reduce, sizes: [1MiB]}}
+  - {name: experts, nodes: 2, workload: {collective: alltoall, sizes: [1MiB]}}
+sweep:
+  variants:
+    hosts:
+      a leaf each:
+      mixed: {jobs.0.placement: [0, 2], jobs.1.placement: [1, 3]}
+outputs: [csv, plots, trace]
+"""
+NOISY = """\
+name: noisy
+cluster: {machine: dgx-h100, gpus_per_node: 4}
+workload: {collective: all_reduce, sizes: [64KiB, 1MiB]}
+sweep: {seed: [1, 2, 3]}
+noise: quiet
+samples: 4
+outputs: [csv, plots]
+"""
+SCENARIOS = {"step": STEP, "jobs": JOBS, "noisy": NOISY}
 
 
 Changed = Iterator[tuple[str, str]]
@@ -237,10 +270,10 @@ DOCUMENTS: dict[str, tuple[Reader, Callable[[], Changed]]] = {
     "gh200": (of_matrix, lambda: in_lines(read(FILE, "smi/gh200.txt"))),
     "rocm": (of_matrix, lambda: in_lines(read(FILE, "smi/rocm.txt"))),
     "node-link": (
-        lambda text: links(read_node_link(text, "n.json")),
+        lambda text: topology_lines(read_node_link(text, "n.json")),
         lambda: in_json(write_node_link(topology(RING))),
     ),
-    "ASTRA-sim": (lambda text: links(read_astra(text, "a.yml")), lambda: in_yaml(ASTRA)),
+    "ASTRA-sim": (lambda text: topology_lines(read_astra(text, "a.yml")), lambda: in_yaml(ASTRA)),
     "GOAL": (of_file("a.goal", of_goal), lambda: in_lines(read(FILE, "goal/small.goal"))),
     "MSCCL": (as_sheet("x.xml"), lambda: in_xml(AlgoSheet("x", ring(), SHAPES).text())),
     "MSCCL++": (
@@ -260,20 +293,23 @@ DOCUMENTS: dict[str, tuple[Reader, Callable[[], Changed]]] = {
         for name in ("gh200-x4", "l40s-pcie-x8")
     },
     **{
-        name: (of_scenario, lambda name=name: in_yaml(PLANS[f"{name}.yaml"]))
-        for name in ("jobs", "mixed", "noisy", "step")
+        name: (of_scenario, lambda name=name: in_yaml(SCENARIOS[name]))
+        for name in ("jobs", "noisy", "step")
     },
 }
 
 
-def edges(name: str) -> Found:
-    """What a reader makes of one file, value by value."""
-    told: dict[str, list[str]] = {}
+
+def edges(name: str) -> list[str]:
+    """Return what a reader makes of one file, value by value."""
     reader, changed = DOCUMENTS[name]
-    for place, text in changed():
-        told.setdefault(place, []).append(outcome(reader, text))
-    yield from told.items()
+    found: dict[str, dict[str, list[str]]] = {}
+    for number, (place, text) in enumerate(changed()):
+        told = outcome(reader, text).split("\n")[0]
+        answer = told if told.startswith("refused") else "taken"
+        value = "nothing" if OTHERS[number % len(OTHERS)] is None else str(OTHERS[number % len(OTHERS)])
+        found.setdefault(place, {}).setdefault(answer, []).append(value)
+    return found
 
 
-for _name in DOCUMENTS:
-    family(lambda name=_name: edges(name), f"edges: {_name}")
+WRITERS = {}
