@@ -131,7 +131,11 @@ def path_text(program: Program, row: int) -> str:
         return "nothing"
     span = slice(int(program.paths.ptr[path]), int(program.paths.ptr[path + 1]))
     links = program.paths.link[span].tolist()
-    names = [program.links.name(link) for link in links]
+    names = []
+    for link, weight in zip(links, program.paths.weight[span].tolist(), strict=True):
+        is_wire = program.links.kind(link) in LINK_KINDS
+        part = f" x {significant(weight)}" if is_wire and weight != 1 else ""
+        names.append(program.links.name(link) + part)
     return ", ".join(names) or "nothing"
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from tests.golden import (
     write_decisions,
     write_programs,
+    write_readers,
     write_schedules,
     write_steps,
     write_topologies,
@@ -18,6 +19,7 @@ WRITERS: dict[str, Callable[[], list[str]]] = {
     **write_schedules.WRITERS,
     **write_decisions.WRITERS,
     **write_programs.WRITERS,
+    **write_readers.WRITERS,
     **write_traces.WRITERS,
     **write_steps.WRITERS,
     **write_topologies.WRITERS,
@@ -47,4 +49,6 @@ def difference(name: str) -> str:
 
 def files() -> list[str]:
     """Return the names of all golden texts that are on disk."""
-    return sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.glob("*/*.txt"))
+    return sorted(
+        path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.glob("*/*.txt")
+    )

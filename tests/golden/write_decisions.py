@@ -1,6 +1,7 @@
 """Golden texts of NCCL's choices: algorithm, protocol, channels and threads by size."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from functools import partial
 
 from netsim.base.units import format_size
@@ -9,6 +10,7 @@ from netsim.nccl.communicator import Communicator
 from netsim.nccl.facts import FUNCTIONS, parse_version
 from netsim.nccl.node import communicator, search_node
 from netsim.nccl.tuning import Call, choose, launch, timed_costs
+from netsim.timing.fits import LIMITS
 from tests.golden.layout import significant
 from tests.nccl.nccl_nodes import searched_communicator, system_of
 
@@ -102,14 +104,21 @@ def splits(config: str, nodes: int) -> list[str]:
     return lines
 
 
+def extent_limits() -> list[str]:
+    """Return the limits by which the extent of a simulation is chosen, one a line."""
+    lines = ["Limits by which netsim chooses how much of a task it simulates (timing/fits.py).", ""]
+    for field in fields(LIMITS):
+        lines.append(f"{field.name}: {getattr(LIMITS, field.name)}")
+    return lines
+
+
 WRITERS: dict[str, Writer] = {
-    **{
-        f"decisions/{config}-{nodes}": partial(choices, config, nodes) for config, nodes in CASES
-    },
+    **{f"decisions/{config}-{nodes}": partial(choices, config, nodes) for config, nodes in CASES},
     "decisions/versions-h100x2-2": partial(by_version, "h100x2", 2),
     "decisions/versions-dgx1v_4nic-1": partial(by_version, "dgx1v_4nic", 1),
     "decisions/costs-h100_8nic-2": partial(costs, "h100_8nic", 2),
     "decisions/costs-dgx1v_4nic-1": partial(costs, "dgx1v_4nic", 1),
     "decisions/splits-h100_8nic-1": partial(splits, "h100_8nic", 1),
+    "decisions/limits": extent_limits,
     "decisions/splits-dgxa100-2": partial(splits, "dgxa100", 2),
 }

@@ -5,9 +5,10 @@ range. A line says for which values the reader answers as before, otherwise, or 
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import chdir
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +20,7 @@ from netsim.base.errors import NetsimError
 from netsim.collectives.collective import collective_of
 from netsim.collectives.msccl import AlgoSheet, PlanSheet
 from netsim.collectives.msccl import algorithm as read_algorithm
-from netsim.costs.prices import load_prices
+from netsim.measured.index import Entry, read_index
 from netsim.nccl.facts import facts_of
 from netsim.nccl.graph_xml import graphs_of, read_graph_file, write_graphs
 from netsim.nccl.node import search_node
@@ -34,16 +35,16 @@ from netsim.trace.goal import read_goal, replayed
 from netsim.training.recorded.kineto import read_profile, step_of, tape_of
 from netsim.yamlio.read import parse_source
 from tests.collectives.collective_cases import build_small
-from tests.nccl.nccl_nodes import system_of
 from tests.golden.layout import MOST_LINES, schedule_lines, topology_lines
+from tests.nccl.nccl_nodes import system_of
 from tests.topology.topology_tools import topology
 from tests.training.profiler import NAME, said, steps_of_data_parallelism
 
 ROOT = Path(__file__).parents[2]
-MOST = 1  # times that a value of one name is replaced in one file
 # The last is more than fits into any memory, where it is taken for how many there are.
-OTHERS: tuple[Any, ...] = (None, "x", -1, 0, 1, 2, 17, 0.5, 100, 2**40)
+VALUES: tuple[Any, ...] = (None, "x", -1, 0, 1, 2, 17, 0.5, 100, 2**40)
 Reader = Callable[[str], Any]
+Changes = Iterator[tuple[str, Any, str]]
 
 
 def outcome(read: Reader, text: str) -> str:
@@ -68,57 +69,58 @@ def of_file(name: str, read: Callable[[Path], Any]) -> Reader:
 # **** Values of files, each of which is another in turn ****
 
 
-def in_xml(text: str) -> Iterator[tuple[str, str]]:
-    """By element and attribute."""
-    seen: dict[str, int] = {}
-    for found in re.finditer(r' ([\w.]+)="([^"]*)"', text):
-        element = re.findall(r"<(\w+)", text[: found.start()])[-1]
-        name = f"{element} {found[1]}"
-        seen[name] = seen.get(name, 0) + 1
-        if seen[name] <= MOST:
-            for value in OTHERS:
-                new = "" if value is None else f' {found[1]}="{value}"'
-                yield name, text[: found.start()] + new + text[found.end() :]
+def in_xml(text: str) -> Changes:
+    """Yield (element and attribute, value, text) for every attribute of an XML text."""
+    seen: set[str] = set()
+    for match in re.finditer(r' ([\w.]+)="([^"]*)"', text):
+        element = re.findall(r"<(\w+)", text[: match.start()])[-1]
+        name = f"{element} {match[1]}"
+        if name not in seen:
+            seen.add(name)
+            for value in VALUES:
+                new = "" if value is None else f' {match[1]}="{value}"'
+                yield name, value, text[: match.start()] + new + text[match.end() :]
 
 
-def in_values(values: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """By key, of lists by the first and the last."""
+def in_values(values: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield (key, value, values) for every leaf of nested values, of lists the first and last."""
     if isinstance(values, dict):
-        for key, value in values.items():
-            without = {one: other for one, other in values.items() if one != key}
-            yield f"{place}.{key}", without
-            for name, other in in_values(value, f"{place}.{key}"):
-                yield name, {**values, key: other}
+        for key, part in values.items():
+            without = {name: other for name, other in values.items() if name != key}
+            yield f"{place}.{key}", None, without
+            for name, value, changed in in_values(part, f"{place}.{key}"):
+                yield name, value, {**values, key: changed}
     elif isinstance(values, list):
         for number in sorted({0, len(values) - 1} if values else ()):
-            for name, other in in_values(values[number], place):
-                yield name, [*values[:number], other, *values[number + 1 :]]
+            for name, value, changed in in_values(values[number], place):
+                yield name, value, [*values[:number], changed, *values[number + 1 :]]
     else:
-        for value in OTHERS:
-            yield place, value
+        for value in VALUES[1:]:
+            yield place, value, value
 
 
-def in_json(text: str) -> Iterator[tuple[str, str]]:
-    """By key."""
-    for name, values in in_values(json.loads(text)):
-        yield name, json.dumps(values)
+def in_json(text: str) -> Changes:
+    """Yield the changes of a JSON text."""
+    for name, value, values in in_values(json.loads(text)):
+        yield name, value, json.dumps(values)
 
 
-def in_yaml(text: str) -> Iterator[tuple[str, str]]:
-    """By key."""
-    for name, values in in_values(yaml.safe_load(text)):
-        yield name, yaml.safe_dump(values, sort_keys=False)
+def in_yaml(text: str) -> Changes:
+    """Yield the changes of a YAML text."""
+    for name, value, values in in_values(yaml.safe_load(text)):
+        yield name, value, yaml.safe_dump(values, sort_keys=False)
 
 
-def in_lines(text: str) -> Iterator[tuple[str, str]]:
-    """By the words of some lines."""
+def in_lines(text: str) -> Changes:
+    """Yield changes of the words of the first, second, middle and last line of a text."""
     lines = text.splitlines()
     for number in sorted({0, 1, len(lines) // 2, len(lines) - 1}):
-        for found in re.finditer(r"[^\s,;:]+", lines[number]):
-            for value in OTHERS:
+        for match in re.finditer(r"[^\s,;:]+", lines[number]):
+            for value in VALUES:
                 new = "" if value is None else str(value)
-                line = lines[number][: found.start()] + new + lines[number][found.end() :]
-                yield f"line {number}", "\n".join([*lines[:number], line, *lines[number + 1 :]])
+                line = lines[number][: match.start()] + new + lines[number][match.end() :]
+                changed = "\n".join([*lines[:number], line, *lines[number + 1 :]])
+                yield f"line {number + 1} {match[0]}", value, changed
 
 
 # **** Readers ****
@@ -259,10 +261,9 @@ outputs: [csv, plots]
 SCENARIOS = {"step": STEP, "jobs": JOBS, "noisy": NOISY}
 
 
-Changed = Iterator[tuple[str, str]]
 FILE = "tests/data/"
 # Small files, with what reads them and what becomes of them.
-DOCUMENTS: dict[str, tuple[Reader, Callable[[], Changed]]] = {
+DOCUMENTS: dict[str, tuple[Reader, Callable[[], Changes]]] = {
     "a host by hand": (of_system, lambda: in_xml(HANDMADE)),
     "cards": (of_system, lambda: in_xml(read(FILE, "nccl/topo/a10pcie8_amd.xml"))),
     "graphs": (of_file("g.xml", of_graphs), lambda: in_xml(write_graphs(pair()))),
@@ -280,10 +281,6 @@ DOCUMENTS: dict[str, tuple[Reader, Callable[[], Changed]]] = {
         as_sheet("x.json"),
         lambda: islice(in_json(PlanSheet("x", ring(), SHAPES).text()), 0, None, 3),
     ),
-    "prices": (
-        of_file("p.yaml", lambda path: load_prices(str(path))),
-        lambda: islice(in_yaml(read("netsim/costs/prices.yaml")), 0, None, 13),
-    ),
     "profile": (of_file("t.json", of_profile), lambda: in_json(profile())),
     **{
         name: (
@@ -299,17 +296,43 @@ DOCUMENTS: dict[str, tuple[Reader, Callable[[], Changed]]] = {
 }
 
 
-
 def edges(name: str) -> list[str]:
-    """Return what a reader makes of one file, value by value."""
+    """Return which values a reader takes and which it refuses, key by key of one file."""
     reader, changed = DOCUMENTS[name]
-    found: dict[str, dict[str, list[str]]] = {}
-    for number, (place, text) in enumerate(changed()):
-        told = outcome(reader, text).split("\n")[0]
-        answer = told if told.startswith("refused") else "taken"
-        value = "nothing" if OTHERS[number % len(OTHERS)] is None else str(OTHERS[number % len(OTHERS)])
-        found.setdefault(place, {}).setdefault(answer, []).append(value)
-    return found
+    answers: dict[str, dict[bool, dict[str, None]]] = {}
+    for place, value, text in changed():
+        is_refused = outcome(reader, text).startswith("refused")
+        shown = "missing" if value is None else str(value)
+        answers.setdefault(place, {}).setdefault(is_refused, {})[shown] = None
+    lines = [f"Reader of {name}: the values that each place of a small file may have.", ""]
+    for place, by_answer in answers.items():
+        parts = [
+            f"{word} {', '.join(by_answer[is_refused])}"
+            for is_refused, word in ((False, "takes"), (True, "refuses"))
+            if is_refused in by_answer
+        ]
+        lines.append(f"{place}: {'; '.join(parts)}")
+    return lines[:MOST_LINES]
 
 
-WRITERS = {}
+def measured_index() -> list[str]:
+    """Return a line for each measured system: what it is taken for, and its runs by collective."""
+    lines = ["Measured runs by system: machine, transports, ranks, rows of each collective.", ""]
+    systems: dict[str, list[Entry]] = {}
+    for entry in read_index(ROOT / "scenarios" / "measured" / "index.yaml"):
+        systems.setdefault(entry.system, []).append(entry)
+    for system, entries in systems.items():
+        runs = Counter(entry.collective for entry in entries)
+        rows = sum(len(list(entry.rows())) for entry in entries)
+        machines = " ".join(sorted({str(entry.machine) for entry in entries}))
+        transports = " ".join(sorted({str(entry.transport) for entry in entries}))
+        ranks = " ".join(str(number) for number in sorted({entry.ranks for entry in entries}))
+        counted = ", ".join(f"{name} {count}" for name, count in sorted(runs.items()))
+        lines.append(f"{system}: {machines}; {transports}; ranks {ranks}; {counted}; {rows} rows")
+    return lines[:MOST_LINES]
+
+
+WRITERS: dict[str, Callable[[], list[str]]] = {
+    **{f"readers/{name.replace(' ', '-')}": partial(edges, name) for name in DOCUMENTS},
+    "readers/measured-index": measured_index,
+}

@@ -22,9 +22,7 @@ from tests.nccl.test_schedules_send_recv import plan_of
 
 Writer = Callable[[], list[str]]
 # A multi-ring over ranks without links is the bucket algorithm, row by row.
-SAME_AS_BUCKET = [
-    (name, "multi-ring") for name in ("all_reduce", "all_gather", "reduce_scatter")
-]
+SAME_AS_BUCKET = [(name, "multi-ring") for name in ("all_reduce", "all_gather", "reduce_scatter")]
 
 
 def section(title: str, schedule: Schedule) -> list[str]:
@@ -104,7 +102,10 @@ def nccl(title: str, cases: Sequence[Case]) -> list[str]:
 
 def sends(name: str, cases: Sequence[tuple[int, int]]) -> list[str]:
     """Return the grouped sends of a collective, over (nodes, ranks a node)."""
-    lines = [f"NCCL's grouped sends and receives for {name}: the rounds of ncclSend/ncclRecv.", *legend()]
+    lines = [
+        f"NCCL's grouped sends and receives for {name}: the rounds of ncclSend/ncclRecv.",
+        *legend(),
+    ]
     for nodes, local in cases:
         collective = make(name, nodes * local, 2, root=1 if name in ("gather", "scatter") else 0)
         plan = plan_of(collective, nodes, P2pChannels(total=2, per_peer=1, fewest=1), fold=False)
@@ -243,7 +244,17 @@ WRITERS: dict[str, Writer] = {
             "all_reduce": [
                 Case("1 node of 4 ranks, Simple", "all_reduce", 1024, "Ring", "Simple", 1, 4),
                 Case("1 node of 3 ranks, LL, 1 loop", "all_reduce", 60, "Ring", "LL", 1, 3),
-                Case("1 node of 2 ranks, 2 channels", "all_reduce", 1024, "Ring", "Simple", 1, 2, 0, 2),
+                Case(
+                    "1 node of 2 ranks, 2 channels",
+                    "all_reduce",
+                    1024,
+                    "Ring",
+                    "Simple",
+                    1,
+                    2,
+                    0,
+                    2,
+                ),
             ],
             "all_gather": [
                 Case("1 node of 4 ranks, Simple", "all_gather", 1, "Ring", "Simple", 1, 4),
@@ -284,7 +295,13 @@ WRITERS: dict[str, Writer] = {
         TREE + " \nNCCL's patterns in a node: 1 balanced, 2 split, 3 tree.",
         [
             Case(
-                f"3 nodes of 2 ranks, pattern {pattern}", "all_reduce", 4, "Tree", "Simple", 3, 2,
+                f"3 nodes of 2 ranks, pattern {pattern}",
+                "all_reduce",
+                4,
+                "Tree",
+                "Simple",
+                3,
+                2,
                 given={"pattern": pattern},
             )  # fmt: skip
             for pattern in (1, 2, 3)
@@ -297,7 +314,12 @@ WRITERS: dict[str, Writer] = {
             [
                 Case(
                     f"1 node of 2 ranks, 2 heads{', registered buffers' * registered}",
-                    name, 16, "NVLS", "Simple", 1, 2,
+                    name,
+                    16,
+                    "NVLS",
+                    "Simple",
+                    1,
+                    2,
                     given={"heads": ((0, 1),), "registered": registered, "chunk": 32},
                 )  # fmt: skip
                 for registered in (False, True)
@@ -305,9 +327,17 @@ WRITERS: dict[str, Writer] = {
             + [
                 Case(
                     "1 node of 4 ranks, 2 heads, registered buffers",
-                    name, 8, "NVLS", "Simple", 1, 4,
-                    given={"heads": ((0, 1),) if name == "all_reduce" else ((0, 1, 2, 3),),
-                           "registered": True, "chunk": 64},
+                    name,
+                    8,
+                    "NVLS",
+                    "Simple",
+                    1,
+                    4,
+                    given={
+                        "heads": ((0, 1),) if name == "all_reduce" else ((0, 1, 2, 3),),
+                        "registered": True,
+                        "chunk": 64,
+                    },
                 )  # fmt: skip
             ],
         )
@@ -318,8 +348,13 @@ WRITERS: dict[str, Writer] = {
         "NVLSTree all_reduce: the switch of each node, and a tree of heads between nodes.",
         [
             Case(
-                f"{nodes} nodes of {local} ranks, {heads} heads", "all_reduce", 4, "NVLSTree",
-                "Simple", nodes, local,
+                f"{nodes} nodes of {local} ranks, {heads} heads",
+                "all_reduce",
+                4,
+                "NVLSTree",
+                "Simple",
+                nodes,
+                local,
                 given={"heads": heads_of(nodes, local, heads), "registered": True, "chunk": 64},
             )  # fmt: skip
             for nodes, local, heads in ((2, 2, 1), (3, 2, 2))
@@ -329,10 +364,26 @@ WRITERS: dict[str, Writer] = {
         nccl,
         "CollNetChain all_reduce: a chain in each node, sums in the switches of the network.",
         [
-            Case("2 nodes of 2 ranks", "all_reduce", 4, "CollNetChain", "Simple", 2, 2,
-                 given=collnet(1, 2, 2)),
-            Case("2 nodes of 3 ranks, direct", "all_reduce", 4, "CollNetChain", "Simple", 2, 3,
-                 given={**collnet(1, 2, 3), "direct": True}),
+            Case(
+                "2 nodes of 2 ranks",
+                "all_reduce",
+                4,
+                "CollNetChain",
+                "Simple",
+                2,
+                2,
+                given=collnet(1, 2, 2),
+            ),
+            Case(
+                "2 nodes of 3 ranks, direct",
+                "all_reduce",
+                4,
+                "CollNetChain",
+                "Simple",
+                2,
+                3,
+                given={**collnet(1, 2, 3), "direct": True},
+            ),
         ],
     ),  # fmt: skip
     **{
@@ -340,8 +391,16 @@ WRITERS: dict[str, Writer] = {
             nccl,
             f"CollNetDirect {name}: heads gather from their node, the network adds up.",
             [
-                Case(f"2 nodes of 2 ranks, 2 heads{', direct' * direct}", name, 4, "CollNetDirect",
-                     "Simple", 2, 2, given={**collnet(2, 2, 2), "direct": direct})
+                Case(
+                    f"2 nodes of 2 ranks, 2 heads{', direct' * direct}",
+                    name,
+                    4,
+                    "CollNetDirect",
+                    "Simple",
+                    2,
+                    2,
+                    given={**collnet(2, 2, 2), "direct": direct},
+                )
                 for direct in (False, True)
             ],
         )  # fmt: skip
@@ -352,8 +411,16 @@ WRITERS: dict[str, Writer] = {
             nccl,
             f"NVLS {name} of two nodes, whose switches and those of the network add up.",
             [
-                Case("2 nodes of 2 ranks, 2 heads, registered", name, 4, "NVLS", "Simple", 2, 2,
-                     given={**collnet(2, 2, 2), "registered": True})
+                Case(
+                    "2 nodes of 2 ranks, 2 heads, registered",
+                    name,
+                    4,
+                    "NVLS",
+                    "Simple",
+                    2,
+                    2,
+                    given={**collnet(2, 2, 2), "registered": True},
+                )
             ],
         )  # fmt: skip
         for name in ("all_reduce", "all_gather")
@@ -363,8 +430,16 @@ WRITERS: dict[str, Writer] = {
             nccl,
             f"PAT {name}: trees of logarithmic depth, turned for every rank (one rank a node).",
             [
-                Case(f"{ranks} nodes of 1 rank", name, 1, "PAT", "Simple", ranks, 1,
-                     given={"chunk": 64})
+                Case(
+                    f"{ranks} nodes of 1 rank",
+                    name,
+                    1,
+                    "PAT",
+                    "Simple",
+                    ranks,
+                    1,
+                    given={"chunk": 64},
+                )
                 for ranks in (2, 4, 5)
             ],
         )  # fmt: skip

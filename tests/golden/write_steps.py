@@ -82,7 +82,8 @@ STEPS: dict[str, tuple[str, dict[str, Any]]] = {
         {"dp": 4, "data": "distributed-optimizer"},
     ),
     "parameter-server": (
-        "A parameter server over 4 ranks", {"dp": 4, "data": "parameter-server"}
+        "A parameter server over 4 ranks",
+        {"dp": 4, "data": "parameter-server"},
     ),  # fmt: skip
     "fsdp": ("FSDP over 4 ranks", {"dp": 4, "data": "fsdp"}),
     "fsdp-hybrid": ("FSDP in shards of 2, 2 replicas", {"dp": 4, "data": "fsdp", "shard": 2}),
@@ -107,7 +108,11 @@ STEPS: dict[str, tuple[str, dict[str, Any]]] = {
     "pipeline-interleaved": (
         "A pipeline of 2 stages with 2 chunks each, interleaved, 4 micro-batches",
         {
-            "pp": 2, "batch": 4, "micro": 1, "schedule": "interleaved", "chunks": 2,
+            "pp": 2,
+            "batch": 4,
+            "micro": 1,
+            "schedule": "interleaved",
+            "chunks": 2,
             "model": {"layers": 4},
         },
     ),  # fmt: skip

@@ -88,13 +88,23 @@ def events(name: str) -> list[str]:
         path = Path(folder) / "a.json"
         write_trace(path, made, timeline)
         content = path.read_text(encoding="utf-8")
-    return cut([f"Trace events of the {name} run of tests/trace/output_runs.py.", "", *trace_lines(content)])
+    return cut(
+        [
+            f"Trace events of the {name} run of tests/trace/output_runs.py.",
+            "",
+            *trace_lines(content),
+        ]
+    )
 
 
 def goal_written() -> list[str]:
     """Return small schedules as GOAL files."""
     lines = ["Schedules over 3 ranks as GOAL (LogGOPSim, ATLAHS)."]
-    for name, algorithm in (("all_reduce", "ring"), ("broadcast", "binomial"), ("alltoall", "bruck")):
+    for name, algorithm in (
+        ("all_reduce", "ring"),
+        ("broadcast", "binomial"),
+        ("alltoall", "bruck"),
+    ):
         schedule = build_small(make(name, 3, 3), algorithm)
         text = Sheet(place(schedule, switch(3, 1e9, 1e-6))).text()
         lines += ["", f"{name}, {algorithm}:", *text.splitlines()]
