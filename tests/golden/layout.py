@@ -26,7 +26,8 @@ SCHEDULE_LEGEND = """\
 One line a transfer: number, step, ranks, elements at the source and at the destination (once, if
 equal), bytes, what happens at the destination (copy: store; reduce: add; reduce_input: add the
 destination's own input), and the transfers that must be complete before it starts:
-#7 its data has arrived; ~#7 its sender is done (order on one channel); ^#7 its receiver has answered.
+#7 its data has arrived; ~#7 its sender is done (order on one channel); ^#7 its
+receiver has answered.
 A mark moves nothing: its rank is ready or done then."""
 
 

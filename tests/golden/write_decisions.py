@@ -66,7 +66,7 @@ def by_version(config: str, nodes: int) -> list[str]:
 
 
 def costs(config: str, nodes: int) -> list[str]:
-    """Return NCCL's own cost table of AllReduce: latency and bandwidth, or why an entry is barred."""
+    """Return NCCL's own cost table: latency and bandwidth, or why an entry is barred."""
     comm = searched_communicator(config, nodes)
     lines = [
         f"NCCL's cost table on {nodes} x {config}: time in us of its model at three sizes,",
@@ -107,9 +107,7 @@ def splits(config: str, nodes: int) -> list[str]:
 def extent_limits() -> list[str]:
     """Return the limits by which the extent of a simulation is chosen, one a line."""
     lines = ["Limits by which netsim chooses how much of a task it simulates (timing/fits.py).", ""]
-    for field in fields(LIMITS):
-        lines.append(f"{field.name}: {getattr(LIMITS, field.name)}")
-    return lines
+    return [*lines, *(f"{field.name}: {getattr(LIMITS, field.name)}" for field in fields(LIMITS))]
 
 
 WRITERS: dict[str, Writer] = {

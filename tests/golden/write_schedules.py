@@ -141,7 +141,7 @@ MSCCL_XML = """\
     </tb>
   </gpu>
 </algo>
-"""
+"""  # noqa: E501
 
 
 def msccl_read() -> list[str]:
@@ -303,7 +303,7 @@ WRITERS: dict[str, Writer] = {
                 3,
                 2,
                 given={"pattern": pattern},
-            )  # fmt: skip
+            )
             for pattern in (1, 2, 3)
         ],
     ),
@@ -321,7 +321,7 @@ WRITERS: dict[str, Writer] = {
                     1,
                     2,
                     given={"heads": ((0, 1),), "registered": registered, "chunk": 32},
-                )  # fmt: skip
+                )
                 for registered in (False, True)
             ]
             + [
@@ -338,7 +338,7 @@ WRITERS: dict[str, Writer] = {
                         "registered": True,
                         "chunk": 64,
                     },
-                )  # fmt: skip
+                )
             ],
         )
         for name in ("all_reduce", "all_gather", "reduce_scatter")
@@ -356,7 +356,7 @@ WRITERS: dict[str, Writer] = {
                 nodes,
                 local,
                 given={"heads": heads_of(nodes, local, heads), "registered": True, "chunk": 64},
-            )  # fmt: skip
+            )
             for nodes, local, heads in ((2, 2, 1), (3, 2, 2))
         ],
     ),
@@ -385,7 +385,7 @@ WRITERS: dict[str, Writer] = {
                 given={**collnet(1, 2, 3), "direct": True},
             ),
         ],
-    ),  # fmt: skip
+    ),
     **{
         f"schedules/nccl-collnet-direct-{name}": partial(
             nccl,
@@ -403,7 +403,7 @@ WRITERS: dict[str, Writer] = {
                 )
                 for direct in (False, True)
             ],
-        )  # fmt: skip
+        )
         for name in ("all_reduce", "all_gather", "reduce_scatter")
     },
     **{
@@ -422,7 +422,7 @@ WRITERS: dict[str, Writer] = {
                     given={**collnet(2, 2, 2), "registered": True},
                 )
             ],
-        )  # fmt: skip
+        )
         for name in ("all_reduce", "all_gather")
     },
     **{
@@ -442,7 +442,7 @@ WRITERS: dict[str, Writer] = {
                 )
                 for ranks in (2, 4, 5)
             ],
-        )  # fmt: skip
+        )
         for name in ("all_gather", "reduce_scatter")
     },
     **{

@@ -84,7 +84,7 @@ STEPS: dict[str, tuple[str, dict[str, Any]]] = {
     "parameter-server": (
         "A parameter server over 4 ranks",
         {"dp": 4, "data": "parameter-server"},
-    ),  # fmt: skip
+    ),
     "fsdp": ("FSDP over 4 ranks", {"dp": 4, "data": "fsdp"}),
     "fsdp-hybrid": ("FSDP in shards of 2, 2 replicas", {"dp": 4, "data": "fsdp", "shard": 2}),
     "fsdp2": ("FSDP2 over 4 ranks", {"dp": 4, "data": "fsdp2"}),
@@ -115,7 +115,7 @@ STEPS: dict[str, tuple[str, dict[str, Any]]] = {
             "chunks": 2,
             "model": {"layers": 4},
         },
-    ),  # fmt: skip
+    ),
     "context": ("Context parallelism over 2 ranks, ring attention", {"cp": 2, "context": "p2p"}),
     "experts": ("Experts over 4 ranks", {"ep": 4, "model": EXPERTS}),
     "experts-deduplicated": (

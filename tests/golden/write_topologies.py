@@ -181,19 +181,19 @@ WRITERS: dict[str, Writer] = {
         machine,
         "two hosts on rails",
         "machine: dgx-h100\nnodes: 2\ngpus_per_node: 2\nfabric: {kind: rail-optimized}\n",
-    ),  # fmt: skip
+    ),
     "topologies/machine-sites": partial(
         machine,
         "two sites",
         "machine: dgx-h100\nnodes: 2\ngpus_per_node: 1\nnics_per_node: 1\n"
         "sites: {count: 2, distance: 100km, bandwidth: 400Gbps, links: 2}\n",
-    ),  # fmt: skip
+    ),
     "topologies/machine-faults": partial(
         machine,
         "faults",
         "machine: dgx-h100\nnodes: 2\ngpus_per_node: 2\nfaults: "
         "[{link: node1.nic1-*, bandwidth: 50%}, {gpu: node0.gpu1, slowdown: 2}]\n",
-    ),  # fmt: skip
+    ),
     **{
         f"topologies/fabric-{name}": partial(
             fabric, ONE.format(6 if name == "torus" else 5) + f"fabric: {text}\n", routing
