@@ -24,7 +24,7 @@ from netsim.training.recorded.kineto import read_profile
 from netsim.yamlio.read import parse_source, read_source
 from tests.collectives.collective_cases import build_small
 from tests.collectives.test_forest import links_between
-from tests.pinned_edges import ASTRA
+from tests.golden.write_topologies import ASTRA
 from tests.training.profiler import NAME, Recording, said
 
 ROOT = Path(__file__).parents[2]

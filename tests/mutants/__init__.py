@@ -10,10 +10,10 @@ number, `and`, `or`, `not`, `min`, `max`, `any` or `all` can be another; by what
 that a draw stays the same where other lines change and a longer one begins with it. Each is tried
 in a copy of the repository by the tests that run its line, the quickest first, until one fails
 (where no test does, by those of its statement, of its function, or of what mentions the name that
-it defines); then by those questions of `tests.figures` and `tests.pins` that run any line of its
-file, by other tests that do, since what others have asked before is recalled where coverage is
+it defines); then by those questions of `tests.figures` and those golden texts that run any line of
+its file, by other tests that do, since what others have asked before is recalled where coverage is
 measured, and in the end by slow tests of its package, as many as there is time for. Which these are
-is found once, by running the quick tests, the figures and the pins (`--all`: all tests; or
+is found once, by running the quick tests, the figures and the golden texts (`--all`: all tests; or
 `--tests`) under coverage, and kept in `.mutants/` until it is deleted; compiled code has the tests
 of its package.
 Seconds are of processor time, so that who else works decides neither which tests there is time for
@@ -58,7 +58,7 @@ KEPT = ROOT / ".mutants"
 KNOWN = ROOT / "tests" / "data" / "mutants.yaml"
 LEFT_OUT = ("plots/", "report/", "cli/")  # texts and pictures
 # Of these every case is a test of its own.
-FIGURES = ("tests/core/test_figures.py::", "tests/core/test_pins.py::")
+FIGURES = ("tests/core/test_figures.py::", "tests/golden/test_golden.py::")
 ENDED = (0, 1, 5)  # exit codes of pytest: all passed, some failed, there are none
 QUICK = "NETSIM_MUTANTS_QUICK"  # in the environment: slow tests are not measured
 COMPILED = ("engines/compiled/", "tests/engines")
