@@ -129,7 +129,9 @@ def switch_by_hand(scenario: Scenario) -> Scenario:
     """Write the nodes and links of a switch out."""
     graph = scenario["cluster"]["graph"]
     names = [f"g{rank}" for rank in range(graph["gpus"])]
-    settings = {"bandwidth": graph["bandwidth"], "latency": graph["latency"]}
+    # A transfer crosses two links: the latency of the preset is of both together.
+    latency = f"{_nanoseconds(graph['latency']) / 2!r}ns"
+    settings = {"bandwidth": graph["bandwidth"], "latency": latency}
     scenario["cluster"]["graph"] = {
         "nodes": [*({"name": name} for name in names), {"name": "s", "kind": "switch"}],
         "links": [{"from": name, "to": "s", **settings} for name in names],
@@ -144,7 +146,7 @@ def ring_by_hand(scenario: Scenario) -> Scenario:
     settings = {"bandwidth": graph["bandwidth"], "latency": graph["latency"]}
     pairs = [(rank, (rank + 1) % count) for rank in range(count if count > 2 else 1)]
     scenario["cluster"]["graph"] = {
-        "nodes": [{"name": f"g{rank}"} for rank in range(count)],
+        "nodes": [{"name": f"g{rank}", "forwards": True} for rank in range(count)],
         "links": [{"from": f"g{tail}", "to": f"g{head}", **settings} for tail, head in pairs],
     }
     return scenario
@@ -275,11 +277,11 @@ def over_left_of_nic(fractions: list[str]) -> Callable[[Scenario], list[float]]:
 
 
 def median_plus(microseconds: float) -> Callable[[Scenario], list[float]]:
-    """Return a function that gives the time from standstill without noise, and so much more."""
+    """Return a function that gives the time without noise, and so much more."""
 
     def answer(scenario: Scenario) -> list[float]:
-        alone = after(without("noise", "samples"), setting({"workload.timing": "single"}))
-        return [time + microseconds for time in alone(scenario)]
+        quiet = after(without("noise", "samples"))
+        return [time + microseconds for time in quiet(scenario)]
 
     return answer
 
