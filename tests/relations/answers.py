@@ -251,7 +251,9 @@ def bus_bandwidth_from_time(scenario: Scenario) -> list[float]:
     """Return GB/s of an all_reduce from its size, ranks and time: 2 (n - 1) / n of size / time."""
     bandwidths = []
     for row in rows(scenario):
-        assert row.ranks and row.size_bytes and row.time_us
+        assert row.ranks
+        assert row.size_bytes
+        assert row.time_us
         factor = 2 * (row.ranks - 1) / row.ranks
         bandwidths.append(factor * row.size_bytes / row.time_us / 1e3)
     return bandwidths
@@ -261,7 +263,8 @@ def slowdown_from_times(scenario: Scenario) -> list[float]:
     """Return each job's time beside the others over its time alone."""
     ratios = []
     for row in rows(scenario):
-        assert row.time_us and row.alone_us
+        assert row.time_us
+        assert row.alone_us
         ratios.append(row.time_us / row.alone_us)
     return ratios
 
@@ -355,7 +358,7 @@ def time_without_fold(scenario: Scenario) -> list[float]:
 
 def _rate_parameter(scenario: Scenario) -> dict[str, Any]:
     parameters = explained(scenario)["parameters"]
-    return next(one for one in parameters if one["parameter"].endswith("bandwidth"))
+    return next(one for one in parameters if one["parameter"] == "fabric.rate")
 
 
 def explained_with_faster_links(scenario: Scenario) -> list[float]:
@@ -466,7 +469,7 @@ def expected_times(scenario: Scenario) -> list[float]:
         "--format",
         "json",
     )
-    return [row["time_us"] for row in json.loads(text)["rows"]]
+    return [row["time_us"] for row in json.loads(text)]
 
 
 def with_settings(*settings: str) -> Callable[[Scenario], list[float]]:

@@ -4,6 +4,7 @@ import copy
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import netsim
@@ -137,7 +138,7 @@ def AT_MOST(left: Values, right: Values) -> str:
 
 def rising(left: Values, _: Values) -> str:
     """Check that the values of the left answer do not fall."""
-    for before, after_it in zip(left[:-1], left[1:], strict=True):
+    for before, after_it in pairwise(left):
         if not before <= after_it * (1 + ROUNDING):
             return f"falls from {before!r} to {after_it!r} in {list(left)}"
     return ""
