@@ -124,7 +124,7 @@ COLLECTIVES = [
     ),
     Relation(
         "a broadcast and a reduce with the same tree take as long on a switch",
-        # Back to back, roots of broadcasts run ahead and roots of reduces wait: from standstill only.
+        # Back to back, roots of broadcasts run ahead and roots of reduces wait.
         answers.drawn(
             draws.of_collective(draws.switch, "broadcast", "binomial"),
             {"workload.timing": "single"},
