@@ -82,13 +82,13 @@ def exchange_and_add(
     blockers = [(row, IN_ORDER) for row in table] if overwrites else []
     ranks, last = np.arange(n), np.full(n, -1, np.int32)
     for s in range(1, n):
-        own = builder.pieces(count, slot[(s - 1) * n], target, source)
+        own_pieces = builder.pieces(count, slot[(s - 1) * n], target, source)
         style = Style(
             schedule.LOCAL_COPY, schedule.REDUCE_INPUT if s == 1 else REDUCE, SCRATCH, OUT
         )
         arrived = (np.roll(table[s - 1], s), ARRIVED)
         last = builder.rows(
-            style, ranks, ranks, own, step=1, after=[arrived, (last, IN_ORDER), *blockers]
+            style, ranks, ranks, own_pieces, step=1, after=[arrived, (last, IN_ORDER), *blockers]
         )
         blockers = []
     lanes.passed(ranks, last, 1)
@@ -131,8 +131,8 @@ def exchange(lanes: Lanes, src: Rows, dst: Rows, *, paired: bool) -> None:
     if paired:
         received = np.empty((n - 1, n), np.int32)
         steps = np.arange(n - 1)[:, None]
-        own = np.arange(first, first + len(src)).reshape(n - 1, n)
-        received[steps, dst.reshape(n - 1, n)] = own
+        pair_rows = np.arange(first, first + len(src)).reshape(n - 1, n)
+        received[steps, dst.reshape(n - 1, n)] = pair_rows
         after.append((np.concatenate([np.full(n, -1, np.int32), received[:-1].ravel()]), ARRIVED))
     rows = lanes.builder.rows(DIRECT, src, dst, pieces, step=np.arange(len(src)) // n, after=after)
     lanes.passed(np.arange(n), rows[-n:], n - 2)
@@ -219,8 +219,8 @@ def binomial_gather(collective: Collective) -> Schedule:
         distance = 1 << step
         v = np.arange(distance, n, 2 * distance)
         rank, to = (v + root) % n, np.where(v == distance, OUT, SCRATCH)
-        own = lanes.builder.pieces(np.full(len(v), block), 0, rank * block)
-        parts = [Part(lanes.styles(IN, to), own)]
+        own_pieces = lanes.builder.pieces(np.full(len(v), block), 0, rank * block)
+        parts = [Part(lanes.styles(IN, to), own_pieces)]
         parts += _rest(lanes, rank, np.minimum(distance, n - v), lanes.styles(SCRATCH, to))
         lanes.send(rank, (v - distance + root) % n, parts, step)
     return lanes.close()
@@ -235,9 +235,9 @@ def binomial_scatter(collective: Collective) -> Schedule:
         v = np.arange(0, n - distance, 2 * distance)
         rank, source = (v + distance + root) % n, np.where(v == 0, IN, SCRATCH)
         number = np.minimum(distance, n - v - distance)
-        own = lanes.builder.pieces(np.full(len(v), block), rank * block, 0)
+        own_pieces = lanes.builder.pieces(np.full(len(v), block), rank * block, 0)
         parts = _rest(lanes, rank, number, lanes.styles(source, SCRATCH))
-        parts += [Part(lanes.styles(source, OUT), own)]
+        parts += [Part(lanes.styles(source, OUT), own_pieces)]
         lanes.send((v + root) % n, rank, parts, step, blocking=True)
     return lanes.close()
 

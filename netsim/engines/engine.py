@@ -21,9 +21,9 @@ ENGINES = {"simpy": "netsim.engines.simpy", "compiled": "netsim.engines.compiled
 AT_HAND = "at hand"
 FEW = "auto for few"
 COMPILED_FROM = 200  # rows from which starting the compiled engine pays
-# A few small programs do not pay for compiling it: SimPy takes 0.1 s for so many rows.
+# A few small programs do not pay for compiling it: SimPy takes 0.1 s for 2,500 rows.
 FROM = {"auto": COMPILED_FROM, AT_HAND: COMPILED_FROM, FEW: 2_500}
-# Where its machine code is still to be made, in 7 seconds: SimPy takes up to four for so many rows.
+# If its machine code is not compiled yet, that takes 7 s; SimPy takes up to 4 s for 30,000 rows.
 COMPILING_FROM = 30_000  # rows of all programs so far, from which that pays
 ONE_TOO_LONG = 5_000  # rows of a program that is not begun with SimPy then
 
@@ -81,10 +81,10 @@ def simulate(program: Program, engine: str = "auto", **options: Any) -> Timeline
 
 
 def simulator(program: Program, engine: str = "auto") -> AnySimulator:
-    """What simulates a program several times."""
+    """An object that simulates a program several times, by the engine that is named or chosen."""
     name = choose(program, engine)
-    kept: Callable[[Program], AnySimulator] | None = _offered(name, "Simulator")
-    return _Plain(program, name) if kept is None else kept(program)
+    simulator_class: Callable[[Program], AnySimulator] | None = _offered(name, "Simulator")
+    return _Plain(program, name) if simulator_class is None else simulator_class(program)
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,8 @@ def ends_of_operations(
 
 def tight_entries(program: Program) -> NDArray[np.bool_]:
     """The entries of all paths that can ever limit a row, with any loops and in all operations."""
-    found: NDArray[np.bool_] = _offered("compiled", "tight_entries")(program)
-    return found
+    entries: NDArray[np.bool_] = _offered("compiled", "tight_entries")(program)
+    return entries
 
 
 def _offered(engine: str, name: str) -> Any:

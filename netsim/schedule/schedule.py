@@ -23,16 +23,17 @@ def spelled_out(
     return place, flat[first[place] + within]
 
 
-# Fold: which ranks, links and blocks of a symmetric whole stand for which.
-# Rows that do the same at the same times are written down once. A row's `copies` are the rows that
-# it stands for; what they draw on links that are alike is drawn on one of them.
+# Folding: one simulated member represents a class of identical ranks, links or blocks.
+# Rows that do the same at the same times are in the schedule once. A row's `copies` is the number
+# of rows that it represents; what these draw on equivalent links is drawn on one of the links.
 
 Ints = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """By number: which one stands for it, and how many that one stands for."""
+    """The representative of every member (`first`), and the size of the class of each
+    representative (`count`), both by the member's number."""
 
     first: Ints
     count: Ints
@@ -40,10 +41,10 @@ class Alike:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fold:
-    """What stands for what: `ranks` by rank, `wires` by link, `nodes` by node of the topology (of
-    NICs), `blocks` by rank for each channel that is written down: the first is coded as
-    channel × ranks + rank. Of what is `loose`, by link, all that ever happens at once cannot fill
-    any; nor then what a GPU has besides its SMs and its proxy."""
+    """The representatives of a folded schedule: `ranks` by rank, `wires` by link, `nodes` by node
+    of the topology (of NICs), `blocks` by rank for each channel of the schedule, where the
+    representative is coded as channel × ranks + rank. A `loose` link, by link, cannot saturate,
+    whatever is under way at once; then neither can what a GPU has besides its SMs and its proxy."""
 
     ranks: Alike
     wires: Alike
@@ -53,7 +54,7 @@ class Fold:
 
     @property
     def leaders(self) -> Ints:
-        """The ranks that stand for others or themselves."""
+        """The ranks that are representatives, of their class or of themselves alone."""
         return np.flatnonzero(self.ranks.first == np.arange(len(self.ranks.first))).astype(np.int32)
 
 
@@ -70,10 +71,11 @@ class Hops:
 
 @dataclass(frozen=True, slots=True)
 class Skeleton:
-    """What a schedule is made of, without its rows: blocks and the hops between them. A block is
-    what one rank does on one channel; `lane` numbers parts that can be written down without the
-    others, `kind` says what else blocks must have in common to be alike. `turn` is that of a rank:
-    what tells it from others besides where it is."""
+    """The blocks of a schedule and the hops between them, without its rows.
+
+    A block is what one rank does on one channel. `lane` numbers the parts of which each can be a
+    schedule without the others. Blocks of one class must have the same `kind`. `turn` is what
+    distinguishes a rank from the others besides its place."""
 
     ranks: int
     rank: Ints
@@ -149,8 +151,8 @@ class Style:
     occupies the row before its bytes move; `cap` bounds its rate (bytes/s, or work-seconds a
     second); `share` is its part in a fair division; `wire` multiplies the bytes on every wire
     (16/15 for a protocol that carries 15 bytes in 16); `route` picks one of the topology's ways (""
-    is its own choice). `multiplicity` is the number of equal rows with the same ends that this one
-    stands for, `copies` that of rows elsewhere that do the same (see Fold)."""
+    is its own choice). `multiplicity` is the number of equal rows with the same endpoints that this
+    one represents, `copies` that of rows elsewhere that do the same (see Fold)."""
 
     kind: int = TRANSFER
     op: int = COPY
@@ -215,9 +217,9 @@ class Pieces:
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """Rows in a topological order, with their dependencies in CSR form. Row i depends on
-    `dep_row[dep_ptr[i]:dep_ptr[i + 1]]`, all of them earlier rows, so a cycle cannot be written
-    down. `src` is the sending rank (the group, for an in-switch reduction), `dst` the receiving one
-    (the group, for a multicast). With a `fold`, rows stand for others too."""
+    `dep_row[dep_ptr[i]:dep_ptr[i + 1]]`, all of them earlier rows, so there can be no cycle.
+    `src` is the sending rank (the group, for an in-switch reduction), `dst` the receiving one
+    (the group, for a multicast). With a `fold`, a row may represent others too."""
 
     ranks: int
     styles: tuple[Style, ...]
@@ -264,7 +266,7 @@ class Schedule:
         return np.array([getattr(style, name) for style in self.styles])[self.style]
 
     def stand_in(self, ranks: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The ranks whose rows are written down for some ranks."""
+        """The representatives of some ranks, whose rows are in the schedule."""
         return ranks if self.fold is None else self.fold.ranks.first[ranks]
 
     @property
@@ -307,11 +309,13 @@ class Schedule:
         """One row in words, for messages."""
         style = self.styles[int(self.style[row])]
         sources, targets = self.members(row)
-        what = KIND_NAMES[style.kind]
+        kind_name = KIND_NAMES[style.kind]
         where = f"rank {_span(sources)}"
         if style.kind not in (COMPUTE, MARK):
             where = f"rank {_span(sources)} -> {_span(targets)}"
-        return f"row {row} ({what}, {where}, channel {style.channel}, step {int(self.step[row])})"
+        return (
+            f"row {row} ({kind_name}, {where}, channel {style.channel}, step {int(self.step[row])})"
+        )
 
 
 def _span(ranks: tuple[int, ...]) -> str:
@@ -360,38 +364,46 @@ class _Tables:
         self.groups: dict[tuple[int, ...], int] = {}
         self.rows = self.pieces = self.collectives = 0
 
-    def add(self, one: Schedule, who: NDArray[np.int32]) -> dict[str, NDArray[np.generic]]:
-        if len(who) != one.ranks or len(different(who)) < len(who) or who.max() >= self.world:
-            raise ValueError(f"expected {one.ranks} different ranks below {self.world}, got {who}")
-        styles = [replace(s, collective=s.collective + self.collectives) for s in one.styles]
+    def add(
+        self, schedule: Schedule, new_ranks: NDArray[np.int32]
+    ) -> dict[str, NDArray[np.generic]]:
+        if (
+            len(new_ranks) != schedule.ranks
+            or len(different(new_ranks)) < len(new_ranks)
+            or new_ranks.max() >= self.world
+        ):
+            raise ValueError(
+                f"expected {schedule.ranks} different ranks below {self.world}, got {new_ranks}"
+            )
+        styles = [replace(s, collective=s.collective + self.collectives) for s in schedule.styles]
         style = np.array([self.styles.setdefault(s, len(self.styles)) for s in styles], np.int32)
-        lag = np.array([self.lags.setdefault(x, len(self.lags)) for x in one.lags], np.int16)
-        members = [tuple(int(who[rank]) for rank in group) for group in one.groups]
+        lag = np.array([self.lags.setdefault(x, len(self.lags)) for x in schedule.lags], np.int16)
+        members = [tuple(int(new_ranks[rank]) for rank in group) for group in schedule.groups]
         group = np.array([self.groups.setdefault(g, len(self.groups)) for g in members], np.int32)
-        kinds = one.kind
+        kinds = schedule.kind
         columns: dict[str, NDArray[np.generic]] = {
-            "style": style[one.style],
-            "src": _ends(one.src, who, group, kinds == SWITCH_REDUCE),
-            "dst": _ends(one.dst, who, group, kinds == MULTICAST),
-            "piece": one.piece + np.int32(self.pieces),
-            "step": one.step,
-            "dep_row": one.dep_row + np.int32(self.rows),
-            "dep_lag": lag[one.dep_lag],
-            "release_row": one.release_row + np.int32(self.rows),
+            "style": style[schedule.style],
+            "src": _ends(schedule.src, new_ranks, group, kinds == SWITCH_REDUCE),
+            "dst": _ends(schedule.dst, new_ranks, group, kinds == MULTICAST),
+            "piece": schedule.piece + np.int32(self.pieces),
+            "step": schedule.step,
+            "dep_row": schedule.dep_row + np.int32(self.rows),
+            "dep_lag": lag[schedule.dep_lag],
+            "release_row": schedule.release_row + np.int32(self.rows),
         }
-        self.rows += len(one)
-        self.pieces += len(one.pieces.count)
-        self.collectives += len(one.collectives)
+        self.rows += len(schedule)
+        self.pieces += len(schedule.pieces.count)
+        self.collectives += len(schedule.collectives)
         return columns
 
 
 def _ends(
     column: NDArray[np.int32],
-    who: NDArray[np.int32],
+    new_ranks: NDArray[np.int32],
     group: NDArray[np.int32],
     grouped: NDArray[np.bool_],
 ) -> NDArray[np.int32]:
-    result = who[np.where(grouped, 0, column)]
+    result = new_ranks[np.where(grouped, 0, column)]
     if grouped.any():
         result[grouped] = group[column[grouped]]
     return result

@@ -3,12 +3,12 @@
 The levels of all seats are known from before. A change is followed upwards in one sweep: links are
 looked at in the order of the level at which something happens on them.
 
-- A link that becomes full at a level stops there whoever is rising on it, and lowers the settled
-  seats above it: they have grown at the expense of smaller ones.
+- A link that becomes full at a level stops all seats that rise on it at that level, and lowers the
+  settled seats above it: they have grown at the expense of smaller ones.
 - A full link that is found with room left at its old level is full no more: the settled seats that
   it alone held back rise again.
-- Whoever is touched by neither keeps its level. So every seat ends at its cap or with a full link
-  on which no level is higher, which is the condition of optimality, and a change spreads only
+- A seat that is touched by neither keeps its level. So every seat ends at its cap or with a full
+  link on which no level is higher, which is the condition of optimality, and a change spreads only
   through full links.
 
 Whatever changes on a link while the sweep is at level x changes nothing below x; therefore no link
@@ -348,7 +348,7 @@ def _settle_alone(net: structures.Net, place: int) -> bool:
 
 @Inner
 def resize(net: structures.Net, number: int, more: int) -> None:
-    """Let so many more be at work at a link (-1: nowhere), of which that leaves less for all."""
+    """Add `more` senders to a link (-1: no link); incast lowers its capacity."""
     if number >= 0:
         crowd = net.crowds[number]
         crowd.senders += more
