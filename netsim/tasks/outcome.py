@@ -1,7 +1,6 @@
 """The outcome of a task: equal tasks are simulated once in a process.
 
-Cells of a sweep differ, yet many come down to equal tasks: versions of NCCL that plan a collective
-alike, an algorithm that is chosen or forced, launch costs that do not matter. Tasks are equal if
+Cells of a sweep differ, yet many come down to equal tasks: versions of NCCL with equal plans, an algorithm that is chosen or forced, launch costs that do not matter. Tasks are equal if
 all is equal that their rows and times follow from, not if their scenarios are.
 """
 
@@ -91,14 +90,14 @@ def key_of(resolved: ResolvedCell, size: int, engine: str) -> bytes | None:
 def _runs_of(task: Task) -> object:
     """What runs a task: NCCL's plans, or a textbook algorithm with its parameters."""
     if task.is_nccl:
-        return [told_apart(plan) for plan in task.plans], task.plan_of_group
+        return [plan_key(plan) for plan in task.plans], task.plan_of_group
     return stamp(task.collective.name, task.algorithm), task.parameters
 
 
-def told_apart(plan: Plan) -> list[object]:
+def plan_key(plan: Plan) -> list[object]:
     """All of a plan; what it shares with other sizes as a digest that is computed once."""
     standing = plan.memo.of(
-        ("told apart", plan.algorithm), lambda: digest([getattr(plan, name) for name in STANDING])
+        ("key of plan", plan.algorithm), lambda: digest([getattr(plan, name) for name in STANDING])
     )
     return [standing, *(getattr(plan, name) for name in VARYING)]
 
@@ -150,7 +149,7 @@ def _timed(
 
 def _outcome(resolved: ResolvedCell, timing: Timing, inplace: Timing | None) -> Outcome:
     timings = [timing] if inplace is None else [timing, inplace]
-    worst = max(timings, key=lambda one: one.uncertainty)
+    worst = max(timings, key=lambda timing: timing.uncertainty)
     return Outcome(
         timing.seconds,
         None if inplace is None else inplace.seconds,

@@ -34,6 +34,8 @@ from netsim.tasks.cluster import Built, built, groups_of, jobs_of, refuse_unjoin
 from netsim.tasks.own_algorithms import verify_own_algorithm
 from netsim.tasks.room import FewerRanks, expected_bytes, textbook_misfit, why_task_does_not_fit
 from netsim.timing.fits import LIMITS, Limits, limits_of, misfit_of_nccl
+from netsim.topology.config import ClusterConfig, TorusGraph
+from netsim.topology.fabrics.config import TorusFabric
 from netsim.topology.fault_times import in_time
 from netsim.topology.graph import Topology
 from netsim.workloads.task import Groups, Task
@@ -408,11 +410,17 @@ def _parameters_on(resolved: ResolvedCell) -> Mapping[str, Any]:
     has_groups = bool({"node_size", "groups"} & set(work.parameters))
     if "node_size" in names and is_whole_cluster and not has_groups:
         return {**work.parameters, "node_size": resolved.gpus_per_node}
-    dims = getattr(cluster.graph or cluster.fabric, "dims", ())
+    dims = _torus_dims(cluster)
     is_torus = is_whole_cluster and dims and prod(dims) == len(resolved.topology)
     if is_torus and "dims" in names and "dims" not in work.parameters:
         return {**work.parameters, "dims": list(dims)}
     return work.parameters
+
+
+def _torus_dims(cluster: ClusterConfig) -> tuple[int, ...]:
+    """The number of GPUs in each dimension of a torus; empty for any other cluster."""
+    shape = cluster.graph or cluster.fabric
+    return tuple(shape.dims) if isinstance(shape, TorusGraph | TorusFabric) else ()
 
 
 def _links_of_groups(resolved: ResolvedCell) -> Any:

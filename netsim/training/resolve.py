@@ -551,6 +551,7 @@ def _roofline(work: Training, gpu: Gpu, gpus: int, graph: bool) -> Roofline:
     narrow = {name: gemm or clock * _narrow(gpu.arch, work, name) for name in NARROW}
     back = BACKWARD * attention if attention else 0.0
     ahead, behind, exponents = _attention(gpu.arch, work.attention)
+    usual_gap = value("kernel.graph_gap" if graph else "kernel.gap")
     return Roofline(
         flops=flops,
         bandwidth=gpu.memory_bandwidth,
@@ -563,9 +564,7 @@ def _roofline(work: Training, gpu: Gpu, gpus: int, graph: bool) -> Roofline:
         ),
         memory=own.memory_efficiency or value("memory.usable"),
         routed=value("memory.routed"),
-        kernel=value("kernel.graph_gap" if graph else "kernel.gap")
-        if own.kernel is None
-        else own.kernel,
+        kernel=usual_gap if own.kernel is None else own.kernel,
         element=ELEMENT[STORED.get(work.dtype, work.dtype)],
         exponents=exponents,
         unhidden=1.0 if gpu.arch in ONE_TILE_A_BLOCK else value("gemm.unhidden"),

@@ -5,11 +5,11 @@ from functools import partial
 
 import numpy as np
 
-from netsim.tasks.explained import shown_of
-from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.program.place import place
 from netsim.program.program import Program
 from netsim.scenario.cells import expand
+from netsim.tasks.explained import shown_of
+from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.yamlio.read import parse_source
 from tests.golden.layout import MOST_LINES, path_text, row_text, traffic_lines
 from tests.timing.cells import folded

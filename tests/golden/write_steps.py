@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from netsim.workloads.step import training_step
-from netsim.workloads.tape import Task
+from netsim.workloads.tape import TapeEntry
 from tests.golden.layout import MOST_LINES
 from tests.training.steps import SMALL, setting
 
@@ -18,7 +18,7 @@ LEGEND = [
 ]
 
 
-def group_text(task: Task) -> str:
+def group_text(task: TapeEntry) -> str:
     """Return the groups of a task: `[0 1] [2 3]`, or the ranks of a kernel."""
     groups = task.groups.tolist()
     if all(len(group) == 1 for group in groups):
@@ -26,7 +26,7 @@ def group_text(task: Task) -> str:
     return " ".join("[" + " ".join(map(str, group)) + "]" for group in groups)
 
 
-def task_text(number: int, task: Task) -> str:
+def task_text(number: int, task: TapeEntry) -> str:
     """Return the line of one task."""
     where = f" {task.layer}" if task.layer else ""
     where += f" mb{task.micro_batch}" if task.micro_batch >= 0 else ""

@@ -14,13 +14,13 @@ from typing import Any
 import yaml
 
 import netsim
-from netsim.cell.explained import explained_run
-from netsim.cell.prepare import Prepared, prepare
 from netsim.cli import main
 from netsim.measured.calibrate import calibrate
-from netsim.measured.compare import prepared_for, times_of
+from netsim.measured.compare import resolved_for, times_of
 from netsim.measured.logs import LogRun, Measured
 from netsim.scenario.cells import expand
+from netsim.tasks.explained import explained_run
+from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.yamlio.read import Source, parse_source
 from tests.relations import draws
 from tests.relations.relation import Draw, Scenario, Values, after, rows, setting, times, without
@@ -328,17 +328,17 @@ def stated_error(scenario: Scenario) -> list[float]:
 # **** Explanations ****
 
 
-def prepared_of(scenario: Scenario) -> Prepared:
+def resolved_of(scenario: Scenario) -> ResolvedCell:
     """Return the only cell of a scenario, ready to be simulated."""
     text = yaml.safe_dump(copy.deepcopy(scenario))
-    return prepare(expand(parse_source(text, "relation.yaml"))[0])
+    return resolve(expand(parse_source(text, "relation.yaml"))[0])
 
 
 def explained(scenario: Scenario) -> dict[str, Any]:
     """Return the explanation of a scenario at its only size."""
-    prepared = prepared_of(scenario)
-    (size,) = prepared.cell.scenario.collective.size_list()
-    return explained_run(prepared, size)[0]
+    resolved = resolved_of(scenario)
+    (size,) = resolved.cell.scenario.collective.size_list()
+    return explained_run(resolved, size)[0]
 
 
 def explained_time(scenario: Scenario) -> list[float]:
@@ -408,7 +408,7 @@ def log_of(scenario: Scenario) -> LogRun:
     run = LogRun(
         "made.log", collective, tuple(Measured(size, out_of_place=1.0) for size in LOG_SIZES)
     )
-    seconds = times_of(prepared_for(_source(scenario), run), run.rows, collective)
+    seconds = times_of(resolved_for(_source(scenario), run), run.rows, collective)
     printed = [float(f"{time:.{LOG_DIGITS}g}") for time in seconds.tolist()]
     timed = [replace(row, out_of_place=time) for row, time in zip(run.rows, printed, strict=True)]
     return replace(run, rows=tuple(timed))
@@ -424,7 +424,7 @@ def calibrated_ratios(scenario: Scenario) -> list[float]:
 def compared_with_itself(scenario: Scenario) -> list[float]:
     """Return predicted over measured times of the own log."""
     run = log_of(scenario)
-    seconds = times_of(prepared_for(_source(scenario), run), run.rows, run.collective)
+    seconds = times_of(resolved_for(_source(scenario), run), run.rows, run.collective)
     return [
         time / (row.out_of_place or 0.0)
         for time, row in zip(seconds.tolist(), run.rows, strict=True)

@@ -236,7 +236,7 @@ def test_a_sweep_is_the_same_without_memory(monkeypatch: pytest.MonkeyPatch) -> 
 def test_every_part_of_a_plan_tells_calls_apart() -> None:
     assert set(outcome.STANDING) <= {f.name for f in fields(Plan)}
     plan = Plan("Ring", "Simple", (0, 0), rings=[(0, 1)])
-    seen = [outcome.told_apart(plan)]
+    seen = [outcome.plan_key(plan)]
     other = {
         "algorithm": "Tree", "protocol": "LL", "node": (0, 1), "work": (1,), "rings": [(1, 0)],
         "trees": (1,), "heads": ((1,),), "chains": (((1,),),), "doors": ("a",), "transfers": 1,
@@ -248,10 +248,10 @@ def test_every_part_of_a_plan_tells_calls_apart() -> None:
     assert set(other) == {f.name for f in fields(Plan) if f.compare}
     for name, value in other.items():
         changed = replace(plan, memo=Memo(), **{name: value})  # type: ignore[arg-type]
-        found = outcome.told_apart(changed)
+        found = outcome.plan_key(changed)
         assert found not in seen, name
         seen.append(found)
-    assert outcome.told_apart(replace(plan, memo=Memo())) == seen[0]
+    assert outcome.plan_key(replace(plan, memo=Memo())) == seen[0]
 
 
 def test_very_many_ranks_are_not_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
