@@ -21,7 +21,6 @@ from netsim.engines.compiled import engine
 from netsim.program.place import place
 from netsim.tasks import outcome
 from netsim.topology.routing import switch
-from tests import quick
 from tests.nccl import searches
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # commands compile what they import once
@@ -36,11 +35,35 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is quick."""
-    known = quick.slow()
+    """Mark what is left out by default (full), and what a person runs before each commit (quick).
+
+    Of a test with the marker `sample(n)` n cases stay, evenly chosen; the others are marked full.
+    """
+    cases_of_function: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if quick.function_of(item.nodeid) not in known:
+        cases_of_function.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in cases_of_function.values():
+        marker = cases[0].get_closest_marker("sample")
+        chosen = set(evenly_spaced(len(cases), marker.args[0] if marker else len(cases)))
+        for number, case in enumerate(cases):
+            if number not in chosen:
+                case.add_marker("full")
+    for item in items:
+        if not item.get_closest_marker("slow") and not item.get_closest_marker("full"):
             item.add_marker("quick")
+
+
+def evenly_spaced(total: int, count: int) -> list[int]:
+    """`count` of the numbers 0 to `total` - 1, the first and the last included.
+
+    >>> evenly_spaced(10, 4)
+    [0, 3, 6, 9]
+    """
+    if count >= total:
+        return list(range(total))
+    if count == 1:
+        return [0]
+    return [round(place * (total - 1) / (count - 1)) for place in range(count)]
 
 
 def pytest_collection_finish() -> None:

@@ -1,7 +1,8 @@
 """The outcome of a task: equal tasks are simulated once in a process.
 
-Cells of a sweep differ, yet many come down to equal tasks: versions of NCCL with equal plans, an algorithm that is chosen or forced, launch costs that do not matter. Tasks are equal if
-all is equal that their rows and times follow from, not if their scenarios are.
+Cells of a sweep differ, yet many come down to equal tasks: versions of NCCL with equal plans, an
+algorithm that is chosen or forced, launch costs that do not matter. Tasks are equal if all is equal
+that their rows and times follow from, not if their scenarios are.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from netsim.base.memo import different
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(-5, 5)))
 def test_each_value_once_and_in_order(values: list[int]) -> None:
     assert different(np.array(values, np.int64)).tolist() == sorted(set(values))

@@ -100,6 +100,7 @@ workload: {collective: all_reduce, algorithm: ring, sizes: [64KiB, 1MiB]}
 """
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("pictures")
 def test_without_room_pictures_traces_and_reports_stay_as_they_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -121,6 +122,7 @@ def test_without_room_pictures_traces_and_reports_stay_as_they_were(
         assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_a_trace_that_has_no_room_leaves_nothing_half_written(tmp_path: Path) -> None:
     (tmp_path / "room.yaml").write_text(SCENARIO + "outputs: [csv, trace]\n")
     done = limited(2700, tmp_path, "run", "room.yaml", "-q", "-o", "out")

@@ -49,6 +49,7 @@ def results(folder: Path, *jobs: str, memory: int = 0, limit: int = 0):
     return found, told
 
 
+@pytest.mark.slow
 def test_a_worker_killed_once_costs_nothing_and_is_told(tmp_path: Path) -> None:
     found, told = results(tmp_path, "one", "once", "two", "three")
     assert found == {word: [word.upper()] for word in ("one", "once", "two", "three")}
@@ -57,6 +58,8 @@ def test_a_worker_killed_once_costs_nothing_and_is_told(tmp_path: Path) -> None:
     assert told[0].endswith("; it is tried once more, alone")
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("job", "cause"),
     [
@@ -78,6 +81,7 @@ def test_a_job_that_ends_its_worker_twice_is_lost_and_no_other(tmp_path, job, ca
     assert len(list(tmp_path.glob(f"{job}.*"))) == 2
 
 
+@pytest.mark.slow
 def test_answers_before_the_end_of_a_worker_are_kept(tmp_path: Path) -> None:
     found, _ = results(tmp_path, "one once two", "three")
     assert found.pop("three") == ["THREE"]
@@ -85,11 +89,13 @@ def test_answers_before_the_end_of_a_worker_are_kept(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("one.*"))) == 1
 
 
+@pytest.mark.slow
 def test_an_error_is_raised_as_it_was(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"bad \(better\)"):
         results(tmp_path, "wrong")
 
 
+@pytest.mark.slow
 def test_a_lost_job_is_tried_while_nothing_else_runs(tmp_path: Path) -> None:
     found, _ = results(tmp_path, "once", "slow1", "slow2", "slow3", "once slow4")
     assert all(not isinstance(answer, LostError) for one in found.values() for answer in one)
@@ -98,6 +104,7 @@ def test_a_lost_job_is_tried_while_nothing_else_runs(tmp_path: Path) -> None:
     assert not any(a.stat().st_mtime < tried < b.stat().st_mtime for a, b in spans)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gigabytes", "together"), [(0.7, False), (0.1, True)])
 def test_jobs_run_together_as_long_as_there_is_memory(tmp_path, gigabytes, together) -> None:
     bytes_of = 10**12
@@ -112,6 +119,7 @@ def test_jobs_run_together_as_long_as_there_is_memory(tmp_path, gigabytes, toget
     assert apart is not together
 
 
+@pytest.mark.slow
 def test_a_job_that_needs_more_than_there_is_runs_alone(tmp_path: Path) -> None:
     found, _ = results(tmp_path, "slow1", "slow2", memory=2 * 10**12, limit=10**12)
     assert set(found) == {"slow1", "slow2"}

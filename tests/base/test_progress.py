@@ -123,6 +123,8 @@ def netsim(command: str) -> None:
     assert ended.value.code == 0
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("command", SEEN)
 def test_every_verb_says_which_cell_it_is_at(monkeypatch, tmp_path, command: str) -> None:
     monkeypatch.chdir(tmp_path)

@@ -284,6 +284,7 @@ def test_rates_of_arithmetic():
     )
 
 
+@pytest.mark.slow
 @given(st.one_of(st.text(), st.floats(), st.integers(), st.booleans(), st.none()))
 def test_whatever_comes_is_a_number_in_range_or_a_unit_error(value):
     for parse in (parse_bandwidth, parse_time, parse_size, parse_ratio, parse_flops):

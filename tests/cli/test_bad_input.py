@@ -205,6 +205,8 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("x.yaml").write_text(GOOD)
 
 
+@pytest.mark.sample(23)
+@pytest.mark.slow
 @pytest.mark.parametrize("typo", TYPOS)
 @pytest.mark.parametrize("verb", ["run", "check"])
 def test_a_typo_is_named_with_file_line_and_field(capsys, verb: str, typo: str) -> None:
@@ -217,6 +219,8 @@ def test_a_typo_is_named_with_file_line_and_field(capsys, verb: str, typo: str) 
     assert not Path("reports").exists()
 
 
+@pytest.mark.sample(4)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -305,6 +309,7 @@ def test_hosts_that_nothing_joins_are_refused_before_anything_runs(capsys, verb:
     assert netsim(capsys, "check", "x.yaml").code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -334,6 +339,7 @@ def test_folders_that_hold_something_else(capsys) -> None:
     assert Path("x.yaml").read_text() == GOOD
 
 
+@pytest.mark.slow
 def test_results_of_another_scenario_are_not_overwritten(capsys) -> None:
     assert netsim(capsys, "run", "x.yaml", "-o", "out", "-q").code == 0
     before = Path("out/results.csv").read_bytes()
@@ -351,6 +357,7 @@ def test_a_folder_that_cannot_be_written(capsys) -> None:
     assert (outcome.code, outcome.err) == (2, "locked/out: cannot be made: Permission denied\n")
 
 
+@pytest.mark.full
 def test_a_run_that_would_not_fit_says_so_before_it_starts(capsys) -> None:
     Path("x.yaml").write_text(GOOD.replace("gpus: 4", "gpus: 40000"))
     outcome = netsim(capsys, "run", "x.yaml")

@@ -36,6 +36,8 @@ def shell(command: str, **env: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(words, capture_output=True, timeout=120, env=given, check=False)
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -52,6 +54,7 @@ def test_files_are_written_whoever_reads(command: str) -> None:
     assert len(Path("out/results.csv").read_text().splitlines()) == 1 + 4
 
 
+@pytest.mark.slow
 def test_help_that_nobody_can_read_is_told_in_a_line() -> None:
     done = shell("netsim run --help >/dev/full")
     assert (done.returncode, done.stderr) == (
@@ -60,6 +63,7 @@ def test_help_that_nobody_can_read_is_told_in_a_line() -> None:
     )
 
 
+@pytest.mark.slow
 def test_scenarios_come_through_pipes() -> None:
     os.mkfifo("pipe.yaml")
     done = shell("cat s.yaml > pipe.yaml & timeout 60 netsim run pipe.yaml -o out")
@@ -68,6 +72,7 @@ def test_scenarios_come_through_pipes() -> None:
     assert b"2 cells, 4 sizes" in shell("cat s.yaml | netsim check -").stdout
 
 
+@pytest.mark.full
 def test_names_of_files_may_be_any_bytes_or_none_that_a_system_has() -> None:
     odd = os.fsdecode(b"caf\xe9.yaml")
     Path(odd).write_text(SWEEP)
@@ -81,6 +86,7 @@ def test_names_of_files_may_be_any_bytes_or_none_that_a_system_has() -> None:
     assert shell("netsim run s.yaml -o named", **ascii).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_closed_terminal_keeps_what_was_finished() -> None:
     long = SWEEP.replace("1MiB]", "1MiB, 1GiB]").replace("gpus: 4", "gpus: 640")
     Path("s.yaml").write_text(long.replace("[ring, tree]", "[tree, ring]"))  # what takes long, last
@@ -100,6 +106,7 @@ def test_a_closed_terminal_keeps_what_was_finished() -> None:
     assert Path("out/.partial/results.csv").is_file()
 
 
+@pytest.mark.slow
 def test_a_report_goes_when_a_run_that_goes_on_has_other_rows(capsys) -> None:
     report = Path("out/report.html")
     assert netsim(capsys, "run", "s.yaml", "-o", "out").code == 0
@@ -140,6 +147,7 @@ def test_what_is_meant_is_told(asked: list[str], message: str, capsys) -> None:
     assert message in done.err
 
 
+@pytest.mark.slow
 def test_files_that_a_scenario_names_are_beside_it_or_here(sweep: Path, capsys) -> None:
     (sweep / "sub").mkdir()
     machine = Path(__file__).parents[2] / "topologies" / "h100-x4.yaml"

@@ -21,6 +21,7 @@ def written(path: Path, rest: str = MODEL) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_simulated_step_agrees_with_its_own_trace(tmp_path, capsys) -> None:
     path = written(tmp_path / "t.json.gz")
     outcome = netsim(capsys, "compare", path, "--topology", "dgx-h100", "--tolerance", "2%")
@@ -30,6 +31,7 @@ def test_a_simulated_step_agrees_with_its_own_trace(tmp_path, capsys) -> None:
     assert "simulated" in outcome.out
 
 
+@pytest.mark.slow
 def test_a_model_agrees_with_its_own_trace_and_names_what_is_missing(tmp_path, capsys) -> None:
     path = written(tmp_path / "t.json.gz")
     scenario = tmp_path / "s.yaml"
@@ -50,6 +52,7 @@ def test_a_model_agrees_with_its_own_trace_and_names_what_is_missing(tmp_path, c
     assert [one["measured"] is None for one in value["calls"]].count(True) == 1
 
 
+@pytest.mark.slow
 def test_what_is_beyond_the_tolerance_ends_with_1(tmp_path, capsys) -> None:
     path = steps_of_data_parallelism(900, 500, 600).write(tmp_path / "t.json")
     outcome = netsim(capsys, "compare", path, "-o", tmp_path / "out")

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from netsim.metrics.links import link_amounts
 from netsim.program.place import place
 from netsim.scenario.cells import expand
@@ -51,6 +53,7 @@ def test_the_links_carry_what_the_matrix_says(tmp_path, capsys) -> None:
         assert names.get(f"gpu{rank}->switch0", 0.0) == sent
 
 
+@pytest.mark.slow
 def test_what_has_no_connections_is_told(tmp_path, capsys) -> None:
     path = tmp_path / "s.yaml"
     path.write_text(

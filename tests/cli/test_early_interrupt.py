@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["typer", "numpy.exceptions", "pydantic_core"])
 def test_an_interrupt_during_imports_is_quiet(module: str, tmp_path: Path) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "netsim", "run", "quickstart", "-o", "out"]

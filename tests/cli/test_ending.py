@@ -38,6 +38,7 @@ def ended(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("code", "seen"), [("0", 0), ("None", 0), ("2", 2), ("130", 130)])
 def test_what_was_said_is_written_and_nothing_is_taken_apart(code: str, seen: int) -> None:
     done = ended("print('said'); atexit.register(print, 'asked for'); global t; t = Taken()", code)
@@ -50,6 +51,8 @@ def test_a_reason_instead_of_a_code_is_told() -> None:
     assert (done.returncode, done.stderr) == (1, "why\n")
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "does",
     [

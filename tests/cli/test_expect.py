@@ -29,6 +29,7 @@ def choices(
     return [(row.size_bytes, row.algorithm, row.protocol, row.channels) for row in rows]  # type: ignore[misc]
 
 
+@pytest.mark.full
 def test_noise_has_percentiles_in_columns_of_their_own(capsys) -> None:
     question = (
         "expect",
@@ -185,6 +186,7 @@ def test_sizes_are_rounded_as_nccl_tests_does(capsys) -> None:
     assert [row["size_bytes"] for row in json.loads(outcome.out)] == [0, 896, 1024]
 
 
+@pytest.mark.slow
 def test_hosts_of_one_nvlink_domain_are_one_node(capsys) -> None:
     out = netsim(capsys, "expect", "gb200-nvl72", "all_reduce", "--nodes", 4, "--why", "1M").out
     assert out.startswith("all_reduce of 1048576 B on 16 ranks, 1 node: ")
@@ -218,6 +220,7 @@ def test_auto_in_a_scenario_is_nccls_choice() -> None:
     assert (plan.algorithm, plan.protocol) == ("Ring", "LL")
 
 
+@pytest.mark.slow
 def test_communicators_of_a_split_are_nodes_of_their_own() -> None:
     found = resolved(SCENARIO.replace("sizes", "split: MOD 8, sizes"))
     assert [(job.comm.n_ranks, job.comm.n_nodes) for job in found.jobs] == [(2, 2)] * 8
@@ -289,6 +292,7 @@ def test_small_calls_take_microseconds(capsys, collective: str, algorithm: str) 
     assert row["nccl_version"] == "2.30.7"
 
 
+@pytest.mark.slow
 def test_figures_that_decide_sizes_and_that_nobody_vouches_for_are_named(capsys, tmp_path) -> None:
     sizes = ("--sizes", "8,256M")
     amd = netsim(capsys, "expect", "mi350x", "all_reduce", *sizes).err
@@ -322,6 +326,8 @@ def test_what_bounds_a_row_has_a_kind(bound_by: str, kind: str) -> None:
 TWO_HOSTS = ("dgx-h100", "all_reduce", "--nodes", "2", "--sizes", "1K", "--format", "json")
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "claimed"),
     [

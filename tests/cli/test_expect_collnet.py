@@ -17,6 +17,7 @@ def rows(capsys, *arguments: object) -> list[dict[str, str]]:
     return list(csv.DictReader(StringIO(outcome.out)))
 
 
+@pytest.mark.slow
 def test_switches_of_the_fabric_are_used_where_they_are_enabled(capsys):
     wanted = ("dgx-h100", "all_reduce", "--nodes", 4, "--sizes", "1M,256M")
     found = rows(capsys, *wanted, *ENABLED)
@@ -26,11 +27,14 @@ def test_switches_of_the_fabric_are_used_where_they_are_enabled(capsys):
     assert all(float(a["time_us"]) < float(b["time_us"]) for a, b in zip(found, plain, strict=True))
 
 
+@pytest.mark.slow
 def test_ampere_scatters_to_heads(capsys):
     found = rows(capsys, "dgx-a100", "all_reduce", "--nodes", 3, "--sizes", "1M,64M", *ENABLED)
     assert [row["algorithm"] for row in found] == ["CollNetDirect", "CollNetDirect"]
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter"])
 @pytest.mark.parametrize("algorithm", ["CollNetDirect", "NVLS"])
 def test_blocks_are_shared_through_the_network(capsys, collective, algorithm):
@@ -41,6 +45,8 @@ def test_blocks_are_shared_through_the_network(capsys, collective, algorithm):
     assert float(found[1]["time_us"]) > 16 * 2**20 * 2 / 3 / (8 * 50e9) * 1e6
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["CollNetChain", "CollNetDirect", "NVLS"])
 @pytest.mark.parametrize(("nodes", "local"), [(2, 8), (3, 8), (5, 4)])
 def test_every_algorithm_runs_when_it_is_forced(capsys, algorithm, nodes, local):
@@ -64,6 +70,7 @@ def test_chains_need_no_nvswitch_but_a_node_each(capsys):
     assert 64 * 2**20 / time / 1e3 == pytest.approx(49, rel=0.15)  # in-network: once over the NIC
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

@@ -72,6 +72,7 @@ TYPOS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", TYPOS)
 def test_a_typo_in_an_option(capsys, options: tuple[str, ...]) -> None:
     outcome = netsim(capsys, "expect", "dgx-h100", "all_reduce", *options)
@@ -176,6 +177,7 @@ def test_a_chunk_may_be_written_as_a_size(capsys) -> None:
     assert rows[0]["time_us"] == rows[1]["time_us"] != rows[2]["time_us"]
 
 
+@pytest.mark.slow
 def test_old_versions_fall_back_to_rings_and_say_so(capsys):
     question = ("expect", "dgx-a100", "all_reduce", "--algo", "NVLS", "--sizes", "1M")
     old = netsim(capsys, *question, "--nccl", "2.20")
@@ -189,6 +191,7 @@ def test_old_versions_fall_back_to_rings_and_say_so(capsys):
     assert "falls back" not in obeyed.err
 
 
+@pytest.mark.slow
 def test_old_versions_ignore_what_needs_a_collective_network_and_say_so(capsys):
     question = ("expect", "dgx-a100", "all_reduce", "--nodes", "16", "--sizes", "1M,4G")
     told = netsim(capsys, *question, "--nccl", "2.23", "--algo", "CollNetDirect", "--format", "csv")
@@ -197,6 +200,7 @@ def test_old_versions_ignore_what_needs_a_collective_network_and_say_so(capsys):
     assert [row["algorithm"] for row in rows] == ["Tree", "Ring"]
 
 
+@pytest.mark.slow
 def test_rings_that_old_versions_fall_back_to_run_in_their_fastest_protocol(capsys):
     question = ("expect", "h100-x4", "all_reduce", "--nodes", "4", "--algo", "NVLSTree",
                 "--sizes", "1K,1M,1G", "--format", "csv", "--nccl")  # fmt: skip
@@ -214,6 +218,7 @@ OTHERS = ("gpu1", "gpu2", "gpu3", "cpu0")
 DEAD = ", ".join(f"{{link: node0.gpu0-node0.{other}, bandwidth: 0%}}" for other in OTHERS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "form", [("--format", "table"), ("--format", "csv"), ("--acceptance", 0.9)]
 )

@@ -69,6 +69,7 @@ def test_a_table_that_is_not_there(capsys) -> None:
     assert (outcome.code, outcome.err) == (2, "no.csv: no such file\n")
 
 
+@pytest.mark.slow
 def test_what_is_written_is_the_fastest_of_all_that_can_run(capsys) -> None:
     question = ("expect", "dgx-a100", "all_reduce", "--sizes", "64K,4M")
     outcome = netsim(capsys, *question, "--tuner-out", "best.csv")
@@ -102,6 +103,7 @@ def test_lines_about_other_calls_are_kept(capsys) -> None:
     assert merged([old], [new]) == [new]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("collective", "options", "message"),
     [

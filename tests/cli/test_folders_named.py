@@ -61,6 +61,7 @@ def test_more_nics_than_a_machine_has_are_pointed_out(capsys) -> None:
     assert "warning" not in netsim(capsys, *common, "8").err
 
 
+@pytest.mark.slow
 def test_options_of_a_report_that_explains_nothing_say_so(capsys) -> None:
     assert netsim(capsys, "run", "s.yaml", "-o", "out", "-q").code == 0
     done = netsim(capsys, "report", "out", "--no-explain", "--trust")
@@ -68,6 +69,7 @@ def test_options_of_a_report_that_explains_nothing_say_so(capsys) -> None:
     assert "--trust has no effect with --no-explain" in done.err
 
 
+@pytest.mark.slow
 def test_a_report_of_a_resumed_run_is_not_that_of_the_rows_before(capsys) -> None:
     assert netsim(capsys, "run", "s.yaml", "-o", "out", "-q").code == 0
     assert netsim(capsys, "report", "out", "--no-explain").code == 0
@@ -78,6 +80,7 @@ def test_a_report_of_a_resumed_run_is_not_that_of_the_rows_before(capsys) -> Non
     assert len(Path("out/results.csv").read_text().splitlines()) == 1 + 4
 
 
+@pytest.mark.full
 def test_a_killed_rerun_keeps_the_results_and_its_own_rows(capsys) -> None:
     long = SCENARIO.replace("[2, 4]", "[2, 4, 40, 42, 44]").replace("1KiB", "1KiB, 16MiB")
     Path("s.yaml").write_text(long)
@@ -109,6 +112,7 @@ def test_a_killed_rerun_keeps_the_results_and_its_own_rows(capsys) -> None:
     assert not Path("out/.partial").exists()
 
 
+@pytest.mark.slow
 def test_failed_rows_do_not_replace_rows_that_are_sound(capsys, monkeypatch) -> None:
     assert netsim(capsys, "run", "s.yaml", "-o", "out", "-q").code == 0
     before = Path("out/results.csv").read_bytes()

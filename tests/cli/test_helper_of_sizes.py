@@ -57,6 +57,7 @@ def nothing(size: int) -> None:
     """Do it."""
 
 
+@pytest.mark.slow
 def test_rows_are_those_of_one_process(
     resolved: ResolvedCell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,6 +70,7 @@ def test_rows_are_those_of_one_process(
     assert len(mine) < len(SIZES)
 
 
+@pytest.mark.slow
 def test_what_needs_most_comes_first(
     resolved: ResolvedCell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,6 +83,7 @@ def test_what_needs_most_comes_first(
     assert mine[: len(rest) + 1] == [SIZES[0], *rest]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["error", "death"])
 def test_what_it_leaves_is_answered_here(
     resolved: ResolvedCell, monkeypatch: pytest.MonkeyPatch, end: str
@@ -108,6 +111,7 @@ def test_a_core_alone_has_no_helper(
     assert rows_of(resolved, monkeypatch, nothing, nothing)[1] == SIZES
 
 
+@pytest.mark.slow
 def test_what_may_not_fit_is_answered_apart_and_its_death_is_its_own(
     resolved: ResolvedCell, monkeypatch: pytest.MonkeyPatch
 ) -> None:

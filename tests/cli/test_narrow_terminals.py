@@ -51,6 +51,7 @@ def longest(text: str) -> int:
     return max(map(len, text.splitlines()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [72, 80, 100, 132])
 def test_expect_fits_a_narrow_terminal(capsys, terminal, columns) -> None:
     terminal(columns)
@@ -60,6 +61,7 @@ def test_expect_fits_a_narrow_terminal(capsys, terminal, columns) -> None:
     assert title[:6] == ["#", "collective", "size", "time", "busbw", "choice"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "titles"),
     [(SWEEP, ["busbw", "algorithm", "nic", "bound by"]), (STEP, ["step (ms)", "GB/GPU"])],
@@ -78,6 +80,7 @@ def test_run_fits_80_columns_and_keeps_the_axes(capsys, tmp_path, terminal, text
     assert longest(wide) > 80
 
 
+@pytest.mark.slow
 def test_jobs_beside_each_other_fit_80_columns(capsys, tmp_path, terminal) -> None:
     (tmp_path / "case.yaml").write_text(JOBS)
     terminal(80)

@@ -43,6 +43,7 @@ def rows(path: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_the_best_is_what_a_run_of_everything_finds(capsys) -> None:
     done = netsim(capsys, "optimize", "opt.yaml", "-o", "best", "-q")
     assert done.code == 0
@@ -54,6 +55,7 @@ def test_the_best_is_what_a_run_of_everything_finds(capsys) -> None:
     assert float(again[0]["time_us"]) == fastest
 
 
+@pytest.mark.slow
 def test_constraints_and_resumption(capsys) -> None:
     netsim(capsys, "optimize", "opt.yaml", "-o", "best", "-q")
     before = Path("best/journal.jsonl").read_bytes()
@@ -88,6 +90,7 @@ def test_constraints_and_resumption(capsys) -> None:
     assert "no cell meets the constraints: none has cost_usd < 1 (cost_usd is " in none.err
 
 
+@pytest.mark.slow
 def test_a_sampler_tries_some_and_the_same_ones_again(capsys) -> None:
     pytest.importorskip("optuna")
     for folder in ("one", "two"):
@@ -113,6 +116,7 @@ sweep:
 """
 
 
+@pytest.mark.full
 def test_seeds_are_no_choices_and_the_middle_one_counts(capsys) -> None:
     Path("seeded.yaml").write_text(SEEDED)
     done = netsim(capsys, "optimize", "seeded.yaml", "-o", "best", "-q")
@@ -132,6 +136,7 @@ def test_seeds_are_no_choices_and_the_middle_one_counts(capsys) -> None:
     assert again == times[best]
 
 
+@pytest.mark.full
 def test_workers_find_what_one_process_does(capsys) -> None:
     """Also for choices that do not fit: halving and doubling needs a power of two."""
     text = SCENARIO.replace("[ring, hierarchical]", "[ring, hierarchical, halving-doubling]")
@@ -143,6 +148,7 @@ def test_workers_find_what_one_process_does(capsys) -> None:
     assert Path("one/results.csv").read_bytes() == Path("two/results.csv").read_bytes()
 
 
+@pytest.mark.slow
 def test_cells_that_cannot_be_are_refused_or_left_out(capsys) -> None:
     Path("opt.yaml").write_text(SCENARIO.replace("[100Gbps, 200Gbps]", "[100Gbps, 0Gbps]"))
     refused = netsim(capsys, "optimize", "opt.yaml", "-o", "best", "-q")
@@ -214,6 +220,7 @@ def test_parts_are_billed_at_the_rate_on_their_label() -> None:
     assert two.cost_usd == 2 * part.usd + 4 * (port.usd + 2 * optic.usd + cable.usd)
 
 
+@pytest.mark.slow
 def test_what_failed_was_bought_all_the_same(capsys) -> None:
     text = (
         SCENARIO.partition("sweep:")[0]
@@ -228,6 +235,7 @@ sweep:
     assert len(rows("out/costs.csv")) == 3
 
 
+@pytest.mark.slow
 def test_prices_of_ones_own(capsys) -> None:
     text = Path(load_prices.__globals__["SHIPPED"]).read_text()
     Path("mine.yaml").write_text(text.replace("usd: 15000", "usd: 20000"))
@@ -264,6 +272,8 @@ def test_what_cannot_be_found_is_refused_before_anything_is_simulated(capsys) ->
     assert not Path("none").exists()
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("constraints", "message"),
     [
@@ -280,6 +290,7 @@ def test_constraints_that_nothing_meets_say_what_there_is(capsys, constraints, m
     assert message in " ".join(done.err.split())
 
 
+@pytest.mark.slow
 def test_what_may_be_off_by_much_is_not_the_best(capsys, monkeypatch) -> None:
     trials = [
         trial_search.Trial(
@@ -308,6 +319,7 @@ sweep: {workload.parallelism.tp: [1, 2, 4]}
 """
 
 
+@pytest.mark.full
 def test_a_layout_that_fits_in_memory_is_found_and_reproduced(capsys) -> None:
     Path("layouts.yaml").write_text(LAYOUTS)
     free = netsim(capsys, "optimize", "layouts.yaml", "-o", "free", "-q")
@@ -347,6 +359,7 @@ sweep:
 """
 
 
+@pytest.mark.full
 def test_many_layouts_are_told_first_and_the_best_are_simulated(capsys) -> None:
     Path("layouts.yaml").write_text(MANY_LAYOUTS)
     done = netsim(capsys, "optimize", "layouts.yaml", "-o", "best", "-q")
@@ -375,6 +388,7 @@ def test_many_layouts_are_told_first_and_the_best_are_simulated(capsys) -> None:
     assert f"{fastest / 1e3:,.1f} ms" in done.out
 
 
+@pytest.mark.slow
 def test_layouts_too_large_to_run_each_rank_are_told_and_that_of_the_file_has_a_place(
     capsys, monkeypatch
 ) -> None:
@@ -398,6 +412,7 @@ def test_layouts_too_large_to_run_each_rank_are_told_and_that_of_the_file_has_a_
     assert best == pytest.approx(times[0], rel=0.01)
 
 
+@pytest.mark.slow
 def test_layouts_that_a_sampler_decides_for_are_not_told_as_well(capsys) -> None:
     pytest.importorskip("optuna")
     Path("layouts.yaml").write_text(MANY_LAYOUTS)
@@ -408,6 +423,7 @@ def test_layouts_that_a_sampler_decides_for_are_not_told_as_well(capsys) -> None
     assert not Path("some/layouts.csv").exists()
 
 
+@pytest.mark.slow
 def test_gpus_that_are_in_use_are_billed_by_their_own_model(capsys) -> None:
     text = """\
 cluster:
@@ -436,6 +452,7 @@ def test_a_mistake_in_a_price_file_has_its_place(capsys) -> None:
     assert "100Gbs" in done.err
 
 
+@pytest.mark.full
 def test_the_best_cell_is_tuned_for_nccl(capsys) -> None:
     text = SCENARIO.replace("algorithm: hierarchical, ", "").replace(
         "  workload.algorithm: [ring, hierarchical]\n", ""

@@ -131,6 +131,8 @@ def tried(place: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch) ->
     assert after == before, (arguments, sorted(after.keys() ^ before.keys()))
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(("verb", "flag", "value"), cases())
 def test_an_option_that_cannot_be_used_leaves_results(
     filled, verb: str, flag: str, value: str, monkeypatch, capsys
@@ -140,6 +142,7 @@ def test_an_option_that_cannot_be_used_leaves_results(
     tried(filled[verb], [*COMMANDS[verb], flag, value], monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["run", "optimize"])
 @pytest.mark.parametrize(
     ("options", "message"),
@@ -191,6 +194,7 @@ def test_a_search_without_its_package_leaves_results(filled, monkeypatch, capsys
     assert "needs optuna" in done.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", COMMANDS)
 @pytest.mark.parametrize("owner", COMMANDS)
 def test_a_verb_does_not_write_into_the_folder_of_another(
@@ -206,6 +210,8 @@ def test_a_verb_does_not_write_into_the_folder_of_another(
     assert f"out: holds the results of netsim {owner}" in done.err
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", ["missing", "mistyped", "a link to itself", "the whole"])
 def test_a_merge_that_lacks_a_part_leaves_the_earlier_whole(
     filled, broken: str, tmp_path: Path, monkeypatch, capsys
@@ -247,6 +253,7 @@ def test_two_scenarios_of_one_name_do_not_share_a_folder(tmp_path, monkeypatch, 
     )
 
 
+@pytest.mark.slow
 def test_best_yaml_of_another_question_goes(filled, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     Path("s.yaml").write_text(SCENARIO)

@@ -47,6 +47,7 @@ def rows(path: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_results_have_the_columns_that_scripts_rely_on(capsys) -> None:
     assert netsim(capsys, "run", "sweep.yaml", "-q").code == 0
     found = rows("reports/sweep/results.csv")
@@ -62,6 +63,7 @@ def test_results_have_the_columns_that_scripts_rely_on(capsys) -> None:
     assert [row[axes[0]] for row in found[::6]] == ["2", "3", "4", "8"]
 
 
+@pytest.mark.slow
 def test_formats(capsys) -> None:
     common = ["run", "sweep.yaml", "-q", "--set", "sweep={}"]
     as_csv = netsim(capsys, *common, "--format", "csv")
@@ -88,6 +90,7 @@ def traced(folder: str) -> dict[str, str]:
     return told
 
 
+@pytest.mark.slow
 def test_a_trace_is_of_the_best_cell_and_of_the_one_that_is_asked_for(capsys) -> None:
     assert netsim(capsys, "run", "sweep.yaml", *TRACED, "-o", "best").code == 0
     found = rows("best/results.csv")
@@ -105,12 +108,14 @@ def test_a_trace_is_of_the_best_cell_and_of_the_one_that_is_asked_for(capsys) ->
     assert traced("reports/sweep")["cell"] == chosen["cell"]
 
 
+@pytest.mark.slow
 def test_the_best_of_the_cells_that_are_asked_for(capsys) -> None:
     netsim(capsys, "run", "sweep.yaml", *TRACED, "--cell", "cluster.graph.gpus=8")
     mine = [row for row in rows("reports/sweep/results.csv") if row["ranks"] == "8"]
     assert traced("reports/sweep")["cell"] == min(mine, key=lambda r: float(r["time_us"]))["cell"]
 
 
+@pytest.mark.full
 def test_a_report_explains_the_cell_that_is_asked_for(capsys, pictures) -> None:
     more = ("-q", "--set", "outputs=[csv,report]", "--set", "workload.sizes=[1MiB]")
     assert netsim(capsys, "run", "sweep.yaml", *more, "--cell", "gpus=8,algorithm=tree").code == 0
@@ -136,6 +141,7 @@ def test_a_cell_that_is_none_is_one_line_before_anything_runs(capsys, cell, said
     assert not Path("reports").exists()
 
 
+@pytest.mark.slow
 def test_a_trace_with_noise_is_of_its_first_sample(capsys) -> None:
     noise = ("--set", "noise={launch: {exponential: {mean: 30us}}}", "--set", "sweep={}")
     quiet = netsim(capsys, "run", "sweep.yaml", *TRACED, "--set", "sweep={}", "-o", "quiet")
@@ -161,6 +167,7 @@ def test_a_cell_is_asked_for_where_something_is_of_one(capsys) -> None:
     assert (found.code, "--shard writes results only" in found.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_same_question_same_bytes_and_ids_that_ignore_names(capsys) -> None:
     netsim(capsys, "run", "sweep.yaml", "-q", "-o", "a")
     netsim(capsys, "run", "sweep.yaml", "-q", "-o", "b", "--engine", "simpy")
@@ -173,6 +180,7 @@ def test_same_question_same_bytes_and_ids_that_ignore_names(capsys) -> None:
     assert len(ids["a"]) == 8
 
 
+@pytest.mark.slow
 def test_a_journal_cut_anywhere_resumes_to_the_same_bytes(capsys) -> None:
     netsim(capsys, "run", "sweep.yaml", "-q", "-o", "whole")
     netsim(capsys, "run", "sweep.yaml", "-q", "-o", "cut")
@@ -202,6 +210,8 @@ DAMAGED = {
 }
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("why", DAMAGED)
 def test_a_damaged_line_of_a_journal_is_named_and_its_row_computed_again(capsys, why) -> None:
     netsim(capsys, "run", "sweep.yaml", "-q", "-o", "whole")
@@ -221,6 +231,7 @@ def test_a_damaged_line_of_a_journal_is_named_and_its_row_computed_again(capsys,
     assert Path("out/results.csv").read_bytes() == Path("whole/results.csv").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_journal_without_checksums_is_read(capsys) -> None:
     netsim(capsys, "run", "sweep.yaml", "-q", "-o", "out")
     path = Path("out/journal.jsonl")
@@ -233,6 +244,8 @@ def test_a_journal_without_checksums_is_read(capsys) -> None:
     assert Path("out/results.csv").read_bytes() == rows
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [b"\xff", b"[" * 100_000, b"", b'{"scenario": "sw'])
 def test_a_damaged_manifest_is_written_anew_if_the_journal_is_ours(capsys, content) -> None:
     netsim(capsys, "run", "sweep.yaml", "-q", "-o", "out")
@@ -249,6 +262,7 @@ def test_a_damaged_manifest_is_written_anew_if_the_journal_is_ours(capsys, conte
     assert (other.code, "holds the results of scenario" in other.err) == (2, True)
 
 
+@pytest.mark.full
 def test_rows_of_a_run_whose_working_directory_is_deleted_are_kept_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,6 +280,7 @@ def test_rows_of_a_run_whose_working_directory_is_deleted_are_kept_elsewhere(
     assert [row["status"] for row in rows("out-kept/results.csv")] == ["ok"] * 9
 
 
+@pytest.mark.slow
 def test_a_report_of_a_run_that_finished_nothing_says_so(capsys) -> None:
     netsim(capsys, "run", "sweep.yaml", "-q", "-o", "out")
     header = Path("out/results.csv").read_text().splitlines()[0]
@@ -281,6 +296,7 @@ def test_a_report_of_a_run_that_finished_nothing_says_so(capsys) -> None:
     assert not Path("out/report.html").exists()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_folder_deleted_during_a_run_is_made_again_with_all_rows(jobs: int) -> None:
     process = started("--jobs", str(jobs), "-q")
@@ -349,6 +365,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         return Path("out/results.csv").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_run_keeps_its_rows_and_resumes_to_the_same_bytes(how, undisturbed) -> None:
     process = started()
@@ -363,6 +380,7 @@ def test_an_interrupted_run_keeps_its_rows_and_resumes_to_the_same_bytes(how, un
     assert Path("out/results.csv").read_bytes() == undisturbed
 
 
+@pytest.mark.slow
 def test_two_runs_cannot_write_into_one_folder(capsys) -> None:
     process = started()
     try:
@@ -406,6 +424,7 @@ outputs: [csv]
     assert dead > half > 1.2 * whole
 
 
+@pytest.mark.slow
 def test_outputs(capsys) -> None:
     settings = ["--set", "sweep={}", "--set", "outputs=[csv, plots, trace]"]
     outcome = netsim(capsys, "run", "sweep.yaml", *settings)
@@ -493,6 +512,7 @@ def test_explain_state_of_the_ring_of_five(capsys) -> None:
     assert netsim(capsys, "explain", "ring-of-five", "--state", "--size", "1Q").code == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("file", "name"), [("größe λ", "größe-λ"), ("_☃", "scenario")])
 def test_a_file_may_have_any_name(capsys, file: str, name: str) -> None:
     Path(f"{file}.yaml").write_text(SWEEP.replace("name: sweep\n", ""))

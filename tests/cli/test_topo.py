@@ -120,6 +120,7 @@ def test_show_has_the_leaves_of_both_planes(capsys) -> None:
     assert re.search(r"^nic3 +8 +400 Gb/s +1 +leaf3, leaf11$", out, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_show_65536_gpus(capsys) -> None:
     out = netsim(capsys, "topo", "show", "dgx-h100", "--nodes", 8192).out
     assert figure(out, "oversubscription") == "1:1 between halves"
@@ -173,6 +174,7 @@ def test_lint_finds_an_isolated_node(capsys) -> None:
     assert (found.code, found.out) == (1, f"c  isolated  {message}\n")
 
 
+@pytest.mark.slow
 def test_import_a_matrix_and_use_it(capsys) -> None:
     done = netsim(capsys, "topo", "import", "topo.txt", "--gpu", "h100", "-o", "topologies/my.yaml")
     wrote, *found = done.out.splitlines()
@@ -204,6 +206,7 @@ def test_import_says_what_it_leaves_out(capsys) -> None:
     assert "is no matrix of nvidia-smi" in refused.err
 
 
+@pytest.mark.slow
 def test_import_a_network_and_run_it(capsys) -> None:
     done = netsim(capsys, "topo", "import", "net.yml")
     assert done.out == (
@@ -217,6 +220,7 @@ def test_import_a_network_and_run_it(capsys) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dgx-h100", "dgx-1-v100", "rtx2080ti-x2", "gb200-nvl72"])
 def test_what_is_exported_imports_as_the_same_graph(capsys, name: str) -> None:
     assert netsim(capsys, "topo", "export", name, "--format", "json", "-o", "a.json").code == 0
@@ -230,6 +234,7 @@ def test_what_is_exported_imports_as_the_same_graph(capsys, name: str) -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dgx-h100", "dgx-1-v100", "l40s-pcie-x8", "a100-x4"])
 def test_exported_xml_imports_as_the_same_host(capsys, name: str) -> None:
     first = netsim(capsys, "topo", "export", name, "--format", "nccl").out

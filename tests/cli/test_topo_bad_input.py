@@ -108,6 +108,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Path(name).write_text(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", MISTAKES, ids=" ".join)
 def test_a_mistake_gets_one_message(capsys, arguments: tuple[str, ...]) -> None:
     outcome = netsim(capsys, "topo", *arguments)

@@ -32,6 +32,7 @@ def table(out: str) -> list[str]:
     return [line for line in out.splitlines() if not line.startswith("#")]
 
 
+@pytest.mark.slow
 def test_expect_reads_a_matrix_as_topo_import_does(capsys):
     options = ("--gpu", "H100", "--nic", "100Gbps", "--nics", "all")
     imported = netsim(capsys, "topo", "import", "topo.txt", *options, "-o", "m.yaml")
@@ -103,6 +104,8 @@ def linked(kind: str, source: str) -> str:
     return name
 
 
+@pytest.mark.sample(14)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["path", "symlink", "hardlink"])
 @pytest.mark.parametrize(
     "command",

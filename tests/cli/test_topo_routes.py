@@ -1,5 +1,7 @@
 """`netsim topo show --routes`: flows and collisions by name."""
 
+import pytest
+
 from tests.cli.test_expect import netsim
 
 
@@ -7,12 +9,14 @@ def shown(capsys, *options: str) -> str:
     return netsim(capsys, "topo", "show", "dgx-h100", "--routes", *options).out
 
 
+@pytest.mark.slow
 def test_static_routes_of_a_full_fabric_do_not_meet(capsys) -> None:
     out = shown(capsys, "--nodes", "64", "--fabric", "fat-tree")
     assert "collisions" in out
     assert "in use" in out
 
 
+@pytest.mark.slow
 def test_hashed_routes_collide_and_links_are_named(capsys) -> None:
     spread = "cluster.fabric.routing=ecmp"
     out = shown(capsys, "--nodes", "64", "--fabric", "leaf-spine", "--set", spread)

@@ -47,6 +47,7 @@ def stranger(capsys) -> Path:
     return Path("out")
 
 
+@pytest.mark.slow
 def test_a_report_runs_an_algorithm_file_only_if_it_is_trusted(capsys, stranger: Path) -> None:
     done = netsim(capsys, "report", stranger)
     assert (done.code, Path("was-run").exists()) == (2, False)
@@ -91,6 +92,7 @@ ENDLESS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ENDLESS)
 def test_a_file_without_an_end_is_refused(capsys, what: str) -> None:
     for suffix in ("yaml", "xml", "csv", "log", "txt"):
@@ -151,6 +153,7 @@ def test_an_output_that_is_an_input_is_refused(tmp_path: Path) -> None:
         refuse_output_as_input(output, [log, Path("/dev/null"), tmp_path / "loop"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -173,6 +176,7 @@ def test_no_verb_overwrites_what_it_reads(capsys, arguments: tuple[str, ...]) ->
     assert {path: after.get(path) for path in before} == before
 
 
+@pytest.mark.slow
 def test_a_closed_output_is_an_error_unless_files_are_written() -> None:
     def shell(command: str) -> subprocess.CompletedProcess[str]:
         words = ["bash", "-c", command.replace("netsim ", f"{sys.executable} -m netsim ")]

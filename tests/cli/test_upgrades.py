@@ -22,6 +22,8 @@ def sides(out: str) -> dict[int, list[str]]:
     }
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "nodes", "collective"),
     [
@@ -59,6 +61,7 @@ def test_choices_of_the_newer_version_are_those_of_the_vectors(
     assert {size: pair[1] for size, pair in sides(done.out).items()} == expected
 
 
+@pytest.mark.slow
 def test_an_upgrade_tells_choice_time_and_rules(capsys: pytest.CaptureFixture[str]) -> None:
     ask = ("dgx-h100", "all_reduce", "--sizes", "1M,64M")
     done = netsim(capsys, "expect", *ask, "--nccl", "2.18, 2.27")
@@ -79,6 +82,8 @@ def test_an_upgrade_tells_choice_time_and_rules(capsys: pytest.CaptureFixture[st
     assert two.out.splitlines()[3].split()[:5] == done.out.splitlines()[3].split()[:5]
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -101,6 +101,8 @@ def both(capsys, variable: tuple[str, str], *command: object) -> tuple[Outcome, 
     return found
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(("variable", "question"), TIMES.items(), ids=lambda one: one[0])
 def test_it_changes_what_is_simulated(capsys, variable, question) -> None:
     topology, collective, size, *options = question
@@ -110,6 +112,8 @@ def test_it_changes_what_is_simulated(capsys, variable, question) -> None:
     assert "has no effect" not in changed.err
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(("variable", "question"), CHOICES.items(), ids=lambda one: one[0])
 def test_it_changes_what_is_searched_or_compared(capsys, variable, question) -> None:
     topology, collective, size, *options = question

@@ -69,6 +69,7 @@ def is_worker(pid: int) -> bool:
     return mine == parents and b"forkserver" in mine
 
 
+@pytest.mark.slow
 def test_run_names_lost_cells_and_resumes_with_the_others() -> None:
     code, out, err = hurt("run", "hurt.yaml", "-q", "-o", "out", "--jobs", 2, kill=1000)
     assert code == 1, err
@@ -81,6 +82,7 @@ def test_run_names_lost_cells_and_resumes_with_the_others() -> None:
     assert Path("out/results.csv").read_text().count(",ok,") == 6
 
 
+@pytest.mark.full
 def test_optimize_tells_what_was_lost() -> None:
     code, _, err = hurt("optimize", "hurt.yaml", "-q", "-o", "out", "--jobs", 2, kill=2)
     assert "its worker was killed" in err
@@ -88,6 +90,7 @@ def test_optimize_tells_what_was_lost() -> None:
     assert Path("out/best.yaml").exists()
 
 
+@pytest.mark.full
 def test_optimize_that_lost_everything_is_no_error_of_the_input() -> None:
     code, _, err = hurt("optimize", "hurt.yaml", "-q", "-o", "out", "--jobs", 2, kill=1000)
     assert code == 1, err
@@ -95,6 +98,7 @@ def test_optimize_that_lost_everything_is_no_error_of_the_input() -> None:
     assert "SIGKILL" in err
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kill", [1, 1000])
 def test_accuracy_prints_the_others_and_resumes(capsys, kill: int) -> None:
     index(Path(), *({"id": f"run{n}", "topology": HOSTS} for n in (1, 2)), rows=ROWS)
@@ -111,6 +115,7 @@ def test_accuracy_prints_the_others_and_resumes(capsys, kill: int) -> None:
     assert (done.code, done.out.count("  run")) == (0, 2), done.err
 
 
+@pytest.mark.full
 def test_report_is_written_without_what_was_lost(capsys) -> None:
     assert netsim(capsys, "run", "hurt.yaml", "-q", "-o", "out").code == 0
     code, _, err = hurt("report", "out", "--jobs", 2, kill=1000)
@@ -121,6 +126,7 @@ def test_report_is_written_without_what_was_lost(capsys) -> None:
     assert code == 0, err
 
 
+@pytest.mark.full
 def test_calibrate_leaves_out_what_was_lost(capsys) -> None:
     done = netsim(
         capsys,

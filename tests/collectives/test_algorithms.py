@@ -47,6 +47,8 @@ def check(schedule: Schedule, collective: Collective) -> None:
     assert schedule.dst[-n:].tolist() == list(range(n))
 
 
+@pytest.mark.sample(11)
+@pytest.mark.slow
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize(("name", "algorithm"), TABLE, ids=IDS)
 def test_algorithm(name: str, algorithm: str, n: int) -> None:
@@ -54,12 +56,16 @@ def test_algorithm(name: str, algorithm: str, n: int) -> None:
         check(build(collective, algorithm), collective)
 
 
+@pytest.mark.sample(4)
+@pytest.mark.slow
 @pytest.mark.parametrize(("algorithm", "name"), {b: a for a, b in TABLE}.items())
 def test_every_algorithm_at_many_ranks(algorithm: str, name: str) -> None:
     for collective in cases(name, LARGE):
         check(build(collective, algorithm), collective)
 
 
+@pytest.mark.sample(4)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "algorithm", "parameters"), PARAMETERS, ids=str)
 def test_parameters(name: str, algorithm: str, parameters: dict[str, object]) -> None:
     for n in (12,) if "node_size" in parameters else (2, 5, 12):
@@ -67,6 +73,7 @@ def test_parameters(name: str, algorithm: str, parameters: dict[str, object]) ->
             check(build(collective, algorithm, **parameters), collective)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.data())
 def test_any_case(data: st.DataObject) -> None:
@@ -93,6 +100,8 @@ def test_groups_in_any_order() -> None:
         check(build(collective, "hierarchical", groups=groups), collective)
 
 
+@pytest.mark.sample(6)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "algorithm"), TABLE, ids=IDS)
 def test_numbers_come_out_right(name: str, algorithm: str) -> None:
     for n in (1, 3, 6, 8):

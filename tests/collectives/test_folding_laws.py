@@ -1,6 +1,7 @@
 """Folded or in full, any textbook algorithm that folds takes the same times, whatever is broken."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ KINDS = (
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=18, deadline=None, derandomize=True)
 @given(
     nodes=st.integers(2, 6),

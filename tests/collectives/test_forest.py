@@ -100,6 +100,8 @@ def checked(name, function, links, n, count, in_place, **given):
     assert numbers.right()
 
 
+@pytest.mark.sample(10)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "function"), BOTH, ids=IDS)
 @pytest.mark.parametrize("topology", GRAPHS, ids=lambda one: one.name)
 def test_every_rank_gets_what_it_should(topology, name, function) -> None:
@@ -109,6 +111,8 @@ def test_every_rank_gets_what_it_should(topology, name, function) -> None:
         checked(name, function, links, n, count, in_place, **pieces if count else {})
 
 
+@pytest.mark.sample(13)
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 2, 3, 6, 9, 12])
 @pytest.mark.parametrize(("name", "function"), BOTH, ids=IDS)
 def test_any_number_of_ranks_on_rings_and_switches(name, function, n) -> None:
@@ -128,6 +132,8 @@ def seconds(topology: Topology, name: str, function, nbytes: int = 1 << 30) -> t
     return took, max(limit.bandwidth, limit.best or 0.0)
 
 
+@pytest.mark.sample(8)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["all_gather", "reduce_scatter", "all_reduce", "broadcast"])
 @pytest.mark.parametrize("topology", GRAPHS[:7], ids=lambda one: one.name)
 def test_packed_trees_come_within_a_hundredth_of_the_limit(topology, name) -> None:
@@ -140,6 +146,7 @@ def test_sums_and_results_that_go_at_once_may_beat_one_after_the_other() -> None
     assert took < 0.92 * least  # what sends least receives as much as others, and the reverse
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topology", GRAPHS[3:7], ids=lambda one: one.name)
 def test_a_search_fills_links_between_gpus(topology) -> None:
     took, least = seconds(topology, "all_gather", searched)
@@ -191,6 +198,7 @@ def test_ways_through_other_ranks_and_dead_links_are_none() -> None:
             function(collective_of("all_gather", 3, 1024), links=apart)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hosts", [5])
 def test_stars_over_hosts_come_near_the_limit(hosts: int) -> None:
     """Of few hosts some go over NICs more than once, as GPUs take less from within."""

@@ -78,6 +78,7 @@ IN_STEP = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cluster", IN_STEP)
 def test_one_rank_tells_of_all(cluster: str) -> None:
     one = ready(cluster)
@@ -110,6 +111,8 @@ MANY = [
 ]
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("cluster", MANY)
 def test_what_some_distances_tell_holds_at_all(cluster: str) -> None:
     """No wire is asked for more than it has in any step, and those alike carry the same."""
@@ -158,6 +161,8 @@ BROKEN = [
 ]
 
 
+@pytest.mark.sample(16)
+@pytest.mark.slow
 @pytest.mark.parametrize("cluster", BROKEN)
 def test_whatever_could_slow_a_rank_keeps_all_apart(cluster: str) -> None:
     one = ready(cluster)
@@ -182,6 +187,7 @@ def test_ranks_that_start_in_turn_do_not_keep_step() -> None:
 FAR = ["leaf9-spine11", "spine0-core3", "node0.nic0-leaf0", "node7.nic1-leaf9"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", FAR)
 def test_a_link_of_another_latency_changes_when_some_ranks_end(link: str) -> None:
     one = ready(f"{RAILS}, faults: [{{link: {link}, latency: 5us}}]")
@@ -231,6 +237,7 @@ KINDS = (
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=14, deadline=None, derandomize=True)
 @given(
     nodes=st.integers(4, 16),

@@ -92,6 +92,8 @@ def test_files_do_what_they_are_for(text: str, count: int, in_place: bool) -> No
     check_races(made, collective)
 
 
+@pytest.mark.sample(11)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "algorithm_name"), [(name, one) for name in COLLECTIVES for one in ALGORITHMS[name]]
 )
@@ -232,6 +234,7 @@ def test_written_files_name_the_collective_as_rccl_reads_it(name: str) -> None:
     assert found == name.replace("_", "")
 
 
+@pytest.mark.slow
 def test_a_file_is_built_once_for_each_size_and_placement_of_buffers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,6 +266,7 @@ def test_schedules_of_files_are_kept_up_to_a_number_of_rows(
     assert [collective.size_bytes for _, collective in kept] == [256, 512]
 
 
+@pytest.mark.slow
 def test_a_file_with_more_steps_than_rccl_takes_says_so() -> None:
     for ranks, limits in ((4, ""), (64, "126 steps in a thread block, RCCL takes 64")):
         collective = collective_of("all_reduce", ranks, ranks * 4096)

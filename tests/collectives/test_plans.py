@@ -200,6 +200,8 @@ PLANS = {
 }
 
 
+@pytest.mark.sample(6)
+@pytest.mark.slow
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("name", PLANS)
 def test_plans_do_what_they_are_for(name: str, in_place: bool) -> None:
@@ -302,6 +304,8 @@ COLLECTIVES = (
 )
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "algorithm_name"), [(name, one) for name in COLLECTIVES for one in ALGORITHMS[name]]
 )
@@ -319,6 +323,7 @@ def test_what_is_written_is_read_again(name: str, algorithm_name: str) -> None:
         check_races(again, collective)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ring", "halving-doubling", "direct", "tree"])
 def test_what_is_read_again_takes_as_long(name: str) -> None:
     collective = collective_of("all_reduce", 8, 2**20)
@@ -343,6 +348,7 @@ def scenario(folder: Path, algorithm_name: str, cluster: str) -> Path:
 SWITCH = "graph: {kind: switch, gpus: 16, bandwidth: 50GB/s, latency: 1us}"
 
 
+@pytest.mark.slow
 def test_a_run_writes_a_plan_that_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = netsim(capsys, "run", scenario(tmp_path, "ring", SWITCH), "-o", tmp_path / "out")
     assert first.code == 0, first.err

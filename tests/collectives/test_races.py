@@ -190,6 +190,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=90)
 @given(st.data())
 def test_agrees_with_the_definition_on_broken_schedules(data: st.DataObject) -> None:
@@ -232,6 +233,8 @@ UNORDERED = {
 }
 
 
+@pytest.mark.sample(9)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "algorithm"), TABLE, ids=[f"{n}-{a}" for n, a in TABLE])
 def test_some_dependency_of_every_algorithm_matters(name: str, algorithm: str) -> None:
     collective = make(name, *((6, 9) if algorithm == "hierarchical" else (5, 7)))

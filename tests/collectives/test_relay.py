@@ -75,6 +75,8 @@ def found_in(cluster: str, collective: str, algorithm: str, more: str = "") -> R
     return relayed(whole, algorithm, one.parameters, one.topology, one.gpus)
 
 
+@pytest.mark.sample(5)
+@pytest.mark.slow
 @pytest.mark.parametrize(("collective", "algorithm"), sorted(RELAYS))
 @pytest.mark.parametrize(
     ("fabric", "times"), [(next(iter(FABRICS)), 1), *((fabric, 5000) for fabric in FABRICS)]
@@ -90,6 +92,8 @@ def test_the_time_is_that_of_all_steps(
     assert here.bound_by == there.bound_by
 
 
+@pytest.mark.sample(6)
+@pytest.mark.slow
 @pytest.mark.parametrize("fabric", [name for name in FABRICS if name != "slow cable"])
 def test_rings_are_followed_where_no_link_is_crowded(fabric: str) -> None:
     found = found_in(FABRICS[fabric], "all_reduce", "ring")
@@ -100,6 +104,7 @@ def test_rings_are_followed_where_no_link_is_crowded(fabric: str) -> None:
     assert (short.rows, full.rows) == (4 * ranks, (2 * ranks - 1) * ranks)
 
 
+@pytest.mark.slow
 def test_one_slow_link_of_many_changes_the_time() -> None:
     cluster = "machine: dgx-h100, nodes: 61, fabric: {kind: fat-tree}"
     whole, slow = (
@@ -126,6 +131,7 @@ CROWDED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cluster", "algorithm", "more"), CROWDED)
 def test_what_is_in_each_others_way_is_run_in_full(cluster: str, algorithm: str, more: str) -> None:
     one = ready(cluster, "all_reduce", algorithm, MIB, more)
@@ -173,6 +179,7 @@ def test_unequal_chunks_are_run_in_full() -> None:
     assert isinstance(max_plus_rung(Asked(call_at(one, even(one, 1) + 4), SHORT)), Refusal)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "launch",
     [
@@ -197,6 +204,7 @@ def test_operations_follow_each_other_as_in_full(launch: str, timing: str) -> No
     assert rows[0].approximation == rows[1].approximation
 
 
+@pytest.mark.slow
 @given(
     ends=st.lists(st.sampled_from([0.0, 0.5, 3.0, 40.0]), min_size=2, max_size=23),
     kinds=st.lists(st.sampled_from([0.0, 1e-3, 1.0, 1.25]), min_size=1, max_size=3),

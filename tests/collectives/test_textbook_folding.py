@@ -63,6 +63,8 @@ def even(one: ResolvedCell) -> int:
     return 4 * 64 * len(one.gpus) * 48
 
 
+@pytest.mark.sample(19)
+@pytest.mark.slow
 @pytest.mark.parametrize(("collective", "algorithm"), ALGORITHMS)
 @pytest.mark.parametrize("fabric", FABRICS)
 def test_every_transfer_and_link_as_in_full(fabric: str, collective: str, algorithm: str) -> None:
@@ -73,6 +75,7 @@ def test_every_transfer_and_link_as_in_full(fabric: str, collective: str, algori
             assert compare(one, size) > 1
 
 
+@pytest.mark.slow
 def test_engines_agree() -> None:
     for algorithm in ("ring", "hierarchical"):
         one = ready(FABRICS["rails"], "all_reduce", algorithm, MIB)
@@ -92,6 +95,7 @@ def test_what_is_asked_for_is_the_same_in_a_table() -> None:
         assert here.rows < there.rows
 
 
+@pytest.mark.slow
 def test_a_large_ring_fits_where_it_folds() -> None:
     cluster = "graph: {kind: switch, gpus: 65536, bandwidth: 50GB/s, latency: 1us}"
     one = ready(cluster, "all_reduce", "ring", 1 << 30)
@@ -154,6 +158,7 @@ SAMPLED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cluster", "folds"), SAMPLED)
 def test_few_distances_stand_for_all_or_it_is_written_in_full(
     cluster: str, folds: bool | None, monkeypatch: pytest.MonkeyPatch

@@ -27,6 +27,8 @@ CASES = [
 MIB, RATE, HOP = 2**20, 50e9, 5e-7
 
 
+@pytest.mark.sample(7)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "algorithm", "dims"), CASES, ids=str)
 def test_every_shape_is_right_without_races(name: str, algorithm: str, dims: list[int]) -> None:
     n = prod(dims)
@@ -39,6 +41,8 @@ def test_every_shape_is_right_without_races(name: str, algorithm: str, dims: lis
         check_races(schedule, collective)
 
 
+@pytest.mark.sample(34)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "algorithm", "dims"), CASES, ids=str)
 def test_everyone_sends_as_little_as_possible(name: str, algorithm: str, dims: list[int]) -> None:
     n = prod(dims)
@@ -89,6 +93,7 @@ def test_swings_take_few_steps_over_short_ways() -> None:
     assert seconds("swing", size, [4, 4]) == pytest.approx(closed, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_swings_are_for_small_and_buckets_for_large_messages() -> None:
     """The trends that were published for tori (De Sensi et al., 2024)."""
     small = {

@@ -188,6 +188,8 @@ def test_communicators_side_by_side() -> None:
         verify(both, c, 0, members=[0, 4])
 
 
+@pytest.mark.sample(25)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "algorithm"), TABLE, ids=[f"{n}-{a}" for n, a in TABLE])
 def test_every_row_counts(name: str, algorithm: str) -> None:
     collective = make(name, *((6, 9) if algorithm == "hierarchical" else (5, 7)))
@@ -222,6 +224,7 @@ CASES = [
 STRICT = ("before they are written", "different places", "there are only", "overwrites the input")
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(st.data())
 def test_verify_agrees_with_numbers_on_broken_schedules(data: st.DataObject) -> None:

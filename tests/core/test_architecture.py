@@ -80,6 +80,7 @@ def test_the_page_has_a_table_of_changes() -> None:
     assert all(opened and proofs for _, opened, proofs in changes())
 
 
+@pytest.mark.slow
 def test_files_and_names_of_the_table_are_there() -> None:
     assert not {what: gone for what, opened, _ in changes() if (gone := missing(opened))}
 
@@ -287,6 +288,7 @@ def run(changed: Path, tmp_path: Path) -> Changed:
     return Changed(changed, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_version_of_nccl_is_an_entry_of_changes(
     run: Changed, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -294,11 +296,13 @@ def test_a_version_of_nccl_is_an_entry_of_changes(
     assert run.expected("dgx-h100", *LARGE, "--nccl", "2.31")["algorithm"] in ("Tree", "Ring")
 
 
+@pytest.mark.slow
 def test_a_variable_of_nccl_is_a_reader(run: Changed) -> None:
     row = run.expected("dgx-a100", *LARGE, "--env", "NCCL_MINE=2")
     assert row["channels"] == "2"
 
 
+@pytest.mark.slow
 def test_a_fabric_and_a_transport_are_entries_of_tables(
     run: Changed, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -321,6 +325,7 @@ def test_a_fabric_and_a_transport_are_entries_of_tables(
     assert float(slower["time_us"]) > 1.5 * float(known["time_us"])
 
 
+@pytest.mark.slow
 def test_a_foreign_format_is_a_sign_and_a_reader(run: Changed) -> None:
     (run.folder / "four.txt").write_text("mine\n")
     assert "4 GPUs" in run("topo", "show", "four.txt")
@@ -332,11 +337,13 @@ outputs: [csv]
 """
 
 
+@pytest.mark.slow
 def test_a_model_and_a_pipeline_schedule_are_entries_of_tables(run: Changed) -> None:
     (run.folder / "step.yaml").write_text(STEP)
     assert "training mine" in run("run", "step.yaml", "-q", "--format", "csv", "-o", "out")
 
 
+@pytest.mark.slow
 def test_columns_options_and_verbs_are_added_in_one_place_each(run: Changed) -> None:
     (run.folder / "ring.yaml").write_text(f"{SWITCH % 'ring'}outputs: [csv]\n")
     told = run("run", "ring.yaml", "-q", "--mood", "sunny", "--format", "csv", "-o", "out")

@@ -67,6 +67,8 @@ FORMS: list[tuple[str, str, dict[str, object], tuple[int, ...], Form]] = [
 CASES = [(*form[:3], n, form[4]) for form in FORMS for n in form[3]]
 
 
+@pytest.mark.sample(33)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "algorithm", "parameters", "n", "form"),
     CASES,

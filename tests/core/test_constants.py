@@ -102,6 +102,7 @@ def bare(tree: ast.Module) -> list[tuple[str, float]]:
     return [(name, n) for name, found in defined(tree) if name not in OTHERS for n in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", HOLDERS)
 def test_modules_take_their_figures_from_the_table(module: str) -> None:
     assert not bare(tree_of(module)), (
@@ -116,6 +117,7 @@ def test_others_define_none_at_their_top(module: str) -> None:
     assert not bare(tree), "give it an entry in netsim/base/constants.csv, with its origin"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line",
     [
@@ -193,6 +195,7 @@ def read() -> Iterator[str]:
                 yield text + (r"\.(ll|ll128|simple)" if name == "_by_protocol" else "")
 
 
+@pytest.mark.full
 def test_every_constant_is_used() -> None:
     patterns = [re.compile(pattern) for pattern in set(read())]
     assert not [id for id in TABLE if not any(one.fullmatch(id) for one in patterns)]

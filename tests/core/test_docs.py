@@ -42,6 +42,8 @@ def test_the_readme_shows_commands() -> None:
     assert len(COMMANDS) >= 6
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_of_the_readme_runs(command: str, capsys, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -66,12 +68,14 @@ def test_pictures_and_pages_that_are_linked_exist() -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", blocks((ROOT / "docs" / "api.md").read_text(), "python"))
 def test_examples_of_the_api_run(example: str, capsys) -> None:
     exec(compile(example, "api.md", "exec"), {})
     assert capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_extending_shows_works_as_shown() -> None:
     page = (ROOT / "docs" / "extending.md").read_text()
     algorithm, linked, longer, topology, engine = blocks(page, "python")
@@ -95,6 +99,7 @@ def test_what_extending_shows_works_as_shown() -> None:
 TOPOLOGIES = (ROOT / "docs" / "topologies.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_page_on_topologies_is_true(capsys, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     machine, cluster, written = blocks(TOPOLOGIES, "yaml")

@@ -8,6 +8,8 @@ from tests import figures
 QUESTIONS = figures.questions()
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_no_figure_moves_unseen(name: str) -> None:
     before = {key: value for key, value in figures.written().items() if key[0] == name}

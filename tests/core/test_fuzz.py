@@ -15,6 +15,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.sample(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", fuzz.KINDS)
 def test_no_damaged_file_ends_as_a_bug(runs: Path, kind: str) -> None:
     assert fuzz.bugs([kind], 8, 1, runs) == []

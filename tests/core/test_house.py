@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import house, quick
+from tests import house
+from tests.core.marked import functions_of_tests, marked_with
 from tests.house import (
     ROOT,
     Walk,
@@ -33,6 +34,7 @@ from tests.house import (
     upward_imports,
 )
 
+OF_THE_WHOLE = {"core", "relations", "golden"}  # folders of tests of no single package
 MOST_IMPORTED = 109
 FILES = files_of()
 PAGE = ROOT.parent / "docs" / "architecture.md"
@@ -42,6 +44,7 @@ def test_the_package_has_no_loose_modules() -> None:
     assert not loose(FILES)
 
 
+@pytest.mark.slow
 def test_no_files_import_one_another() -> None:
     assert not circles(graph_of(FILES))
 
@@ -63,24 +66,19 @@ LATE = {
 }
 
 
+@pytest.mark.slow
 def test_imports_stand_at_the_top() -> None:
     late = {line.partition(":")[0] for line in late_imports(FILES)}
     assert late == set(LATE), "where nothing is late any more, take it off the list"
 
 
+@pytest.mark.slow
 def test_tests_lie_in_folders_of_packages_and_each_has_quick_ones() -> None:
-    root = ROOT.parent / "tests"
-    slow = quick.slow()
     folders = {path.partition("/")[0] for path in FILES if "/" in path}
-    tests = {
-        f"{file.relative_to(root.parent).as_posix()}::{node.name}"
-        for file in root.rglob("test_*.py")
-        for node in ast.parse(file.read_text()).body
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-    }
-    assert not slow - tests, "what is no test any more; python -m tests.quick writes it again"
-    assert {name.split("/")[1] for name in tests} - {"core", "relations"} <= folders
-    assert {name.split("/")[1] for name in tests - slow} == folders | {"core", "relations"}
+    tests = {function for function, _ in functions_of_tests()}
+    quick_tests = tests - marked_with(("slow", "full"))
+    assert {name.split("/")[1] for name in tests} - OF_THE_WHOLE <= folders
+    assert {name.split("/")[1] for name in quick_tests} >= folders
 
 
 def test_a_package_has_a_class_name_once() -> None:
@@ -91,6 +89,7 @@ def test_every_module_says_what_it_is() -> None:
     assert not [file.path for file in filled(FILES) if not ast.get_docstring(file.tree)]
 
 
+@pytest.mark.slow
 def test_imports_run_down_the_table_of_floors() -> None:
     floors = floors_of(PAGE.read_text())
     folders = {path.partition("/")[0] + "/" for path in FILES if "/" in path}
@@ -112,6 +111,7 @@ def told(*arguments: str) -> str:
     return done.stderr
 
 
+@pytest.mark.slow
 def test_expect_imports_few_modules_and_its_walk_is_told() -> None:
     text = told("expect", "dgx-h100", "all_reduce")
     found = re.search(r"imported: (\d+) of our modules, (\d+) of them not empty", text)
@@ -123,6 +123,7 @@ def test_expect_imports_few_modules_and_its_walk_is_told() -> None:
     assert full <= MOST_IMPORTED
 
 
+@pytest.mark.full
 def test_numbers_of_the_house_are_told(capsys, monkeypatch) -> None:
     monkeypatch.setattr(house, "files_of", lambda: FILES)
     house._tell_house()

@@ -65,6 +65,7 @@ def check_allocation(program: Program, rates: dict[int, float], capacity) -> Non
         assert any(held) or rate >= cap * (1 - 1e-12), "a row that could be faster"
 
 
+@pytest.mark.slow
 @random_runs
 @given(programs())
 def test_every_allocation_is_max_min_fair(program: Program) -> None:
@@ -74,6 +75,7 @@ def test_every_allocation_is_max_min_fair(program: Program) -> None:
     finished(program, look)
 
 
+@pytest.mark.slow
 @random_runs
 @given(programs())
 def test_rows_wait_for_what_they_depend_on_and_take_their_time(program: Program) -> None:
@@ -94,6 +96,7 @@ def test_rows_wait_for_what_they_depend_on_and_take_their_time(program: Program)
         assert timeline.end[row] >= (timeline.start[row] + least) * (1 - 1e-12)
 
 
+@pytest.mark.slow
 @random_runs
 @given(programs(), st.sampled_from([2.0, 0.25, 3.7]))
 def test_bandwidths_times_c_and_latencies_over_c_give_times_over_c(
@@ -121,6 +124,7 @@ def test_bandwidths_times_c_and_latencies_over_c_give_times_over_c(
     np.testing.assert_allclose(fast.end * c, slow.end, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(st.permutations(range(6)), st.sampled_from(["ring", "tree", "direct", "halving-doubling"]))
 def test_relabelling_by_a_symmetry_permutes_the_timeline(order: list[int], algorithm: str) -> None:
@@ -132,6 +136,7 @@ def test_relabelling_by_a_symmetry_permutes_the_timeline(order: list[int], algor
     np.testing.assert_allclose(other.end, one.end, rtol=1e-12)
 
 
+@pytest.mark.slow
 @random_runs
 @given(programs())
 def test_resources_that_are_left_out_never_matter(program: Program) -> None:
@@ -154,6 +159,7 @@ print(hashlib.sha256(t.start.tobytes() + t.end.tobytes()).hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_the_same_input_gives_the_same_bytes() -> None:
     digests = set()
     for seed in ("0", "1", "271828"):

@@ -56,6 +56,7 @@ def test_what_numpy_takes_for_the_same_is_left_out() -> None:
     assert [(one.old, one.new) for one in found] == [("2", "3"), ("+", "-"), ("1", "2")]
 
 
+@pytest.mark.slow
 def test_mutants_of_the_package_differ_from_it_and_can_be_read() -> None:
     every = every_mutant(["timing", "metrics"])
     assert {one.path.split("/")[0] for one in every} == {"timing", "metrics"}
@@ -139,6 +140,7 @@ def test_figures_that_run_a_file_come_last_and_each_question_counts() -> None:
     assert [mutants.unit_of(name) for name in (slow, "t.py::test[a]")] == [slow, "t.py::test"]
 
 
+@pytest.mark.slow
 def test_a_mutant_is_killed_by_a_test_that_fails_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "netsim").mkdir()
     (tmp_path / "netsim" / "__init__.py").touch()
@@ -153,6 +155,7 @@ def test_a_mutant_is_killed_by_a_test_that_fails_and_leaves_nothing(tmp_path: Pa
     assert file.read_text() == TEXT
 
 
+@pytest.mark.full
 def test_a_survivor_is_tried_on_by_slow_tests_of_its_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,6 +181,7 @@ def test_a_survivor_is_tried_on_by_slow_tests_of_its_package(
     assert not mutants.tried_on(same, mutants.Trial(same, 5), known, tmp_path).killed_by
 
 
+@pytest.mark.slow
 def test_a_mutant_that_never_ends_is_killed_by_time(tmp_path: Path) -> None:
     (tmp_path / "netsim").mkdir()
     (tmp_path / "netsim" / "__init__.py").touch()
@@ -244,6 +248,7 @@ def test_shares_of_the_killed_and_of_the_argued_are_told_apart() -> None:
     assert "0% of all" in mutants.report(0, 0, 0)
 
 
+@pytest.mark.slow
 def test_known_survivors_are_there_and_say_why() -> None:
     for (name, line), why in mutants.known_survivors().items():
         path = name.partition(" ")[0]

@@ -20,6 +20,8 @@ FEW = 4  # cells of the fewest hosts, of which that of the fewest GPUs is run
 MACHINES = sorted((ROOT / "topologies").glob("*.yaml"))
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_the_smallest_cell_of_a_scenario_runs(path: Path) -> None:
     cells = checked_cells(load_source(path, SMALLER.get(path.stem, ())))

@@ -32,6 +32,7 @@ workload: {collective: all_reduce, algorithm: ring, sizes: [1KiB]}
 # **** Questions ****
 
 
+@pytest.mark.slow
 def test_a_question_depends_on_its_seed_and_number_alone() -> None:
     code = """
 from tests.same.questions import question_at
@@ -259,6 +260,7 @@ def change(root: Path, old: str, new: str) -> None:
     file.write_text(text.replace(old, new))
 
 
+@pytest.mark.slow
 def test_the_runner_answers_with_rows_errors_crashes_commands_and_time_outs(
     repository: Path,
 ) -> None:
@@ -309,6 +311,7 @@ def test_answers_of_a_commit_are_kept_and_not_computed_again(
     assert (workers.cache_folder() / "trees").is_dir()
 
 
+@pytest.mark.slow
 def test_a_package_from_elsewhere_is_no_answer(repository: Path, tmp_path: Path) -> None:
     worker = Worker(tmp_path, 1.0)  # where there is no netsim
     assert worker.ask(ASKED[0])["outcome"] == "crash"
@@ -349,6 +352,7 @@ def test_lines_are_measured_by_question(repository: Path, tmp_path: Path) -> Non
     assert lines[refusal] == {1}
 
 
+@pytest.mark.slow
 def test_the_package_itself_answers_a_scenario_with_its_ranks_finish_times() -> None:
     worker = Worker(workers.ROOT, 30.0)
     answer = worker.ask(small_question(0, GRAPH))

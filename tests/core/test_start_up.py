@@ -71,6 +71,8 @@ def home(verb: str) -> str:
     return VERBS[verb][0].rpartition(".")[0]
 
 
+@pytest.mark.sample(4)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "without"),
     [
@@ -89,6 +91,7 @@ def test_importing_a_part_is_light(code: str, without: tuple[str, ...]) -> None:
     assert of("netsim", found)
 
 
+@pytest.mark.slow
 def test_a_ring_on_a_graph_imports_no_training_plots_or_traces(tmp_path: Path) -> None:
     (tmp_path / "ring.yaml").write_text(RING)
     found = command(tmp_path, "run", "ring.yaml", "-q", "--format", "csv", "-o", "out")
@@ -100,6 +103,7 @@ def test_a_ring_on_a_graph_imports_no_training_plots_or_traces(tmp_path: Path) -
     assert len(ours) <= MOST["run"], ours
 
 
+@pytest.mark.slow
 def test_expect_imports_nccl_but_no_training_or_plots(tmp_path: Path) -> None:
     found = command(tmp_path, "expect", "dgx-h100", "all_reduce", "--sizes", "8:8:2")
     assert of("netsim.nccl.schedules", found)
@@ -110,6 +114,8 @@ def test_expect_imports_nccl_but_no_training_or_plots(tmp_path: Path) -> None:
     assert len(ours) <= MOST["expect"], ours
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -47,6 +47,7 @@ outputs: [csv]
 """
 
 
+@pytest.mark.slow
 def test_merged_shards_have_the_costs_of_the_whole_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -67,6 +68,7 @@ def test_merged_shards_have_the_costs_of_the_whole_run(
     assert "cost" in Path("merged", "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_merged_shards_without_prices_have_no_costs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -143,6 +143,8 @@ def placed(kind, seed, routing="adaptive"):
     return place(b.finish(), made.topology, ranks.tolist())
 
 
+@pytest.mark.sample(6)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(2))
 def test_engines_agree_on_every_row_and_path(kind, seed):
@@ -160,6 +162,7 @@ def test_engines_agree_on_every_row_and_path(kind, seed):
     np.testing.assert_array_equal(again.path, done.path)
 
 
+@pytest.mark.slow
 def test_operations_in_a_row_choose_anew():
     many = operations(placed(KINDS[0], 3), 4, Launch(1e-6, 2e-6))
     one, other = simpy.run(many.unrolled()), run_operations(many)
@@ -172,6 +175,7 @@ def test_operations_in_a_row_choose_anew():
     np.testing.assert_array_equal(more.path, other.path)
 
 
+@pytest.mark.slow
 def test_it_is_never_far_behind_the_best_of_fixed_paths():
     """Of an all-to-all over oversubscribed leaves: not slower than paths laid by destination."""
     for seed in range(3):

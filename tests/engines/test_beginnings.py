@@ -32,6 +32,7 @@ def inner(program: Program, timeline: Timeline) -> Timeline:
     return Timeline(timeline.start[ranks:-ranks], timeline.end[ranks:-ranks])
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs(), st.data())
 def test_random_programs(program: Program, data: st.DataObject) -> None:

@@ -43,18 +43,21 @@ def run(folder: Path | str, **more: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_kept_code_runs_without_the_compiler(tmp_path: Path) -> None:
     assert run(tmp_path) == COMPILED
     assert [file.suffix for file in tmp_path.rglob("*.*")] == [f".{KEPT}"]
     assert run(tmp_path) == LOADED
 
 
+@pytest.mark.slow
 def test_without_a_linker_llvm_loads_what_was_kept(tmp_path: Path) -> None:
     assert run(tmp_path, PATH="") == COMPILED
     assert [file.suffix for file in tmp_path.rglob("*.*")] == [".code"]
     assert run(tmp_path) == "llvmlite"
 
 
+@pytest.mark.slow
 def test_damaged_code_is_compiled_again(tmp_path: Path) -> None:
     run(tmp_path)
     (file,) = tmp_path.rglob(f"*turn_around*.{KEPT}")
@@ -186,6 +189,7 @@ def test_a_function_of_compiled_code_is_also_one_of_python() -> None:
     assert Inner(lambda a: a + 1)(2) == 3
 
 
+@pytest.mark.slow
 def test_simulating_imports_nothing_that_takes_longer_than_simulating() -> None:
     """Searches, tables and pictures have libraries of their own; they are for who asks for them."""
     script = (
@@ -199,6 +203,7 @@ def test_simulating_imports_nothing_that_takes_longer_than_simulating() -> None:
     assert done.stdout == "set()\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="folders that cannot be made are named by Unix")
 def test_a_first_run_where_neither_package_nor_home_can_be_written(tmp_path: Path) -> None:
     """Permissions would not stop root, so a file lies where the package would keep its code."""

@@ -107,6 +107,7 @@ def checked_run(program: Program, monkeypatch: pytest.MonkeyPatch) -> int:
 ADVANCE_ROWS, SETTLE = engine.advance_rows, settle
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(program=programs(rows=20))
 def test_rates_are_optimal_at_every_instant(

@@ -40,6 +40,7 @@ workload: {collective: all_reduce, algorithm: ring, sizes: {from: 1MiB, to: 8GiB
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flows", [20_000, 200_000])
 def test_machine_code_gives_up_in_the_middle(flows: int) -> None:
     """The larger crowd is still in its first instant."""
@@ -52,6 +53,7 @@ def test_machine_code_gives_up_in_the_middle(flows: int) -> None:
     assert out.splitlines()[-1] == "stopped"
 
 
+@pytest.mark.slow
 def test_a_run_on_the_compiled_engine_keeps_what_is_finished(tmp_path: Path) -> None:
     (tmp_path / "many.yaml").write_text(SCENARIO)
     command = [sys.executable, "-m", "netsim", "run", "many.yaml", "-o", "out", "-q"]

@@ -39,6 +39,7 @@ def outcomes(many: Operations) -> list[object]:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs(), st.integers(1, 4), launches)
 def test_random_programs(program: Program, times: int, launch: Launch) -> None:
@@ -49,6 +50,7 @@ def test_random_programs(program: Program, times: int, launch: Launch) -> None:
         assert apart(expected, got) <= RELATIVE
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     programs(),

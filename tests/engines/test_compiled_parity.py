@@ -1,6 +1,7 @@
 """The compiled engine gives every row the times of the engine that defines the model."""
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from netsim.engines import simpy
@@ -12,6 +13,7 @@ from tests.engines.random_programs import programs
 RELATIVE = 1e-9
 
 
+@pytest.mark.slow
 @settings(max_examples=90, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs())
 def test_every_row_of_random_programs(program: Program) -> None:

@@ -3,6 +3,7 @@
 from math import inf
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +34,7 @@ def queued(deeds: list[tuple[int, float | None]]) -> tuple[Queue, dict[int, floa
     return queue, levels
 
 
+@pytest.mark.slow
 @given(DEEDS)
 def test_the_lowest_level_comes_first_and_of_equals_the_lowest_number(
     deeds: list[tuple[int, float | None]],
@@ -45,6 +47,7 @@ def test_the_lowest_level_comes_first_and_of_equals_the_lowest_number(
     assert queue[0].who == 0
 
 
+@pytest.mark.slow
 @given(DEEDS)
 def test_everyone_has_the_last_level_that_was_given(deeds: list[tuple[int, float | None]]) -> None:
     queue, levels = queued(deeds)
@@ -53,6 +56,7 @@ def test_everyone_has_the_last_level_that_was_given(deeds: list[tuple[int, float
     ]
 
 
+@pytest.mark.slow
 @given(DEEDS)
 def test_a_longer_queue_holds_the_same_and_takes_more(
     deeds: list[tuple[int, float | None]],

@@ -28,6 +28,8 @@ TIMES = 2  # that a program is compared, which begins at other times each time,
 TOGETHER = 1_500  # unless those before had so many rows
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("file", SCENARIOS, ids=lambda file: file.stem)
 def test_every_row_of_a_shipped_scenario(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
     compared, left_out = [], []

@@ -27,6 +27,8 @@ FOUND_BEFORE = (48, 99, 203, 300, 1671)
 that move nothing, and a period of operations below what its busiest link needs."""
 
 
+@pytest.mark.sample(12)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [*range(SAMPLE), *FOUND_BEFORE])
 def test_engines_and_oracle_agree_on_a_drawn_scenario_with_faults(seed: int) -> None:
     scenario = drawn(seed)
@@ -52,6 +54,7 @@ def test_the_oracle_tells_a_slower_link() -> None:
         assert engine.run(program).end.tolist() == pytest.approx([3.0, 5.0, 6.0])
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs(rows=12))
 def test_the_oracle_agrees_on_random_programs(program: Program) -> None:

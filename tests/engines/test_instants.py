@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ def shares_links(program: Program) -> bool:
     return not (without[program.path] & (program.schedule.amount > 0)).any()
 
 
+@pytest.mark.slow
 @settings(max_examples=28, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs(), st.sampled_from([1e-3, 0.05, 0.2, 1.0, 4.0]))
 def test_every_row_of_random_programs(program: Program, instant: float) -> None:

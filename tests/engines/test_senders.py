@@ -46,12 +46,14 @@ def with_senders(program: Program, incast: float) -> Program:
     return replace(program, links=table, paths=new_paths)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs(), st.sampled_from([0.1, 0.168, 1.0, 1 / 3]))
 def test_engines_agree_on_senders(program: Program, incast: float) -> None:
     assert_agreement(with_senders(program, incast))
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs(), st.sampled_from([0.168, 1.0]))
 def test_what_a_run_says_of_capacities_gives_the_same_run(program: Program, incast: float) -> None:

@@ -106,6 +106,7 @@ def test_slack_of_a_short_branch_is_what_the_long_one_takes_more() -> None:
     assert slack == pytest.approx([0.0, 2e-3, 0.0], abs=1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(programs())
 def test_every_second_of_any_program_has_one_cause(program: Program) -> None:

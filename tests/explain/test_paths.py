@@ -41,6 +41,7 @@ def small(routing, seed=0, qps=1):
     return cluster(hosts(4, PAIR % (routing, seed, qps), "dgx-h100", more))
 
 
+@pytest.mark.slow
 def test_two_flows_on_two_spines_by_hand():
     """Static and sprayed ones never meet; hashed ones meet going up for one seed in two."""
     assert flows(small("static"), 2).tolist() == [1] * 8
@@ -52,6 +53,7 @@ def test_two_flows_on_two_spines_by_hand():
     assert 35 <= alike <= 65  # 50 expected, 3 standard deviations
 
 
+@pytest.mark.slow
 def test_flows_over_seeds_are_balls_into_bins():
     """32 connections of a leaf hash onto its 32 uplinks: how many of these carry k is binomial."""
     seeds, uplinks = 60, 32
@@ -101,6 +103,7 @@ def test_permutations_that_meet_meet_where_theory_says():
     assert found.flows.max() == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_adaptive_paths_meet_less_than_any_others(seed):
     """Of random permutations between two leaves, and with cables that are dead."""
@@ -194,6 +197,7 @@ CALL = [
 ]
 
 
+@pytest.mark.full
 def test_what_would_help_is_tried(capsys):
     hashed = ["--set", "cluster.fabric.routing=ecmp", "--paths", "--seeds", "3"]
     told = json.loads(netsim(capsys, *CALL, *hashed, "--format", "json").out)

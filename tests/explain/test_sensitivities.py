@@ -99,6 +99,8 @@ def explain_text(text: str, most_rows: int = 10**9) -> dict[str, Any]:
     ]
 
 
+@pytest.mark.sample(7)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCENES)
 def test_the_split_adds_up_to_the_time(name: str) -> None:
     values = found(name)
@@ -144,6 +146,8 @@ OTHERS = [
 ]
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "old", "new", "value", "key"), OTHERS)
 def test_a_scaled_program_is_that_of_the_scenario_with_another_figure(
     name: str, old: str, new: str, value: float | None, key: str
@@ -184,6 +188,7 @@ def test_where_sharing_has_anomalies_no_slope_is_offered() -> None:
     assert any("(! an anomaly of sharing" in line for line in lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLAIN)
 def test_plain_scenes_have_no_anomalies(name: str) -> None:
     assert not any(one["anomalous"] for one in found(name)["parameters"])

@@ -47,7 +47,7 @@ def step(title: str, **given: Any) -> list[str]:
     model = replace(SMALL, **given.pop("model", {"layers": 2}))
     replicas = given.get("dp", 1) * given.get("ep", 1)
     made = setting(model=model, **{"batch": replicas, **given})
-    tasks = training_step(made).tasks
+    tasks = training_step(made).entries
     lines = [f"{title}: {model.layers} layers, hidden {model.hidden}, batch {made.batch}.", *LEGEND]
     body = [task_text(number, task) for number, task in enumerate(tasks)]
     if len(lines) + len(body) + 1 > MOST_LINES:

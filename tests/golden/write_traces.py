@@ -131,7 +131,7 @@ def kineto() -> list[str]:
     for number in (None, 3, 5):
         chosen, notes = step_of(profile, number)
         lines += ["", f"step {number}: {' '.join(notes)}"]
-        for place_of, task in enumerate(tape_of(chosen).tasks):
+        for place_of, task in enumerate(tape_of(chosen).entries):
             seconds = f"  {significant(task.seconds * 1e6)} us" if task.seconds else ""
             lines.append(task_text(place_of, task) + seconds)
     return cut(lines)

@@ -113,6 +113,7 @@ def test_points_have_the_keys_of_the_contract_and_say_what_failed(
     assert "0 runs better, 0 worse, 2 as before" in again.out
 
 
+@pytest.mark.slow
 def test_two_processes_find_the_same(tmp_path: Path) -> None:
     entries = read_index(index(tmp_path, {}, {"id": "two", "launch": "process_per_gpu"}))
     assert run_index(entries, 2) == run_index(entries, 1)
@@ -392,6 +393,7 @@ def test_a_result_that_cannot_be_written_is_refused_before_anything_runs(
         assert message in done.err
 
 
+@pytest.mark.slow
 def test_every_run_of_the_corpus_has_a_scenario_that_can_be_prepared() -> None:
     entries = read_index(Path("scenarios/measured/index.yaml"))
     assert len(entries) == 148

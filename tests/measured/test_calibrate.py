@@ -61,6 +61,7 @@ def log_of_other_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     return path
 
 
+@pytest.mark.full
 def test_figures_that_made_a_log_are_found_and_used(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,6 +83,7 @@ def test_figures_that_made_a_log_are_found_and_used(
     assert after.code == 0, after.out
 
 
+@pytest.mark.full
 def test_six_points_of_a_real_run_lower_the_error_at_its_others() -> None:
     name = "rtx2080ti_autodl_2_all_reduce_1.csv"
     (run,) = read_log(Path("scenarios/measured/csv") / name, None)
@@ -102,6 +104,7 @@ def test_six_points_of_a_real_run_lower_the_error_at_its_others() -> None:
     assert errors[1] < errors[0] * 0.8
 
 
+@pytest.mark.slow
 def test_several_processes_find_the_same() -> None:
     path = Path("scenarios/measured/csv/gh200_alps_4_all_reduce_1.csv")
     (run,) = read_log(path, None)
@@ -156,6 +159,7 @@ def test_a_fit_finds_what_points_show_and_says_what_they_do_not() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_noise_is_not_fitted() -> None:
     random = np.random.default_rng(7)
     moves = []

@@ -74,6 +74,7 @@ def test_a_row_that_is_compared_has_the_bandwidths_of_its_time() -> None:
     assert row.time_low_us < row.time_us < row.time_high_us
 
 
+@pytest.mark.slow
 def test_beyond_the_tolerance_is_exit_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = simulated_log(tmp_path, capsys, "--env", "NCCL_PROTO=LL")
     options = ("--topology", PAIR, "--tolerance", "0.1%")
@@ -82,6 +83,7 @@ def test_beyond_the_tolerance_is_exit_1(tmp_path: Path, capsys: pytest.CaptureFi
     assert "beyond the tolerance" in done.err
 
 
+@pytest.mark.slow
 def test_the_true_cause_is_ranked_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = simulated_log(tmp_path, capsys, "--env", "NCCL_PROTO=LL")
     (run,) = read_log(log)
@@ -94,6 +96,7 @@ def test_the_true_cause_is_ranked_first(tmp_path: Path, capsys: pytest.CaptureFi
     assert found[0].error < 0.01
 
 
+@pytest.mark.slow
 def test_at_how_many_rows_causes_were_tried_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,6 +113,7 @@ def test_at_how_many_rows_causes_were_tried_is_said(
     assert " rows" not in said[6]
 
 
+@pytest.mark.slow
 def test_what_a_log_says_is_taken_and_contradictions_are_told(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -335,6 +339,7 @@ def log_of_half_a_nic(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Pat
     return path
 
 
+@pytest.mark.slow
 def test_one_nic_at_half_rate_fails_and_is_the_first_cause(
     log_of_half_a_nic: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -444,6 +449,7 @@ def test_an_output_that_is_an_input_is_refused_before_it_is_touched(
         assert output.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_several_logs_are_ranked_and_their_common_host_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

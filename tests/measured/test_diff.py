@@ -73,6 +73,7 @@ def test_cells_of_one_sweep_are_compared(swept: Path, capsys) -> None:
     assert " 0.50  B" in done.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -91,6 +92,7 @@ def test_names_of_cells_have_one_message(swept: Path, capsys, name: str, said: s
     assert said in " ".join(done.err.split())
 
 
+@pytest.mark.slow
 def test_a_topology_is_asked_for_what_the_other_side_has(swept: Path, capsys) -> None:
     done = netsim(capsys, "diff", "rtx2080ti-x2", "out#25GB/s,short")
     assert done.code == 0, done.err
@@ -121,6 +123,7 @@ outputs: [csv]
 """
 
 
+@pytest.mark.slow
 def test_training_steps_are_compared(tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("steps.yaml").write_text(STEPS)

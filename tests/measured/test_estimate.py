@@ -25,6 +25,8 @@ KIB = 1024
 MOST_RUNS = {"sm_80.step_cost.ll": 3}  # of 13, all of which take seconds
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("constant", "within"),
     [
@@ -83,6 +85,8 @@ EFA = {**PAIR, "fabric": {"kind": "rail-optimized", "transport": "efa"}}
 TCP = {**PAIR, "fabric": {"kind": "rail-optimized", "transport": "tcp"}}
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("figure", "now", "then", "case"),
     [

@@ -80,6 +80,8 @@ def before(system: str, name: str, seed: int) -> list[float]:
     ]
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(("system", "name"), WRONG)
 def test_the_true_cause_comes_first(system: str, name: str) -> None:
     """Or one that differs from it by less than the noise; and nothing before it by far more: six

@@ -58,6 +58,7 @@ def test_a_file_that_names_no_collective_is_taken_as_the_scenarios(
     assert rows["measured_time_us"].tolist()[0] == pytest.approx(10)
 
 
+@pytest.mark.slow
 def test_a_report_says_how_far_off_the_measured_times_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -131,6 +131,7 @@ def test_groups_weigh_equally() -> None:
     assert [len(some) for some in by([*many, *few], "group").values()] == [30, 2]
 
 
+@pytest.mark.slow
 def test_steps_are_near_what_was_published() -> None:
     found = run_steps([ENTRIES[one] for one in FEW], 1)
     assert not found.failed
@@ -139,6 +140,7 @@ def test_steps_are_near_what_was_published() -> None:
     assert all(f"| {one} |" in page for one in FEW)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leave_out", [False, True])
 def test_steps_of_an_interrupted_run_are_known_when_it_resumes(
     tmp_path: Path,
@@ -209,6 +211,7 @@ def test_failures_of_steps_are_known_and_lost_workers_are_asked_again(tmp_path: 
     assert not again.damaged
 
 
+@pytest.mark.full
 def test_steps_are_simulated_again_without_what_their_group_says() -> None:
     """Those of one group are all that a constant was fitted to, or others' say what it is then."""
     asked = [ENTRIES[one] for one in ("titan_a8_van_float8_rowise", "mosaic_110")]

@@ -21,6 +21,8 @@ GROUPED = [
 NOT_SHOWN = [("4 A100", "all_reduce", "launch by the host")]
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(("system", "collective", "name"), RECOVERED)
 def test_a_changed_constant_is_recovered_and_no_other_collective_gets_worse(
     system: str, collective: str, name: str
@@ -30,6 +32,7 @@ def test_a_changed_constant_is_recovered_and_no_other_collective_gets_worse(
     assert found.worse < 0.005
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("system", "collective", "name"), GROUPED)
 def test_a_constant_that_the_log_cannot_separate_is_in_the_group_and_left_alone(
     system: str, collective: str, name: str
@@ -39,6 +42,7 @@ def test_a_constant_that_the_log_cannot_separate_is_in_the_group_and_left_alone(
     assert found.worse == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("system", "collective", "name"), NOT_SHOWN)
 def test_a_constant_that_the_log_does_not_show_changes_nothing(
     system: str, collective: str, name: str

@@ -74,6 +74,7 @@ def test_a_cut_has_a_side_for_every_node_of_the_hops() -> None:
     assert side.tolist() == [True, True, False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_the_tightest_cut_is_that_of_all_cuts(seed: int) -> None:
     topology, ranks, random = random_graph(seed)
@@ -210,6 +211,8 @@ def test_a_cluster_of_1024_is_bound_by_its_nics() -> None:
     assert found.bandwidth == pytest.approx(2 * 127 / 128 * 2**30 / rate, rel=1e-3)
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "topology",
     [
@@ -243,6 +246,7 @@ def test_no_simulated_time_is_below(topology: Topology) -> None:
                     assert told >= least.latency * (1 - 1e-9), algorithm
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("machine", "nodes"), [("dgx-h100", 1), ("dgx-1-v100", 2), ("rtx4090-x8", 2)]
 )
@@ -280,6 +284,7 @@ def test_nothing_has_to_move_alone() -> None:
     assert (found.bandwidth, found.latency, found.best) == (0.0, 0.0, 0.0)
 
 
+@pytest.mark.slow
 def test_run_and_explain_tell_the_limit(tmp_path, capsys) -> None:
     path = tmp_path / "s.yaml"
     path.write_text(

@@ -51,11 +51,12 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from tests.quick import function_of, slow
+from tests.core.marked import function_of, marked_with
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / ".mutants"
 KNOWN = ROOT / "tests" / "data" / "mutants.yaml"
+SLOW = ("slow", "full")  # markers of tests that take long
 LEFT_OUT = ("plots/", "report/", "cli/")  # texts and pictures
 # Of these every case is a test of its own.
 FIGURES = ("tests/core/test_figures.py::", "tests/golden/test_golden.py::")
@@ -319,7 +320,7 @@ data_file = {data}
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out slow tests but the figures, where that is wanted."""
     if os.environ.get(QUICK):
-        left_out = {name for name in slow() if not name.startswith(FIGURES)}
+        left_out = {name for name in marked_with(SLOW) if not name.startswith(FIGURES)}
         out = [item for item in items if function_of(item.nodeid) in left_out]
         items[:] = [item for item in items if function_of(item.nodeid) not in left_out]
         config.hook.pytest_deselected(items=out)
@@ -533,7 +534,9 @@ def unmeasured(mutant: Mutant, known: Covered) -> list[str]:
         return -len(words & set(re.findall(r"[a-z]+", test.partition("::")[0]))), test
 
     folder = f"tests/{package}/"
-    left = (name for name in slow() if name.startswith(folder) and name not in known.seconds)
+    left = (
+        name for name in marked_with(SLOW) if name.startswith(folder) and name not in known.seconds
+    )
     return sorted(left, key=unlike)
 
 

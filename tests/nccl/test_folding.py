@@ -93,6 +93,8 @@ CASES = [
 ]
 
 
+@pytest.mark.sample(6)
+@pytest.mark.slow
 @pytest.mark.parametrize(("machine", "collective", "nodes", "algorithm", "least"), CASES)
 def test_the_same_times_from_fewer_rows(
     machine: str, collective: str, nodes: int, algorithm: str, least: float
@@ -102,6 +104,7 @@ def test_the_same_times_from_fewer_rows(
     compare(ready, 96 * 1024)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nodes", [2, 4])
 def test_engines_agree_on_what_is_folded(nodes: int) -> None:
     ready = resolved("dgx-h100", "all_reduce", nodes, "Tree")
@@ -117,6 +120,8 @@ BROKEN = [
 ]
 
 
+@pytest.mark.sample(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", BROKEN)
 @pytest.mark.parametrize("algorithm", ["Ring", "Tree"])
 def test_what_is_not_alike_is_told_apart(broken: str, algorithm: str) -> None:

@@ -29,6 +29,7 @@ def test_what_the_user_says_wins() -> None:
     assert Wishes(algorithm="Tree", protocol="LL").with_plugin(plugin).settings()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "protocol", "said"),
     [

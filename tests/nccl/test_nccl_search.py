@@ -36,6 +36,8 @@ def arena_of(system: XmlSystem, *, networked: bool, settings: Settings = NO_SETT
     return Arena(path_table(graph, settings), settings)
 
 
+@pytest.mark.sample(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("config", ["a100x4_1nic", "h100_1nic", "v100pcie4sw", "a10pcie8_amd"])
 @pytest.mark.parametrize("networked", [False, True], ids=["alone", "networked"])
 def test_shortcuts_change_nothing(config, networked, monkeypatch):
@@ -47,6 +49,7 @@ def test_shortcuts_change_nothing(config, networked, monkeypatch):
     assert (slow.ring, slow.tree, slow.nvls) == (fast.ring, fast.tree, fast.nvls)
 
 
+@pytest.mark.slow
 def test_as_many_rings_leave_by_ports_as_all_links_of_all_gpus_allow() -> None:
     """Seven links of each are taken by eight rings, each of which leaves another GPU by its port;
     that is what the search finds without any shortcut too."""
@@ -59,6 +62,7 @@ def test_as_many_rings_leave_by_ports_as_all_links_of_all_gpus_allow() -> None:
     assert (ring.n_channels, ring.bw_intra, ring.cross_nic) == (8, 22, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", ["dgxa100", "h100_8nic", "dgx1v_4nic", "l40s8sw"])
 def test_what_is_found_is_within_the_bounds_and_the_capacities(config):
     node = node_of(config, networked=True)
@@ -149,6 +153,7 @@ def superchips(hosts: int) -> XmlSystem:
     return XmlSystem(tuple(cpus))
 
 
+@pytest.mark.slow
 def test_one_node_of_several_hosts_with_chip_links():
     node = search_node(superchips(4), networked=False)
     assert (node.local_ranks, node.ring.type_intra) == (8, "NVL")
@@ -159,6 +164,7 @@ def test_one_node_of_several_hosts_with_chip_links():
     assert far == "DIS"
 
 
+@pytest.mark.slow
 def test_a_rack_is_searched_as_one_node():
     node = search_node(superchips(36), networked=False)
     assert node.ring.channels[0].gpus == tuple(range(72))
@@ -213,6 +219,7 @@ def test_a_search_ends_with_all_that_a_gpu_can_send(monkeypatch, config, total):
     assert node.tree.n_channels * node.tree.bw_inter == total
 
 
+@pytest.mark.slow
 def test_collnet_graphs_where_the_network_reduces():
     cpus = system_of("h100_8nic").cpus
     wanted = Settings(collnet=True)

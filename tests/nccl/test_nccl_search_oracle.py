@@ -11,6 +11,8 @@ from tests.nccl.nccl_tuning_checks import assert_choices, assert_costs
 EXCEPTIONS: dict[tuple[str, str], str] = {}
 
 
+@pytest.mark.sample(5)
+@pytest.mark.slow
 @pytest.mark.parametrize("config", SYSTEMS)
 def test_every_column_of_every_graph(config):
     for nodes in NODES:
@@ -39,12 +41,15 @@ def test_nothing_was_left_out():
     assert not EXCEPTIONS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", SYSTEMS)
 def test_costs_from_our_own_search(config):
     for nodes in NODES:
         assert assert_costs(searched_communicator(config, nodes), config, nodes)
 
 
+@pytest.mark.sample(19)
+@pytest.mark.slow
 @pytest.mark.parametrize("config", SYSTEMS)
 def test_choices_from_our_own_search(config):
     for nodes in NODES:

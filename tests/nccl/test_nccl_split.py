@@ -68,6 +68,7 @@ def test_chunks_are_whole_grains_whatever_buffers_are_asked_for(protocol, buffer
     assert chunk_bytes(few, "AllReduce", "Tree", protocol, GIB) == chunk
 
 
+@pytest.mark.slow
 @given(
     count=st.integers(1, 2**22),
     channels=st.integers(1, 64),
@@ -98,6 +99,7 @@ def test_loops_before_2_22_share_every_loop_among_all_channels():
     assert shared_loops(4096, 32768, 1, 96, "LL", spread=8).chunks == [768]
 
 
+@pytest.mark.slow
 @given(
     nbytes=st.integers(0, 2**27),
     chunk=st.integers(512, 2**22),
@@ -139,6 +141,7 @@ def test_what_channels_have_of_shared_loops_is_everything(nbytes, channels, spre
         assert loops_of_part(parts[0], 2 * MIB, spread=spread).chunks == loops.chunks
 
 
+@pytest.mark.slow
 @example(lines=961, channels=1, ranks=2, protocol="LL")
 @given(
     lines=st.integers(1, 20_000),

@@ -37,12 +37,15 @@ def fed_communicator(config: str, nodes: int) -> Communicator:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", SYSTEMS)
 def test_costs_with_the_search_fed_in(config):
     for nodes in NODES:
         assert assert_costs(fed_communicator(config, nodes), config, nodes)
 
 
+@pytest.mark.sample(21)
+@pytest.mark.slow
 @pytest.mark.parametrize("config", SYSTEMS)
 def test_choices_with_the_search_fed_in(config):
     for nodes in NODES:

@@ -27,6 +27,7 @@ def comm_of(config: str, nodes: int, minor: int):
     return communicator(node_of_version(config, nodes > 1, version), nodes, version=version)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS, ids=str)
 def test_every_version_chooses_something_for_every_size(version):
     for config in ("dgxa100", "h100_8nic", "l40s8sw"):
@@ -64,6 +65,7 @@ def test_simple_tree_latency_through_the_years():
     assert latencies == pytest.approx([28 * 14, 4 * 14, 28 * 14, 8.4 + 4 * 14])
 
 
+@pytest.mark.slow
 def test_rings_counted_one_more_hop_a_node_before_2_23():
     old, new = (
         latency_us(comm_of("dgxa100", 4, minor), "AllReduce", "Ring", "LL") for minor in (22, 23)

@@ -28,6 +28,7 @@ def busbw(machine: str, collective: str, size: int, **flags: object) -> float:
     return size / simulate(made).makespan / 1e9 * factor
 
 
+@pytest.mark.full
 def test_a_ring_of_peers_uses_both_ways():
     """v100pcie_bessemer_4_all_reduce_1: 9.4 GB/s at 128 MiB."""
     rate = load_machine("v100-pcie-x4").pcie.usable / 1e9

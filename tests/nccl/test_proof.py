@@ -131,6 +131,8 @@ def fails(c: Collective, plan: Plan, what: Written) -> bool:
     return False
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("change", [dropped, other_data, not_waiting])
 def test_a_wrong_row_is_noticed(name, change):
@@ -145,6 +147,8 @@ def test_a_wrong_row_is_noticed(name, change):
         assert fails(c, plan, replace(what, made=change(what.made, row))), (row, rows[-1])
 
 
+@pytest.mark.sample(7)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 def test_a_slot_too_few_is_noticed(name):
     c, plan, what = proven(name)
@@ -154,6 +158,7 @@ def test_a_slot_too_few_is_noticed(name):
         Proof(c, plan, fewer).check_races()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in CALLS if name not in ("switches", "heads")])
 def test_credits_are_needed(name):
     c, plan, what = proven(name)

@@ -40,6 +40,7 @@ def test_meshes_of_three_and_more_take_the_place_of_what_was_found(gpus: int) ->
         assert used.n_channels * used.bw_intra == (gpus - 1) * found.bw_intra
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gpus", "channels"), [(8, 56), (4, None)])
 def test_amd_meshes_of_eight_run_on_all_links(capsys, gpus: int, channels: int | None) -> None:
     options = ["--gpus-per-node", str(gpus), "--sizes", "64M", "--format", "csv"]

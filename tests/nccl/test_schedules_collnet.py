@@ -23,6 +23,8 @@ def heads_of(nodes: int, local: int, heads: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(range(n * local, n * local + heads)) for n in range(nodes))
 
 
+@pytest.mark.sample(9)
+@pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "local"), SHAPES)
 @pytest.mark.parametrize("direct", [False, True])
 def test_chains_and_switches_sum_up(nodes, local, direct):
@@ -36,6 +38,8 @@ def test_chains_and_switches_sum_up(nodes, local, direct):
         checked(Collective("all_reduce", nodes * local, count, 4, in_place=in_place), plan)
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "local"), SHAPES)
 @pytest.mark.parametrize("direct", [False, True])
 def test_heads_and_switches_sum_up(nodes, local, direct):
@@ -51,6 +55,8 @@ def test_heads_and_switches_sum_up(nodes, local, direct):
             checked(Collective("all_reduce", nodes * local, count, 4, in_place=in_place), plan)
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "local"), [(2, 2), (3, 3), (4, 2), (5, 3), (2, 8)])
 @pytest.mark.parametrize("registered", [False, True])
 def test_switches_of_nodes_and_of_the_network_sum_up(nodes, local, registered):
@@ -66,6 +72,8 @@ def test_switches_of_nodes_and_of_the_network_sum_up(nodes, local, registered):
             checked(Collective("all_reduce", nodes * local, count, 4, in_place=in_place), plan)
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["NVLS", "CollNetDirect"])
 @pytest.mark.parametrize("name", ["all_gather", "reduce_scatter"])
 @pytest.mark.parametrize(("nodes", "local"), [(2, 1), (2, 2), (3, 2), (4, 3), (5, 1), (2, 8)])
@@ -85,6 +93,7 @@ def test_blocks_go_through_the_network(algorithm, name, nodes, local, quick):
         checked(Collective(name, nodes * local, count, 4, in_place=in_place), plan)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forgotten", ["take", "_give"])
 @pytest.mark.parametrize("algorithm", ["NVLS", "CollNetDirect", "CollNetChain"])
 def test_what_waits_for_the_network_is_noticed(monkeypatch, algorithm, forgotten):

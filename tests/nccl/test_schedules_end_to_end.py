@@ -56,6 +56,8 @@ def check(ready: ResolvedCell, size: int) -> None:
     prove(collective, replace(plan, fold=False))
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_all_that_nccl_can_run_is_right(shape, collective):
@@ -78,6 +80,7 @@ def test_all_that_nccl_can_run_is_right(shape, collective):
         assert "PAT" in ran
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("collective", SENDS)
 def test_sends_are_right(shape, collective):

@@ -17,6 +17,7 @@ from tests.nccl.nccl_plans import IDEAL, checked, even_work, small_plan
 SHAPES = [(2, 2, 2), (3, 2, 2), (4, 2, 1), (5, 3, 2), (2, 8, 4)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "local", "heads"), SHAPES)
 @pytest.mark.parametrize("registered", [False, True])
 def test_switches_and_trees_sum_up_together(nodes, local, heads, registered):
@@ -32,6 +33,8 @@ def test_switches_and_trees_sum_up_together(nodes, local, heads, registered):
         checked(Collective("all_reduce", ranks, count, 4, in_place=in_place), plan)
 
 
+@pytest.mark.sample(13)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["all_gather", "reduce_scatter"])
 @pytest.mark.parametrize("ranks", [2, 3, 4, 5, 6, 8, 11, 16])
 @pytest.mark.parametrize("chunk", [64, 1024])
@@ -41,6 +44,8 @@ def test_rotated_trees_bring_every_block_home(name, ranks, chunk):
         checked(Collective(name, ranks, count, 4, in_place=in_place), plan)
 
 
+@pytest.mark.sample(5)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["all_gather", "reduce_scatter"])
 @pytest.mark.parametrize(("ranks", "slots"), [(9, 1), (16, 2), (40, 4)])
 def test_more_messages_of_a_round_than_slots(name, ranks, slots):

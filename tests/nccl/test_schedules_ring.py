@@ -35,6 +35,8 @@ def collective(name: str, ranks: int, count: int, **given: object) -> Collective
     return Collective(name, ranks, count, 4, **root, **given)
 
 
+@pytest.mark.sample(21)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize(("shape", "protocol"), CASES)
 def test_rings_do_what_they_should(name, protocol, shape):
@@ -47,6 +49,8 @@ def test_rings_do_what_they_should(name, protocol, shape):
         checked(collective(name, ranks, count, in_place=count != 5), plan)
 
 
+@pytest.mark.sample(7)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("protocol", ["LL", "Simple"])
 def test_fifos_overflow_without_credits(name, protocol):
@@ -72,6 +76,7 @@ def wire_bytes(made) -> dict[tuple[int, int], float]:
     return sent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "volume"),
     [
@@ -99,6 +104,8 @@ def test_chains_carry_everything_once(name):
     assert set(sent.values()) == {4000.0}
 
 
+@pytest.mark.sample(12)
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3, 5, 8, 13])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("last", [1, 3, 7])
@@ -166,6 +173,7 @@ def test_small_messages_cost_a_hop_a_step():
     assert 14 * hop <= seconds(c, plan) < 16 * hop
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("nbytes", "protocol"), [(MIB // 2, "LL"), (MIB, "LL128"), (99 * MIB, "Simple")]
 )
@@ -315,6 +323,8 @@ def test_rows_are_few_and_wait_little():
     assert IN_ORDER in made.lags
 
 
+@pytest.mark.sample(6)
+@pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "local"), [(1, 8), (4, 4)])
 @pytest.mark.parametrize("name", ["all_gather", "all_reduce"])
 @pytest.mark.parametrize(("protocol", "piece"), [("LL", 4096), ("LL128", 1920)])

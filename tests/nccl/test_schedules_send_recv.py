@@ -34,6 +34,8 @@ def plan_of(
     return Plan("SendRecv", "Simple", nodes_of(nodes, local), transfers=sends, **values)
 
 
+@pytest.mark.sample(8)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["alltoall", "gather", "scatter", "sendrecv"])
 @pytest.mark.parametrize(("nodes", "local"), [(1, 2), (1, 5), (2, 3), (3, 1), (2, 8)])
 def test_everyone_gets_what_is_theirs(name, nodes, local):

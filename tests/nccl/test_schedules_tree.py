@@ -17,6 +17,8 @@ from tests.nccl.nccl_plans import IDEAL, SMALL, checked, even_work, small_plan
 MIB = 2**20
 
 
+@pytest.mark.sample(11)
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["LL", "Simple"])
 @pytest.mark.parametrize("pattern", [1, 2, 3])
 @pytest.mark.parametrize(
@@ -59,6 +61,8 @@ def test_a_block_shares_its_rate_between_up_and_down():
     assert seconds(c, plan, 1e12) == pytest.approx(c.size_bytes / 0.5e9, rel=0.03)
 
 
+@pytest.mark.sample(8)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["all_reduce", "all_gather", "reduce_scatter"])
 @pytest.mark.parametrize("ranks", [2, 3, 8])
 @pytest.mark.parametrize("registered", [False, True])
@@ -95,6 +99,7 @@ def test_measured_peak_of_hopper():
     assert 440e9 < bus < 490e9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nbytes", [2 * MIB, 24 * MIB])
 def test_folding_changes_nothing(nbytes):
     c, plan = switch_call("all_reduce", nbytes, mechanism=MECHANISMS[90], registered=False)

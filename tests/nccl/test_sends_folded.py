@@ -57,6 +57,8 @@ CASES = [
 ]
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(("machine", "nodes", "kinds", "settings"), CASES)
 def test_an_alltoall_takes_the_same_times(
     machine: str, nodes: int, kinds: int, settings: tuple[str, ...]
@@ -67,6 +69,7 @@ def test_an_alltoall_takes_the_same_times(
         assert compare(ready, size) > call_at(ready, size).collective.ranks / (2 * kinds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [(), (HALVES,), (RAILS,)])
 def test_engines_agree(settings: tuple[str, ...]) -> None:
     ready = resolved("dgx-h100", "alltoall", 4, "", *settings)
@@ -89,6 +92,7 @@ BROKEN = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", BROKEN)
 def test_nobody_stands_for_others_where_anything_is_odd(broken: str) -> None:
     """Everyone is at another distance from what is odd, and so in another round."""
@@ -97,6 +101,7 @@ def test_nobody_stands_for_others_where_anything_is_odd(broken: str) -> None:
     assert folded(ready, 1 << 20).schedule().fold is None
 
 
+@pytest.mark.slow
 def test_a_slow_link_is_not_folded_away() -> None:
     slow = "cluster.faults=[{link: node3.nic3-leaf3, bandwidth: 5%}]"
     times = [
@@ -121,6 +126,8 @@ def test_rows_of_a_table_are_the_same(launch: str) -> None:
     assert found[0].rows * (3 if launch == "single_process" else 16) <= found[1].rows
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [(), (HALVES,), (RAILS,), (GROUPS,)])
 def test_some_rounds_tell_the_same_as_all(
     settings: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
@@ -173,6 +180,7 @@ def test_batches_wait_for_the_last_that_holds_one_of_their_channels() -> None:
     assert pieces.size.tolist() == [1, 1, 2]
 
 
+@pytest.mark.slow
 def test_more_ranks_than_can_be_written_are_refused_at_once() -> None:
     with pytest.raises(ScenarioError, match="GB of memory"):
         resolved("dgx-h100", "alltoall", 8192)

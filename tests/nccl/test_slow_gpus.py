@@ -22,6 +22,7 @@ def time(algorithm: str, protocol: str, size: str, faults: str = "") -> float:
     return row.time_us
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "protocol", "size"), [("Ring", "LL", "32KiB"), ("Tree", "LL128", "4MiB")]
 )

@@ -53,6 +53,8 @@ def transfers(c, nodes, facts):
     return Transfers(c, rounds_of(nodes, facts, SETTINGS), Sends(CHANNELS, CHUNK))
 
 
+@pytest.mark.sample(12)
+@pytest.mark.slow
 @pytest.mark.parametrize("facts", VERSIONS.values(), ids=VERSIONS)
 @pytest.mark.parametrize("sizes", SHAPES)
 def test_columns_are_the_sends_one_by_one(facts, sizes):

@@ -88,6 +88,8 @@ def check(found):
     assert wiring.node == tuple(home[rank] for rank in range(found.comm.n_ranks))
 
 
+@pytest.mark.sample(5)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_wiring_by_kind_is_wiring_by_rank(name):
     check(job(CLUSTERS[name]))
@@ -104,6 +106,7 @@ def test_a_node_is_searched_once_for_all_hosts_of_its_kind_and_for_no_others():
     assert sms == [90, 90, 80, 80]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "order"),
     [("h100-6", dealt), ("missing-nics", dealt), ("pcie", dealt), ("few-gpus", shuffled)],
@@ -112,6 +115,8 @@ def test_ranks_in_any_order(name, order):
     check(job(CLUSTERS[name], order))
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("variables", WISHES)
 @pytest.mark.parametrize("name", ["h100-1", "h100-5", "a100-7", "mixed", "missing-nics"])
 def test_wiring_as_variables_have_it(name, variables):
@@ -140,6 +145,8 @@ def test_only_what_is_asked_for_is_made():
         found.wiring.ring_routes[0, 0, 1]
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "faults",
     [

@@ -26,6 +26,7 @@ def labels(folder: Path, rows: list) -> list[str]:
     return [line.label for line in lines_of(read_results([write(folder, rows)])).lines]
 
 
+@pytest.mark.slow
 def test_files_are_written_in_both_formats_and_the_same_each_time(tmp_path: Path) -> None:
     path = write(tmp_path, sweep(("workload.algorithm", ["ring", "tree"]), sizes=SIZES[::4]))
     first = plot_results([path], tmp_path / "a")
@@ -34,11 +35,13 @@ def test_files_are_written_in_both_formats_and_the_same_each_time(tmp_path: Path
     assert [p.read_bytes() for p in first] == [p.read_bytes() for p in second]
 
 
+@pytest.mark.slow
 def test_names_in_scripts_that_the_font_lacks_are_drawn_without_a_warning(tmp_path: Path) -> None:
     path = write(tmp_path, sweep(("net", ["\u7f51\u7edc", "\tb"]), sizes=SIZES[:2]))
     assert [p.name for p in plot_results([path], tmp_path / "a")] == ["busbw.svg", "busbw.png"]
 
 
+@pytest.mark.slow
 def test_axes_have_names_units_and_round_sizes(tmp_path: Path) -> None:
     figure = figure_of(write(tmp_path, sweep()))
     bandwidth, time = figure.axes
@@ -53,6 +56,7 @@ def test_axes_have_names_units_and_round_sizes(tmp_path: Path) -> None:
     assert "1 ms" in [label.get_text() for label in time.get_yticklabels()]
 
 
+@pytest.mark.slow
 def test_lines_are_named_by_what_differs_and_by_nothing_else(tmp_path: Path) -> None:
     one = sweep(("cluster.nodes", [1, 2, 16]))
     assert labels(tmp_path / "a", one) == ["1 node", "2 nodes", "16 nodes"]
@@ -101,6 +105,7 @@ def test_several_lines_with_measured_points_say_which_are_simulated(tmp_path: Pa
     assert legend(figure)[-2:] == ["simulated", "measured"]
 
 
+@pytest.mark.slow
 def test_a_strip_says_what_was_chosen_where_it_changes(tmp_path: Path) -> None:
     rows = sweep()
     for given in rows[:8]:
@@ -110,6 +115,7 @@ def test_a_strip_says_what_was_chosen_where_it_changes(tmp_path: Path) -> None:
     assert len(figure_of(write(tmp_path, sweep())).axes) == 2
 
 
+@pytest.mark.slow
 def test_every_two_lines_differ_in_colour_or_marker(tmp_path: Path) -> None:
     for axes in (
         [("n", list(range(7)))],
@@ -120,6 +126,7 @@ def test_every_two_lines_differ_in_colour_or_marker(tmp_path: Path) -> None:
         assert len({(look.colour, look.marker) for look in looks}) == len(looks)
 
 
+@pytest.mark.slow
 def test_many_lines_are_spread_over_figures(tmp_path: Path) -> None:
     axes = (("cluster.nodes", [1, 2, 4, 8, 16, 32, 64]), ("cluster.fabric.kind", ["a", "b/c"]))
     path = write(tmp_path, sweep(*axes, sizes=SIZES[:2]))
@@ -127,6 +134,7 @@ def test_many_lines_are_spread_over_figures(tmp_path: Path) -> None:
     assert names == ["busbw.svg", "busbw-kind-a.svg", "busbw-kind-b-c.svg"]
 
 
+@pytest.mark.slow
 def test_of_more_lines_than_can_be_named_the_others_are_pale(tmp_path: Path) -> None:
     path = write(tmp_path, sweep(("x.n", list(range(40))), sizes=SIZES[:3]))
     lines = thinned(lines_of(read_results([path])), 7)
@@ -170,6 +178,7 @@ def test_seeds_are_one_line_with_percentiles(tmp_path: Path) -> None:
             assert last[f"time_us_p{p}"] == pytest.approx(np.percentile(mine, p), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_percentiles_over_seeds_are_drawn_as_bands(tmp_path: Path) -> None:
     rows = sweep(("x.n", [1, 2]), ("seed", list(range(9))))
     figure = figure_of(write(tmp_path, rows))
@@ -222,12 +231,14 @@ def test_a_line_rate_far_above_all_lines_does_not_flatten_them(tmp_path: Path) -
     assert figure.axes[0].get_ylim()[1] < 500
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("cells", [1, 5, 70])
 def test_one_size_is_drawn_as_bars(tmp_path: Path, cells: int) -> None:
     path = write(tmp_path, sweep(("cluster.nodes", list(range(cells))), sizes=[1 << 20]))
     assert [p.name for p in plot_results([path], tmp_path)[1::2]] == ["busbw.png"]
 
 
+@pytest.mark.slow
 def test_training_steps_are_drawn_as_bars(tmp_path: Path) -> None:
     blank = {"size_bytes": "", "time_us": "", "busbw_GBps": ""}
     rows = [

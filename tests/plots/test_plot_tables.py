@@ -73,6 +73,7 @@ SUMMED = Row(
 CHANGED = "(no run writes this, so the file was changed; run it again, or undo the change)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -151,6 +152,8 @@ def test_rows_that_runs_write_are_read_also_where_a_program_rounded_them(tmp_pat
     assert len(read_results([path])) == 6
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("lacking", [one for one in COLUMNS if one not in style.RESULTS])
 def test_a_column_that_a_file_lacks_is_empty_to_every_reader(tmp_path: Path, lacking: str) -> None:
     told = replace(SUMMED, time_low_us=40.0, time_high_us=60.0, p5_us=45.0, p95_us=55.0)

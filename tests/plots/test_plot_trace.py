@@ -41,6 +41,7 @@ def plot_trace(folder: Path, out_dir: Path) -> list[Path]:
     return [path for plot, name in drawn for path in plot(folder / name, out_dir)]
 
 
+@pytest.mark.slow
 def test_a_folder_gives_timeline_links_and_heat_map(tmp_path: Path) -> None:
     folder = folder_of(ring_run(), tmp_path)
     first = plot_trace(folder, tmp_path / "a")
@@ -56,6 +57,7 @@ def test_a_folder_gives_timeline_links_and_heat_map(tmp_path: Path) -> None:
     assert [p.read_bytes() for p in first] == [p.read_bytes() for p in second]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("make", [chain_run, launched_run, mixed_run])
 def test_all_kinds_of_rows_can_be_drawn(make, tmp_path: Path) -> None:
     assert plot_trace(folder_of(make(), tmp_path), tmp_path)
@@ -91,6 +93,7 @@ def test_bars_that_overlap_share_a_lane(tmp_path: Path) -> None:
     assert set(both["tracks"]) == {2}
 
 
+@pytest.mark.slow
 def test_of_many_ranks_one_of_each_class_of_equal_ones_is_drawn(tmp_path: Path) -> None:
     program, timeline, _ = ring_run(70, 700)
     write_rows(tmp_path / "trace.csv", program, timeline)
@@ -148,6 +151,7 @@ NOT_A_TRACE = {"empty": b"", "no gzip": b"no gzip", "a list": gzip.compress(b"[]
                "no events": gzip.compress(b"{}"), "cut": gzip.compress(b"x" * 99)[:20]}  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", NOT_A_TRACE.values(), ids=NOT_A_TRACE)
 def test_a_trace_that_says_nothing_gives_no_title(content, tmp_path: Path) -> None:
     folder = folder_of(ring_run(), tmp_path)
@@ -208,6 +212,7 @@ def two_ranks() -> list[State]:
     return [State(-1, mine), State(0, half), State(1, both)]
 
 
+@pytest.mark.slow
 def test_states_show_contributions_and_mark_what_is_complete(tmp_path: Path) -> None:
     figure = states_figure(two_ranks(), ["a", "b"], "ring")
     panels = figure.axes
@@ -218,6 +223,7 @@ def test_states_show_contributions_and_mark_what_is_complete(tmp_path: Path) -> 
     assert len(plot_states(two_ranks(), ["a", "b"], tmp_path / "x" / "state")) == 2
 
 
+@pytest.mark.slow
 def test_long_sums_and_many_states_are_shortened() -> None:
     ranks = 40
     held = [[Holding(tuple(range(ranks)), True)] * ranks for _ in range(ranks)]
@@ -228,6 +234,7 @@ def test_long_sums_and_many_states_are_shortened() -> None:
     assert few.axes[0].texts[0].get_text() == "a[0-6,9]"
 
 
+@pytest.mark.slow
 def test_no_picture_needs_pyplot() -> None:
     pictures = ("explanation", "results", "sizes", "timeline", "topology.draw")
     names = ", ".join(f"netsim.plots.{name}" for name in pictures)
@@ -235,6 +242,7 @@ def test_no_picture_needs_pyplot() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_metrics_and_traces_load_without_pandas_and_matplotlib() -> None:
     code = (
         "import sys, netsim.metrics.bound, netsim.metrics.links;"

@@ -27,6 +27,7 @@ from netsim.results.folder import MANIFEST, sealed
 FIGURES = st.floats(1, 1000)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(FIGURES, FIGURES), min_size=1, max_size=30))
 def test_a_front_is_what_nothing_beats(cells: list[tuple[float, float]]) -> None:
     cost, time = zip(*cells, strict=True)
@@ -84,6 +85,7 @@ def parameter(label: str, worse: float, better: float) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("worse", "better", "words"),
     [
@@ -126,6 +128,7 @@ def test_steps_on_several_numbers_of_gpus_have_a_line_for_each_other_choice() ->
     assert scaled(steps, results.assign(ranks=8)).empty
 
 
+@pytest.mark.slow
 def test_published_steps_of_such_a_machine_and_model_stand_beside_scaling(tmp_path: Path) -> None:
     text = "cluster: {machine: dgx-h100}\nworkload: {model: llama3-8b, sequence: 8192}\n"
     told = {"scenario": "s", "text": text, "file": "s.yaml", "settings": []}

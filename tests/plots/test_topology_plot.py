@@ -72,6 +72,8 @@ CASES = {
 }
 
 
+@pytest.mark.sample(5)
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_nothing_lies_on_anything_else(case: str) -> None:
     name, settings, nodes, fabric = CASES[case]
@@ -122,6 +124,7 @@ def test_512_gpus_are_boxes_with_counts() -> None:
     assert drawn.title == "dgx-h100: 64 hosts, 512 GPUs, leaf-spine"
 
 
+@pytest.mark.full
 def test_what_is_left_out_is_said() -> None:
     drawn = picture(subject("dgx-h100", nodes=8192))
     texts = [one.text for one in drawn.captions]
@@ -169,6 +172,7 @@ def test_colours_are_those_of_the_results(tmp_path: Path) -> None:
     assert known == [0.75]  # the busier direction
 
 
+@pytest.mark.slow
 def test_files_come_out_the_same_each_time(tmp_path: Path) -> None:
     found = subject("dgx-1-v100")
     for name in ("a", "b"):
@@ -178,6 +182,7 @@ def test_files_come_out_the_same_each_time(tmp_path: Path) -> None:
         assert (tmp_path / f"a/x.{end}").read_bytes() == (tmp_path / f"b/x.{end}").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_verb_draws_and_colours(capsys, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("res").mkdir()
@@ -225,6 +230,7 @@ def test_mistakes(capsys, tmp_path: Path, monkeypatch, arguments, message) -> No
     assert (outcome.code, outcome.out, outcome.err) == (2, "", message)
 
 
+@pytest.mark.slow
 def test_a_fabric_written_out_is_drawn_whole(tmp_path: Path) -> None:
     """Its tiers are found, all of its switches are there, and all links between them."""
     leaves = ", ".join(f"leaf{n}" for n in range(20))
@@ -273,6 +279,7 @@ def legend_of(picture: Picture) -> list[str]:
     return [text.get_text() for text in legend.get_texts()]
 
 
+@pytest.mark.slow
 def test_the_cables_of_a_dead_switch_are_dashed_and_named_in_the_legend() -> None:
     picture = faulty_picture(4, {"switch": "spine1"})
     assert dead_ends(picture) == {frozenset(("spine1", leaf)) for leaf in ("leaf0", "leaf1")}
@@ -287,6 +294,7 @@ def test_the_cables_of_a_dead_switch_are_dashed_and_named_in_the_legend() -> Non
     assert not any("0 B/s" in text for text in legend_of(picture))
 
 
+@pytest.mark.slow
 def test_a_healthy_cluster_has_nothing_dead_in_its_picture() -> None:
     picture = faulty_picture(4)
     assert dead_ends(picture) == set()
@@ -294,6 +302,7 @@ def test_a_healthy_cluster_has_nothing_dead_in_its_picture() -> None:
     assert not any("dead" in text for text in legend_of(picture))
 
 
+@pytest.mark.slow
 def test_dead_nics_keep_their_place_and_are_crossed_out() -> None:
     healthy = faulty_picture(2)
     picture = faulty_picture(2, {"nic": "node1.nic3"})
@@ -314,6 +323,7 @@ def test_of_many_hosts_the_damaged_one_is_shown_from_inside() -> None:
     assert inside.frames[-1].label == "inside node3"
 
 
+@pytest.mark.slow
 def test_a_link_that_is_dead_in_one_direction_is_drawn_as_both() -> None:
     picture = faulty_picture(2, {"link": "node0.gpu0->node0.nvswitch0", "bandwidth": "0%"})
     (line,) = (line for line in picture.lines if line.dead_fraction)

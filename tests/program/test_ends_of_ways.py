@@ -67,6 +67,8 @@ def walked(topology: Topology, src: int, dst: int) -> dict[str, float]:
     return found
 
 
+@pytest.mark.sample(14)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(24))
 def test_the_relay_and_the_nics_are_those_that_the_way_passes(seed: int) -> None:
     topology = line(seed)

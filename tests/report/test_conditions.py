@@ -70,6 +70,7 @@ outputs: [csv]
 """
 
 
+@pytest.mark.full
 def test_rows_match_by_the_size_that_was_asked_for(tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("asked.yaml").write_text(GPUS + "report: {choices: [cluster.graph.gpus]}\n")
@@ -89,6 +90,7 @@ def test_rows_match_by_the_size_that_was_asked_for(tmp_path: Path, capsys, monke
     assert "Left out" not in text
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_has_a_report_that_says_what_is_missing(
     tmp_path: Path, capsys, monkeypatch
 ) -> None:
@@ -104,6 +106,7 @@ def test_a_run_that_was_killed_has_a_report_that_says_what_is_missing(
     assert "1 of 4 rows is missing: the run did not finish" in text
 
 
+@pytest.mark.slow
 def test_after_a_run_choices_are_counted_under_each_condition(
     tmp_path: Path, capsys, monkeypatch
 ) -> None:

@@ -35,6 +35,7 @@ def answer(good: pd.DataFrame, **manifest: object) -> str:
     return summary_of(good, good, manifest).headline
 
 
+@pytest.mark.slow
 def test_few_cells_are_compared_one_by_one() -> None:
     good = table(rails={MIB: 100.0}, tree={MIB: 127.0}, torus={MIB: 350.0})
     assert answer(good) == (
@@ -43,12 +44,14 @@ def test_few_cells_are_compared_one_by_one() -> None:
     )
 
 
+@pytest.mark.slow
 def test_many_cells_are_compared_with_the_slowest_or_the_base() -> None:
     good = table(**{f"n{k}": {MIB: 10.0 + k} for k in range(9)})
     assert "; the slowest (n8) takes 80% longer." in answer(good)
     assert "; the base line (n3) takes 30% longer." in answer(good, base={"fabric": "n3"})
 
 
+@pytest.mark.slow
 def test_where_another_cell_wins_at_other_sizes() -> None:
     good = table(
         ring={KIB: 30.0, 64 * KIB: 40.0, MIB: 100.0}, tree={KIB: 10.0, 64 * KIB: 20.0, MIB: 200.0}
@@ -60,6 +63,7 @@ def test_where_another_cell_wins_at_other_sizes() -> None:
     assert "Which is fastest changes 4 times between 1 KiB and 1 MiB." in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("small", "said"),
     [
@@ -71,12 +75,14 @@ def test_where_the_winner_always_wins(small: float, said: str) -> None:
     assert said in answer(table(a={KIB: 10.0, MIB: 20.0}, b={KIB: small, MIB: 40.0}))
 
 
+@pytest.mark.slow
 def test_equals_are_called_equal() -> None:
     text = answer(table(a={KIB: 10.0, MIB: 20.0}, b={KIB: 9.99, MIB: 20.02}))
     assert "b takes as long" in text
     assert "All are equal at every size from 1 KiB to 1 MiB, as far as can be told." in text
 
 
+@pytest.mark.slow
 def test_what_intervals_cannot_tell_apart_is_called_equal() -> None:
     good = table(a={MIB: 100.0}, b={MIB: 103.0}, c={MIB: 200.0})
     spans = {"time_low_us": good["time_us"] * 0.9, "time_high_us": good["time_us"] * 1.1}
@@ -87,6 +93,7 @@ def test_what_intervals_cannot_tell_apart_is_called_equal() -> None:
     assert "equal, as" not in answer(good)
 
 
+@pytest.mark.slow
 def test_what_may_be_off_by_much_is_not_called_the_best() -> None:
     good = table(ring={MIB: 100.0}, tree={MIB: 127.0}, torus={MIB: 350.0})
     unsure = good.assign(approximation_pct=["6.1", "4.9", ""])
@@ -100,6 +107,7 @@ def test_what_may_be_off_by_much_is_not_called_the_best() -> None:
     assert summary_of(good, good, {}).left_out == []
 
 
+@pytest.mark.slow
 def test_what_bounds_a_cell_in_words() -> None:
     one = table(a={MIB: 10.0}, b={MIB: 20.0})
     assert answer(one.assign(bound_by="latency 52 %")).endswith(
@@ -128,6 +136,7 @@ def conditions(**times: dict[str, float]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
+@pytest.mark.slow
 def test_choices_are_compared_under_equal_conditions_only() -> None:
     good = conditions(
         rails={"all_reduce": 100.0, "alltoall": 900.0}, torus={"all_reduce": 200.0, "alltoall": 950}
@@ -151,6 +160,7 @@ def test_choices_are_compared_under_equal_conditions_only() -> None:
     assert "rails is, or equals the fastest, under 1, torus under 1." in text
 
 
+@pytest.mark.slow
 def test_what_each_choice_costs_against_the_base_line() -> None:
     good = conditions(
         rails={"all_reduce": 100.0, "alltoall": 900.0}, torus={"all_reduce": 200.0, "alltoall": 450}
@@ -162,12 +172,14 @@ def test_what_each_choice_costs_against_the_base_line() -> None:
     )
 
 
+@pytest.mark.slow
 def test_where_only_the_question_differs_nothing_is_chosen() -> None:
     text = answer(conditions(rails={"all_reduce": 100.0, "alltoall": 900.0}))
     assert text.startswith("All-reduce takes 100 µs for all_reduce, 900 µs for alltoall at 1 MiB.")
     assert "There is nothing to choose between" in text
 
 
+@pytest.mark.slow
 def test_what_is_left_out_is_said() -> None:
     good = table(a={KIB: 1.0, MIB: 2.0}, b={KIB: 2.0, MIB: 3.0}, d={2 * KIB: 1.0})
     points = [{"cell": name, "sizes": [KIB, MIB]} for name in "abd"]

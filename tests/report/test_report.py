@@ -49,6 +49,7 @@ def browser() -> Iterator[Browser]:
     opened.close()
 
 
+@pytest.mark.slow
 def test_a_report_is_one_file_that_asks_nobody(report: Path) -> None:
     text = report.read_text()
     assert len(text) < 3e6
@@ -127,6 +128,7 @@ def test_a_report_fits_screens_of_any_width(report: Path, browser: Browser, widt
     assert browser.run("return document.querySelector('h1').getBoundingClientRect().right") <= width
 
 
+@pytest.mark.full
 def test_five_hundred_cells_make_a_small_report_soon(tmp_path: Path, capsys) -> None:
     sizes = [2**k for k in range(3, 34, 3)]
     axes = [{"cluster.nodes": n, "cluster.nic": f"{r}Gbps"} for n in range(25) for r in range(20)]
@@ -172,6 +174,7 @@ def test_a_folder_without_results_gets_one_message(tmp_path: Path, capsys, files
     assert message in done.err
 
 
+@pytest.mark.full
 def test_a_scenario_may_ask_for_its_report(tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("nics.yaml").write_text(SWEEP.replace("[csv]", "[csv, report]"))

@@ -35,6 +35,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow
 def test_a_mapping_gives_the_rows_of_the_file_with_the_same_keys(tmp_path: Path) -> None:
     file = tmp_path / "scenario.yaml"
     file.write_text(yaml.safe_dump(SCENARIO))
@@ -123,6 +124,7 @@ def test_a_part_that_the_job_cannot_lose_is_a_row_without_a_time() -> None:
     assert isinstance(rows.plot(), Figure)
 
 
+@pytest.mark.slow
 def test_a_run_from_python_imports_pandas_and_matplotlib_when_asked() -> None:
     script = (
         "import sys, netsim\n"

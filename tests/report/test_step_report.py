@@ -54,6 +54,7 @@ def lines(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.full
 def test_a_step_has_its_why_with_pictures_and_tables(folder: Path) -> None:
     words = page(folder)
     assert "Where the time goes: a training step of bert-base" in words

@@ -47,6 +47,7 @@ def told(points: list[Point]) -> dict[tuple[str, ...], Interval]:
     }
 
 
+@pytest.mark.slow
 def test_nine_systems_make_two_sides_of_which_the_outermost_are_the_ends() -> None:
     ratios = [0.8, 0.9, 0.95, 1.0, 1.0, 1.0, 1.05, 1.1, 1.25]
     points = [point(f"system {n}", ratio) for n, ratio in enumerate(ratios)]
@@ -159,6 +160,7 @@ def test_diff_names_the_faster_only_as_surely_as_ratios_are_known() -> None:
     assert "?" not in far
 
 
+@pytest.mark.slow
 def test_a_report_says_where_the_fastest_is_not_sure() -> None:
     def record(cell: str, time: float) -> dict[str, object]:
         where = {"cell": cell, "axis:x": cell, "topology": cell, "collective": "all_reduce"}

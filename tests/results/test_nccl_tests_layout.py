@@ -250,6 +250,7 @@ def test_failures_are_comments_and_no_part_of_the_mean() -> None:
     }
 
 
+@pytest.mark.slow
 def test_expect_writes_text_and_json_that_agree(capsys, tmp_path: Path) -> None:
     target = tmp_path / "out.json"
     outcome = netsim(
@@ -330,6 +331,7 @@ def test_a_run_of_several_cells_is_several_logs(capsys, monkeypatch, tmp_path: P
     assert out.count("#  Rank  3 Group  0 Pid      4 on      graph device  3 ") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["table", "csv", "json"])
 def test_the_file_has_all_rows_whatever_is_printed(capsys, tmp_path, form: str) -> None:
     target = tmp_path / "out.json"

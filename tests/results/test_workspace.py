@@ -159,6 +159,7 @@ def killed_at(call: int, work: Callable[[], None]) -> bool:
     return code == 0
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_instant_leaves_the_old_or_the_new_results(tmp_path: Path) -> None:
     old, new, out = tmp_path / "old", tmp_path / "new", tmp_path / "out"
     run(old, 1.0, OLD)

@@ -84,6 +84,7 @@ def test_keys_that_change_no_row_are_not_in_the_id(key: str, value: Any) -> None
     assert row_of(changed) == row_of(base)
 
 
+@pytest.mark.slow
 def test_drawn_pairs_of_cells_with_equal_ids_have_equal_rows() -> None:
     every = [*CHANGES, *HARMLESS]
     rows: dict[str, dict[str, Any]] = {}
@@ -121,6 +122,7 @@ def first_row(folder: Path) -> dict[str, str]:
         return next(csv.DictReader(stream))
 
 
+@pytest.mark.slow
 def test_a_cache_does_not_answer_an_exact_question_with_an_approximate_row(
     tmp_path, capsys, monkeypatch
 ) -> None:

@@ -36,6 +36,7 @@ def test_a_sweep_over_parts_has_the_healthy_cluster_and_each_part(faults, labels
     assert len({cell.id for cell in cells}) == len(cells)
 
 
+@pytest.mark.slow
 def test_a_part_at_half_its_rate_costs_the_same_in_every_host():
     times = {}
     for cell in cells_of("each nic at 50%"):

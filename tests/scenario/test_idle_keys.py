@@ -57,6 +57,8 @@ def test_every_key_of_the_table_is_tried() -> None:
     assert keys == {*IDLE} | {f"workload.{name}" for name in others}
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("key", IDLE)
 def test_a_key_without_effect_has_none_and_is_named(key: str, tmp_path: Path) -> None:
     times = []
@@ -100,6 +102,7 @@ nccl: {env: {NCCL_DEBUG: INFO}}
 """
 
 
+@pytest.mark.slow
 def test_check_and_run_name_switches_that_nobody_asks(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

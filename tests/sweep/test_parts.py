@@ -55,6 +55,7 @@ def cost_lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if "healthy cluster" in line or "cannot run" in line]
 
 
+@pytest.mark.slow
 def test_a_sweep_over_switches_compares_each_with_the_healthy_cluster(run) -> None:
     found, rows = run(scenario_of("each switch"))
     assert found.code == 0
@@ -82,6 +83,7 @@ def test_a_part_that_the_job_cannot_lose_is_a_row_with_its_reason(run) -> None:
         assert "NIC" in by_part[leaf]["error"]
 
 
+@pytest.mark.slow
 def test_a_sweep_whose_healthy_cell_is_wrong_is_refused(run) -> None:
     scenario = scenario_of("each leaf", sweep={"workload.algorithm": ["ring", "Rung"]})
     found, rows = run(scenario)
@@ -104,6 +106,7 @@ def stall_at(monkeypatch, part: str, error: Exception) -> None:
     monkeypatch.setattr(sweep, "answer", answer)
 
 
+@pytest.mark.slow
 def test_an_operation_that_waits_for_a_dead_part_does_not_end_the_sweep(run, monkeypatch) -> None:
     stall_at(monkeypatch, "rail 1", StalledError("rank 1 waits for node0.nic1->leaf0"))
     found, rows = run(scenario_of("each rail"))
@@ -115,6 +118,7 @@ def test_an_operation_that_waits_for_a_dead_part_does_not_end_the_sweep(run, mon
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("part", "error"),
     [
@@ -147,6 +151,7 @@ def test_parts_are_conditions_of_other_choices_and_compared_where_there_is_none(
     assert sweep_of(**{"workload.algorithm": ["Ring", "Tree"]}).conditions == ["faults"]
 
 
+@pytest.mark.slow
 def test_the_best_choice_is_told_beside_what_parts_cost(run) -> None:
     found, _ = run(scenario_of("each rail", sweep={"workload.algorithm": ["Ring", "Tree"]}))
     assert "compared with the healthy cluster at 16 MiB (on average over 2 cells)" in found.err

@@ -37,6 +37,7 @@ def rows(capsys, *settings: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_a_swept_key_that_is_set_is_an_axis_no_more(capsys) -> None:
     everything = rows(capsys)
     found = rows(capsys, "cluster.graph.gpus=8")
@@ -47,6 +48,7 @@ def test_a_swept_key_that_is_set_is_an_axis_no_more(capsys) -> None:
     assert len(rows(capsys, "cluster.graph.gpus=16")) == 8  # also one that was not swept
 
 
+@pytest.mark.full
 def test_a_report_is_of_what_ran(capsys) -> None:
     found = rows(capsys, "cluster.graph.gpus=8", "network=fast")
     assert netsim(capsys, "report", "out").code == 0
@@ -55,12 +57,14 @@ def test_a_report_is_of_what_ran(capsys) -> None:
     assert f"{len(found)} rows, all answered" in page
 
 
+@pytest.mark.slow
 def test_a_variant_is_chosen_by_the_name_of_its_axis(capsys) -> None:
     found = rows(capsys, "network=fast", "workload.algorithm=direct")
     assert {row["axis:network"] for row in found} == {"fast"}
     assert len(found) == 4
 
 
+@pytest.mark.slow
 def test_the_axes_themselves_can_be_set(capsys) -> None:
     assert len(rows(capsys, "sweep.cluster.graph.gpus=[4]")) == 8
     assert len(rows(capsys, "sweep=null")) == 1

@@ -43,6 +43,7 @@ def left() -> dict[str, bytes]:
     return {name: (Path("out") / name).read_bytes() for name in ALIKE}
 
 
+@pytest.mark.slow
 def test_rows_that_failed_are_tried_again(capsys, monkeypatch, whole) -> None:
     usual = answer
 
@@ -63,6 +64,7 @@ def test_rows_that_failed_are_tried_again(capsys, monkeypatch, whole) -> None:
 
 
 # From bytes that not even the manifest fits into, to all but the last rows.
+@pytest.mark.full
 @pytest.mark.parametrize("most", [100, 2500, 5000])
 def test_a_full_disk_is_one_message_and_loses_nothing(capsys, whole, most: int) -> None:
     limited = (
@@ -88,6 +90,7 @@ def test_a_full_disk_is_one_message_and_loses_nothing(capsys, whole, most: int) 
     assert left() == whole
 
 
+@pytest.mark.slow
 def test_two_sweeps_in_one_folder_are_refused(capsys) -> None:
     with open_folder(Path("out"), "kept", resume=False):
         done = netsim(capsys, "run", "sweep.yaml", "-o", "out", "-q", "--resume")
@@ -95,6 +98,7 @@ def test_two_sweeps_in_one_folder_are_refused(capsys) -> None:
     assert netsim(capsys, "run", "sweep.yaml", "-o", "out", "-q", "--resume").code == 0
 
 
+@pytest.mark.slow
 def test_results_of_something_else_are_refused(capsys, whole) -> None:
     other = netsim(capsys, "run", "sweep.yaml", "-o", "whole", "-q", "--set", "name=other")
     assert other.err == (
@@ -108,6 +112,7 @@ def test_results_of_something_else_are_refused(capsys, whole) -> None:
     assert Path("whole/results.csv").read_bytes() == whole["results.csv"]
 
 
+@pytest.mark.slow
 def test_what_a_killed_run_had_half_written_goes_away(capsys, whole) -> None:
     Path("out").mkdir()  # killed before it had so much as a manifest
     for name in ("journal.jsonl", f".{MANIFEST}.{NOBODY}.half", f".results.csv.{NOBODY}.half"):
@@ -119,6 +124,7 @@ def test_what_a_killed_run_had_half_written_goes_away(capsys, whole) -> None:
     assert left() == whole
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_killed_halfway_ends_with_the_same_bytes(tmp_path, monkeypatch) -> None:
     few = kills.SCENARIO.replace("8, 10, 12, 14, 16, 18, 20, 22", "8, 10, 12")
     monkeypatch.setattr(kills, "SCENARIO", few)

@@ -75,11 +75,13 @@ def wait_for(rows: int) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.full
 def test_two_processes_write_the_same_bytes(capsys, whole: bytes) -> None:
     assert netsim(capsys, "run", "sweep.yaml", "-q", "-o", "out", "--jobs", 2).code == 0
     assert Path("out/results.csv").read_bytes() == whole
 
 
+@pytest.mark.full
 def test_what_takes_long_is_shared_out_where_nobody_said_how(
     capsys, whole: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,6 +99,7 @@ def test_what_takes_long_is_shared_out_where_nobody_said_how(
     assert [each.count(os.getpid()) for each in workers] == [1, *[len(workers[0])] * 3]
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_replaced(capsys) -> None:
     slow = ("--engine", "simpy")
     assert netsim(capsys, "run", "sweep.yaml", "-o", "whole", "-q", *slow).code == 0
@@ -111,6 +114,7 @@ def test_a_worker_that_is_killed_is_replaced(capsys) -> None:
     assert Path("out/results.csv").read_bytes() == whole
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ctrl_c", [signal.default_int_handler, signal.SIG_IGN])
 def test_the_end_that_a_batch_queue_asks_for_keeps_what_is_finished(whole: bytes, ctrl_c) -> None:
     """Also in a shell's background, where Ctrl-C is ignored."""
@@ -126,6 +130,7 @@ def test_the_end_that_a_batch_queue_asks_for_keeps_what_is_finished(whole: bytes
     assert Path("out/results.csv").read_bytes() == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [0.0, 0.4, 1.2])
 def test_ctrl_c_while_workers_start_is_told_once(after: float) -> None:
     """A terminal interrupts all processes, and somebody presses it twice."""
@@ -145,6 +150,7 @@ def test_ctrl_c_while_workers_start_is_told_once(after: float) -> None:
     assert (process.returncode, err) == (130, b"interrupted; what was finished is kept\n")
 
 
+@pytest.mark.full
 def test_what_workers_are_forked_from_is_replaced(whole: bytes) -> None:
     process = start("--jobs", 2)
     wait_for(1)
@@ -163,6 +169,7 @@ def parent(pid: int) -> int:
     return int((Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
 
 
+@pytest.mark.slow
 def test_workers_end_when_their_sweep_is_killed() -> None:
     process = start(
         "--jobs", 2, "--engine", "simpy", "--set", "sweep.cluster.graph.gpus=[24, 26, 28]"
@@ -185,6 +192,7 @@ def ended(pid: int) -> bool:
         return True
 
 
+@pytest.mark.full
 def test_parts_put_together_are_the_whole(capsys, whole: bytes) -> None:
     for part in (1, 2, 3):
         assert netsim(capsys, "run", "sweep.yaml", "-q", "--shard", f"{part}/3").code == 0
@@ -200,6 +208,7 @@ def test_parts_put_together_are_the_whole(capsys, whole: bytes) -> None:
     assert f"9 rows are in none of the parts, {where}" in missing.err
 
 
+@pytest.mark.full
 def test_parts_of_other_sweeps_do_not_go_together(capsys) -> None:
     netsim(capsys, "run", "sweep.yaml", "-q", "--shard", "1/2", "-o", "a")
     netsim(

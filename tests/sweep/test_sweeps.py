@@ -114,6 +114,7 @@ def test_conditions_leave_cells_out(condition: str, left: list[int]) -> None:
     assert values(f"  cluster.graph.gpus: [2, 4, 8]\n  {condition}\n") == left
 
 
+@pytest.mark.slow
 def test_versions_stay_as_they_were_written_and_compare_as_numbers(capsys) -> None:
     sweep = "sweep:\n  nccl.version: [2.18, 2.20, 2.27]\n  skip: nccl.version > 2.25\n"
     Path("x.yaml").write_text(HOSTS.replace("algorithm: ring, ", "") + sweep)
@@ -198,6 +199,7 @@ def test_invalid_cells_are_listed_before_anything_runs(capsys) -> None:
     assert found[2]["axis:workload.algorithm"] == "rung"
 
 
+@pytest.mark.slow
 def test_every_cell_is_compared_with_the_base_line(capsys) -> None:
     sweep = "  cluster.graph.bandwidth: [25GB/s, 50GB/s]\n  cluster.graph.gpus: [2, 4]\n"
     sweep += "  base: {cluster.graph.bandwidth: 25GB/s}\n"
@@ -222,6 +224,7 @@ def test_every_cell_is_compared_with_the_base_line(capsys) -> None:
     assert {row["speedup"] for row in found[:4]} == {"1.0"}
 
 
+@pytest.mark.slow
 def test_seeds_make_bands(capsys) -> None:
     text = HOSTS.replace("nodes: 2", "nodes: 2\n  placement: random")
     Path("x.yaml").write_text(f"{text}sweep:\n  seeds: 4\n")
@@ -235,6 +238,7 @@ def test_seeds_make_bands(capsys) -> None:
     assert min(times) <= float(found[0]["time_us_p50"]) <= max(times)
 
 
+@pytest.mark.full
 def test_a_seed_is_that_of_placement_and_of_hashed_ways(capsys) -> None:
     fabric = "{kind: leaf-spine, nodes: 16, nodes_per_leaf: 4, oversubscription: 2, routing: ecmp}"
     text = HOSTS.replace("nodes: 2", "nodes: 8\n  gpus_per_node: 1\n  nics_per_node: 1")
@@ -254,6 +258,7 @@ def test_a_seed_is_that_of_placement_and_of_hashed_ways(capsys) -> None:
     assert "axis seed changed nothing" in done.err
 
 
+@pytest.mark.slow
 def test_an_axis_that_changed_nothing_is_named_with_the_reason(capsys) -> None:
     text = HOSTS.replace("algorithm: ring", "algorithm: hierarchical")
     Path("x.yaml").write_text(
@@ -270,6 +275,7 @@ def test_an_axis_that_changed_nothing_is_named_with_the_reason(capsys) -> None:
     assert "axis cluster.nodes" not in done.err
 
 
+@pytest.mark.slow
 def test_a_reason_names_what_is_used_most_where_links_stay_as_they_are(capsys) -> None:
     text = HOSTS.replace(
         "fabric: {kind: rail-optimized, oversubscription: 1}",
@@ -304,6 +310,7 @@ def test_keys_that_change_nothing_are_warnings(capsys) -> None:
     assert "warning: x.yaml:6:1: nccl changes nothing: a textbook algorithm" in done.err
 
 
+@pytest.mark.slow
 def test_rows_of_other_sweeps_are_found_in_the_cache(capsys) -> None:
     Path("x.yaml").write_text(f"{HEAD}sweep:\n  cluster.graph.gpus: [2, 4]\n")
     assert netsim(capsys, "run", "x.yaml", "--cache", "-o", "one").code == 0
@@ -324,6 +331,7 @@ def test_a_cache_that_cannot_be_used_is_one_message(capsys, monkeypatch) -> None
     assert done.err.startswith("junk: cannot be used as a cache")
 
 
+@pytest.mark.slow
 def test_checking_many_cells_shares_what_they_have_in_common() -> None:
     sweep = "  nccl.version: ['2.19', '2.27']\n  workload.dtype: [float, half]\n"
     sweep += "  workload.algorithm: [auto, Ring, Tree]\n  launch: [process_per_gpu, cuda_graph]\n"
@@ -335,6 +343,7 @@ def test_checking_many_cells_shares_what_they_have_in_common() -> None:
     assert len({cell.cluster for cell in found.cells}) == 1
 
 
+@pytest.mark.slow
 def test_pictures_of_two_traces_do_not_replace_each_other(capsys) -> None:
     text = HEAD.replace("outputs: [csv]", "outputs: [csv, trace]")
     Path("x.yaml").write_text(text)
@@ -346,6 +355,7 @@ def test_pictures_of_two_traces_do_not_replace_each_other(capsys) -> None:
     assert not Path("drawn/timeline.svg").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["flip", "blob", "number", "brackets", "other"])
 def test_a_damaged_row_of_the_cache_is_told_and_computed_again(capsys, tmp_path, how) -> None:
     Path("x.yaml").write_text(HEAD)

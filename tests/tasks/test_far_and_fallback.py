@@ -45,6 +45,7 @@ def port(fault: str, routing: str = "spray") -> str:
 DOWN = "link: node0.nic0-leaf0, bandwidth: 0%"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["simpy", "compiled"])
 def test_a_port_that_fails_leaves_its_rate_to_the_other(engine: str) -> None:
     dead = time_of(port(f"{{{DOWN}}}"), engine=engine)

@@ -34,6 +34,8 @@ def time_of(pairs: list[list[int]], incast: str, engine: str = "auto", more: str
     return found
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("incast", "cost"), [("false", 0.0), ("25%", 0.25), ("true", 0.168)])
 def test_each_of_k_senders_has_the_kth_of_what_is_left(
@@ -76,6 +78,7 @@ def test_a_ring_has_one_sender_a_nic_and_pays_nothing() -> None:
     assert (rows[0].rows or 0) > (rows[1].rows or 0)  # nobody stands for others who are counted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", ["auto", "direct"])
 def test_what_bounds_is_named_and_both_engines_agree(work: str) -> None:
     pairs = [[sender, to] for sender in (4, 5, 6) for to in (0, 1, 2)]

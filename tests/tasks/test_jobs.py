@@ -124,6 +124,7 @@ COLLECTIVES = """jobs:
 """
 
 
+@pytest.mark.slow
 def test_nccl_beside_a_textbook_algorithm_on_both_engines_and_in_step() -> None:
     source = hosts(COLLECTIVES % "spread")
     both = [rows_of(source, engine) for engine in ENGINES]
@@ -145,6 +146,7 @@ def test_a_job_alone_takes_what_its_first_operation_takes() -> None:
     assert row.time_us == pytest.approx(20, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_training_step_beside_an_all_reduce() -> None:
     text = """jobs:
   - {name: step, placement: [0, 2], workload: {model: bert-base, batch: 8, sequence: 256}}
@@ -166,6 +168,8 @@ background: [{pattern: %s, load: 50%%, size: 64KiB, seed: 3}]
 """
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["uniform", "permutation", "incast", "hotspot"])
 def test_a_background_slows_and_is_the_same_again(pattern: str) -> None:
     source = hosts(BESIDE % pattern)
@@ -180,6 +184,7 @@ def test_a_background_slows_and_is_the_same_again(pattern: str) -> None:
     assert rows[0].neighbours["messages"] > 10
 
 
+@pytest.mark.slow
 def test_a_job_may_begin_with_what_a_background_is_called() -> None:
     text = """jobs:
   - {name: NAME, placement: [0, 1], workload: {collective: all_reduce, sizes: [256KiB]}}
@@ -260,6 +265,7 @@ def test_errors_of_a_workload_have_its_line() -> None:
         checked_cells(hosts("workload: {collective: all_reduce}\n" + COLLECTIVES % "spread"))
 
 
+@pytest.mark.slow
 def test_a_run_writes_who_slows_whom(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     apart = {"jobs.0.placement": [0, 1], "jobs.1.placement": [2, 3]}
@@ -300,6 +306,7 @@ def test_a_run_writes_who_slows_whom(tmp_path: Path, monkeypatch, capsys) -> Non
     assert "--size: expected one of the job's, 2000000" in refused.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "noise", ["link: {exponential: {mean: 5%}}", "launch: {normal: {mean: 1us, sigma: 1us}}"]
 )

@@ -167,6 +167,7 @@ def keys(value: Any) -> list[str]:
     return list(value) if isinstance(value, dict) else []
 
 
+@pytest.mark.slow
 def test_no_cell_recalls_what_it_would_not_find_itself() -> None:
     outcome.OUTCOMES.clear()
     cells = [ready(HOSTS), ready(SWITCH), *(changed(base, change) for base, change in CHANGED)]
@@ -176,6 +177,7 @@ def test_no_cell_recalls_what_it_would_not_find_itself() -> None:
             assert row_of_size(cell, SIZE, engine="compiled") == row, cell.cell.source.data
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=20, deadline=None)
 def test_nor_with_two_changes_after_one_of_them(data: st.DataObject) -> None:
@@ -223,6 +225,7 @@ def swept(monkeypatch: pytest.MonkeyPatch, *, forgetful: bool) -> tuple[str, int
     return csv_text(rows, expansion.sweep.names), len(runs)
 
 
+@pytest.mark.slow
 def test_a_sweep_is_the_same_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     with_memory, few = swept(monkeypatch, forgetful=False)
     without, all_of_them = swept(monkeypatch, forgetful=True)
@@ -268,6 +271,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(VALUES, VALUES)
 def test_what_is_spelled_alike_is_equal(one: object, other: object) -> None:
     assert spelled(one) == spelled(one)

@@ -97,6 +97,8 @@ def test_a_ring_takes_a_round_trip_for_two_steps() -> None:
     assert times[2] / times[1] == pytest.approx(2, rel=0.05)  # so the rate is halved
 
 
+@pytest.mark.sample(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("work", ["algorithm: Ring", "algorithm: Tree", "algorithm: ring"])
 @pytest.mark.parametrize("fabric", ["{kind: leaf-spine}", "{kind: rail-optimized, window: 256KiB}"])
 def test_folded_and_in_full_on_both_engines(work: str, fabric: str) -> None:

@@ -75,6 +75,8 @@ def assert_alike(full: Timing, short: Timing) -> None:
     assert short.use.utilisation == pytest.approx(full.use.utilisation, rel=most + 1e-4)
 
 
+@pytest.mark.sample(8)
+@pytest.mark.slow
 @pytest.mark.parametrize("case", NCCL, ids=lambda case: "-".join(map(str, case[:4])))
 @pytest.mark.parametrize("single", [False, True])
 def test_nccl_with_fewer_loops_takes_as_long_as_in_full(case, single: bool) -> None:
@@ -236,6 +238,8 @@ def over(case: tuple[object, ...], variables: tuple[str, ...] = SMALL) -> tuple[
     return resolved, resolved.cell.scenario.collective.size_list()[0]
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case[:4])))
 @pytest.mark.parametrize("single", [True, False])
 def test_fewer_loops_take_as_long_as_all(case, single: bool) -> None:
@@ -252,6 +256,8 @@ def test_fewer_loops_take_as_long_as_all(case, single: bool) -> None:
     )
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case[:4])))
 def test_what_recurs_within_a_run_is_what_further_loops_add(case) -> None:
     """From the first run that is steady on, whatever its length."""
@@ -317,6 +323,7 @@ def chosen(protocol: str = "Simple") -> ResolvedCell:
     return within(one, replace(LIMITS, rows=1000))  # so that few loops are tried
 
 
+@pytest.mark.slow
 def test_a_size_is_answered_the_same_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     alone, runs = Bench.alone, list[int]()
 
@@ -350,6 +357,7 @@ def test_how_operations_overlap_is_told_by_few_loops() -> None:
     assert "operations overlap like those of " in found.approximation
 
 
+@pytest.mark.slow
 def test_loops_that_go_on_faster_than_their_links_are_in_no_steady_state() -> None:
     """The first 14 of 512 loops fill FIFOs: what they add is less than the NICs need for it."""
     size = 4 << 30

@@ -179,6 +179,8 @@ def test_capacities_that_change_count_at_their_best() -> None:
 NAMES = "all_reduce all_gather reduce_scatter broadcast reduce alltoall gather scatter sendrecv"
 
 
+@pytest.mark.sample(11)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES.split())
 @pytest.mark.parametrize(("machine", "nodes"), [("dgx-h100", 1), ("dgx-h100", 3), ("gh200-x4", 2)])
 def test_no_bytes_are_lost_and_no_byte_too_many_is_asked_for(
@@ -239,6 +241,7 @@ def test_expect_ends_with_3_and_asks_for_a_report(capsys, monkeypatch) -> None:
     assert "Traceback" not in found.err + found.out
 
 
+@pytest.mark.slow
 def test_a_lost_channel_is_noticed_by_run(capsys, monkeypatch, tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     file.write_text(
@@ -254,6 +257,7 @@ def test_a_lost_channel_is_noticed_by_run(capsys, monkeypatch, tmp_path: Path) -
     assert "Traceback" not in found.err + found.out
 
 
+@pytest.mark.slow
 def test_a_step_is_asked_too(capsys, monkeypatch, tmp_path: Path) -> None:
     file = tmp_path / "step.yaml"
     file.write_text(STEP)
@@ -327,6 +331,7 @@ def test_a_run_in_full_agrees_up_to_what_is_stated_and_nothing_takes_no_time() -
     assert not broken(Answer(0.0, 0.0, in_full=lambda: 0.0), IN_TESTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("machine", "name", "size", "nodes"),
     [
@@ -347,6 +352,7 @@ def test_a_rung_is_as_far_off_the_run_in_full_as_it_says(machine, name, size, no
     assert broken(answer, IN_TESTS) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["all_reduce", "broadcast", "alltoall"])
 def test_engines_agree_on_what_cells_run(name: str) -> None:
     timing = simulate_one(cell("dgx-h100", name, "256K"), 256 << 10)

@@ -117,6 +117,7 @@ def drawn(seed: int) -> Case:
 UNEVEN = Case(24, 512 * MIB)
 
 
+@pytest.mark.full
 def test_a_short_chunk_counts_as_in_full_in_cells_and_in_steps() -> None:
     case = UNEVEN.shared
     full, words, _ = in_cell(case, FULL)
@@ -131,12 +132,14 @@ def test_a_short_chunk_counts_as_in_full_in_cells_and_in_steps() -> None:
     assert f"off by up to {off:.1%}" in words
 
 
+@pytest.mark.slow
 def test_what_a_hop_adds_is_what_it_adds_in_full() -> None:
     case = UNEVEN
     full = in_cell(case, FULL)[0]
     assert in_cell(case, replace(HOPS, tolerated=0.0))[0] == pytest.approx(full, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_rings_that_could_be_run_are_told_by_hops_where_what_these_add_agrees() -> None:
     full = in_cell(UNEVEN, FULL)
     tried = replace(FULL, folded=0, rings=1e9, hopped=0.0, around=0.5)
@@ -147,6 +150,8 @@ def test_rings_that_could_be_run_are_told_by_hops_where_what_these_add_agrees() 
     assert in_cell(UNEVEN, replace(tried, around=0.125)) == full
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, 4, 7, 8])
 def test_cells_are_off_by_no_more_than_they_state(seed: int) -> None:
     case = drawn(seed)
@@ -155,6 +160,7 @@ def test_cells_are_off_by_no_more_than_they_state(seed: int) -> None:
     assert abs(told / full - 1) <= off + moves + 1e-9
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", [101, 102, 104])
 def test_steps_are_off_by_no_more_than_they_state(seed: int) -> None:
     case = replace(drawn(seed).shared, timing="single")
@@ -164,6 +170,7 @@ def test_steps_are_off_by_no_more_than_they_state(seed: int) -> None:
     assert in_step(case, FOLDED)[0] == pytest.approx(full, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_rings_are_folded_without_a_trace() -> None:
     case = Case(9, 20 * MIB)
     assert in_cell(case, FULL)[0] == pytest.approx(
@@ -171,11 +178,13 @@ def test_rings_are_folded_without_a_trace() -> None:
     )
 
 
+@pytest.mark.slow
 def test_what_may_not_be_folded_is_run_in_full() -> None:
     case = Case(9, MIB, fold="off")
     assert in_cell(case, HOPS) == in_cell(case, FULL)
 
 
+@pytest.mark.slow
 def test_a_slow_link_hidden_in_the_ring_changes_the_answer() -> None:
     fault = ", faults: [{link: node9.nic0->leaf0, bandwidth: 2%}]"
     usual, slow = (
@@ -242,6 +251,7 @@ def test_runs_grow_by_hosts_at_first_and_then_by_as_many_hops_as_ever() -> None:
     assert found.seconds == pytest.approx(127.1 + 400 * (1 + 0.1 / 112), rel=1e-12)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("protocol", "same"), [("LL", True), ("Simple", False)])
 def test_rings_told_by_hops_are_alike_if_a_few_end_as_soon(protocol: str, same: bool) -> None:
     """Out of place each rank copies its own block, which is over before the ring is; in Simple its
@@ -274,6 +284,7 @@ def test_loops_that_recur_go_on_by_whole_periods(
     assert found.ends.tolist() == [0.0, 100 * seconds + 1]
 
 
+@pytest.mark.slow
 def test_rings_that_hops_do_not_tell_are_run_in_full_or_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -318,6 +329,7 @@ def test_rows_decide_and_are_counted_before_they_are_written() -> None:
     assert [isinstance(offer, Offer) for offer in offers] == [False, True]
 
 
+@pytest.mark.slow
 def test_operations_of_long_rings_overlap_as_those_of_fewer_hops_tell() -> None:
     """Where those in a row would be many rows: what they tell is stated, and holds."""
     case = Case(17, 4 * MIB, name="all_gather", protocol="LL")
@@ -334,6 +346,7 @@ def test_operations_of_long_rings_overlap_as_those_of_fewer_hops_tell() -> None:
         assert told.seconds == pytest.approx(full, rel=told.uncertainty + 1e-3)
 
 
+@pytest.mark.slow
 def test_rings_of_very_many_rows_are_told_by_fewer_hops_and_memory() -> None:
     """Where paths are hashed no two hops add the same: enough rows have to tell."""
     hashed = "{kind: leaf-spine, oversubscription: 2, transport: roce}"
@@ -358,6 +371,7 @@ def test_shorter_chunks_come_round_again() -> None:
     assert (round_again(count[:1], 4) == count[:1]).all()
 
 
+@pytest.mark.slow
 def test_a_ring_cut_after_some_hops_moves_that_part_of_its_bytes() -> None:
     ready = Case(12, 96 * MIB).ready
     collective, plan = (
@@ -368,6 +382,7 @@ def test_a_ring_cut_after_some_hops_moves_that_part_of_its_bytes() -> None:
     np.testing.assert_allclose(part, whole * 23 / 95, rtol=2e-3)
 
 
+@pytest.mark.slow
 def test_rings_of_steps_send_as_much_written_with_few_hops_as_in_full() -> None:
     case = Case(12, 96 * MIB)
     full, few = (made_in_step(case, limits) for limits in (FULL, HOPS))

@@ -18,6 +18,8 @@ from tests.cli.command import netsim
 from tests.timing.cells import call_at
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [
@@ -86,6 +88,7 @@ outputs: [csv]
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_cell_that_does_not_fit_says_so_and_the_others_go_on(tmp_path, jobs) -> None:
     (tmp_path / "large.yaml").write_text(SWEEP)

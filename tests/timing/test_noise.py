@@ -66,6 +66,7 @@ def settings(*more):
 SLOW = "noise={link: {exponential: {mean: 20%}}, launch: {exponential: {mean: 5us}}}"
 
 
+@pytest.mark.slow
 def test_both_engines_and_the_same_seed_give_the_same_samples(tmp_path):
     """And another seed others; without noise a call takes no longer than at its 5 %."""
     path = tmp_path / "noisy.yaml"
@@ -83,6 +84,7 @@ def test_both_engines_and_the_same_seed_give_the_same_samples(tmp_path):
     assert one.time_us < one.p5_us < one.p50_us < one.p95_us < one.p99_us
 
 
+@pytest.mark.slow
 def test_steps_have_percentiles_and_a_picture(tmp_path, capsys, pictures):
     path = tmp_path / "step.yaml"
     path.write_text(

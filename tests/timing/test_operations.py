@@ -70,6 +70,8 @@ def size_of(one: ResolvedCell) -> int:
     return one.cell.scenario.collective.size_list()[0]
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "size"), [(64, "256K"), (64, "1M"), (128, "64K"), (128, "1M")])
 def test_trees_need_but_a_second_operation(simulated: list[int], nodes: int, size: str) -> None:
     one = cell(nodes, size, algo="Tree")
@@ -80,6 +82,7 @@ def test_trees_need_but_a_second_operation(simulated: list[int], nodes: int, siz
     assert (found.approximation, found.uncertainty) == ("", 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nodes", [3, 6])
 def test_operations_that_overlap_are_simulated_in_a_row(simulated: list[int], nodes: int) -> None:
     one = cell(nodes, "64M", algo="NVLSTree")
@@ -180,6 +183,8 @@ SMALL = [("h100-x4", "reduce", 10, "8K"), ("h100-x4", "reduce", 12, "64K"),
          ("h100-x4", "broadcast", 16, "16K")]  # fmt: skip
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(("machine", "collective", "nodes", "size"), SMALL)
 def test_the_pace_of_a_few_is_that_of_very_many(
     machine: str, collective: str, nodes: int, size: str
@@ -206,6 +211,7 @@ def test_sends_take_what_the_nic_needs_where_ranks_run_ahead_of_it() -> None:
 RESTLESS = [("broadcast", 3, "128M"), ("all_reduce", 8, "256M")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("collective", "nodes", "size"), RESTLESS)
 def test_where_there_is_no_period_it_is_what_nccl_tests_prints(
     collective: str, nodes: int, size: str
@@ -224,6 +230,7 @@ def test_where_there_is_no_period_it_is_what_nccl_tests_prints(
     assert fewer.seconds == pytest.approx(found.seconds, rel=fewer.uncertainty)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("collective", "nodes", "size"), [*RESTLESS, ("broadcast", 4, "128M"), ("broadcast", 8, "1M")]
 )

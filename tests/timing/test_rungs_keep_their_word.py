@@ -94,6 +94,8 @@ def assert_within(told: Timing, full: Timing) -> None:
     assert told.seconds == pytest.approx(full.seconds, rel=off)
 
 
+@pytest.mark.sample(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("rung", ["folded", "fewer_loops", "as_timed"])
 @pytest.mark.parametrize("seed", range(5))
 def test_rungs_of_nccl_are_off_by_no_more_than_they_state(rung: str, seed: int) -> None:
@@ -126,6 +128,8 @@ def crowded(seed: int) -> tuple[ResolvedCell, Limits]:
     return one, replace(WIDE, crowd=crowd)
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_wide_instants_are_off_by_no_more_than_they_state(seed: int) -> None:
     one, wide = crowded(seed)
@@ -193,6 +197,8 @@ def sent_to_all(seed: int) -> ResolvedCell:
     return cell(cluster, work, "nccl: {env: {NCCL_MAX_P2P_NCHANNELS: '1'}}")
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_sends_told_from_their_first_rounds_are_off_by_no_more_than_they_state(seed: int) -> None:
     one = sent_to_all(seed)
@@ -216,6 +222,7 @@ def test_first_rounds_are_those_of_sends_to_all_and_told_once() -> None:
     assert part == pytest.approx(40 / call.collective.ranks, rel=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fabric", ["leaf-spine, transport: roce", "dragonfly"])
 def test_sends_that_take_very_long_are_refused_with_how_long(
     fabric: str, monkeypatch: pytest.MonkeyPatch
@@ -251,6 +258,7 @@ def test_very_many_loops_of_few_sends_are_told_from_fewer_and_no_crowd() -> None
     assert large.seconds == pytest.approx(8 * small.seconds, rel=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rung", ["folded", "max_plus", "in_step"])
 @pytest.mark.parametrize("seed", range(6))
 def test_rungs_of_textbooks_are_exact(rung: str, seed: int) -> None:
@@ -270,6 +278,7 @@ def test_every_exact_rung_is_asked_for_somewhere() -> None:
     assert seen == {rung.__name__ for rung in ladder.EXACT}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_the_law_holds_at_other_limits(seed: int) -> None:
     one, full = drawn(seed), timed(drawn(seed), size_of(drawn(seed)), WRITTEN_OUT)
@@ -307,6 +316,8 @@ def trees(seed: int, timing: str) -> ResolvedCell:
 BY_CHANNEL = replace(IN_FULL, meeting=0, uneven=0, restless=0)
 
 
+@pytest.mark.sample(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_one_channel_for_all_is_off_by_no_more_than_it_states(seed: int) -> None:
     one = trees(seed, "single")
@@ -330,6 +341,7 @@ def test_one_channel_for_all_is_taken_where_loops_are_too_few_to_be_left_out() -
         assert isinstance(ladder.by_channel(asked), kind)
 
 
+@pytest.mark.slow
 def test_engines_agree_on_one_channel_for_all() -> None:
     one = trees(2, "single")
     fast, other = (timed(one, size_of(one), BY_CHANNEL, engine) for engine in ("compiled", "simpy"))
@@ -379,6 +391,8 @@ MANY_LOOPS = (227, 229, 240, 247)
 TOLD_BY_ONE = (*ONE_CHANNEL, *MANY_LOOPS, 3, 14, 17, 29, 56, 63, 72, 78, 81, 88, 97, 114)
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", TOLD_BY_ONE)
 def test_one_operation_of_a_tree_tells_all_within_what_is_stated(seed: int) -> None:
     one = any_tree(seed)
@@ -410,6 +424,8 @@ def uneven_heads(seed: int) -> ResolvedCell:
     return cell(f"{cluster}, faults: [{odd}]", work)
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_heads_that_are_made_equal_are_off_by_no_more_than_they_state(seed: int) -> None:
     one = uneven_heads(seed)
@@ -462,6 +478,7 @@ def many_loops(seed: int) -> ResolvedCell:
     return cell(cluster, work, f"nccl: {{env: {{NCCL_BUFFSIZE: '{1 << memory}'}}}}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", TOLD_BY_PACE)
 def test_loops_that_do_not_recur_are_told_by_their_pace_within_what_is_stated(
     seed: int, monkeypatch: pytest.MonkeyPatch
@@ -477,6 +494,7 @@ def test_loops_that_do_not_recur_are_told_by_their_pace_within_what_is_stated(
     assert steady.PACED not in timed(one, size_of(one), few).approximation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", BUSY_LOOPS)
 def test_loops_that_take_what_a_link_has_to_do_are_told_by_two_runs(seed: int) -> None:
     one = many_loops(seed)
@@ -515,6 +533,8 @@ def in_a_row(seed: int) -> ResolvedCell:
     return cell(f"{cluster}, faults: [{odd}]", f"{{{work}}}")
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_three_operations_tell_twenty_within_what_is_stated(seed: int) -> None:
     one = in_a_row(seed)
@@ -549,6 +569,8 @@ def busy_links(seed: int) -> ResolvedCell:
     return cell(cluster, work, f"nccl: {{env: {{NCCL_BUFFSIZE: '{1 << memory}'}}}}")
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", KEPT_BUSY)
 def test_one_that_keeps_a_link_busy_tells_those_in_a_row_within_what_is_stated(seed: int) -> None:
     one = busy_links(seed)
@@ -568,6 +590,7 @@ def test_one_alone_is_taken_for_those_in_a_row_where_they_are_many_rows_and_a_li
         assert ladder.KEPT_BUSY not in told.approximation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timing", ["single", "throughput"])
 def test_rings_of_one_channel_take_what_those_of_all_do(
     timing: str, monkeypatch: pytest.MonkeyPatch
@@ -583,6 +606,8 @@ def test_rings_of_one_channel_take_what_those_of_all_do(
     assert_within(few, all_hops)
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("nodes", "kib", "protocol"),
     [
@@ -611,6 +636,7 @@ def test_rings_with_empty_chunks_are_told_by_hops_within_what_they_state(
 # **** Exactly ****
 
 
+@pytest.mark.slow
 def test_exactly_is_in_full_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     some, exact = FORCED["fewer_loops"], limits_of(exact=True)
     calls = ((one, size_of(one)) for one in map(drawn, range(16)))

@@ -83,6 +83,7 @@ def test_what_is_known_says_why() -> None:
         assert len(entry["why"]) > 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("machine", "collective", "nodes"),
     [

@@ -66,6 +66,7 @@ def test_it_is_steady_once_the_fifo_is_full() -> None:
     assert longer == pytest.approx(seconds + 50 * 4.0, rel=1e-12)
 
 
+@pytest.mark.slow
 @given(
     slots=st.integers(1, 6),
     caps=st.lists(st.sampled_from([0.7, 1.0, 1.5, 2.0, 3.0]), min_size=2, max_size=4),

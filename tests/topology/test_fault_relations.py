@@ -81,6 +81,8 @@ SLOW_HOST_SPELLINGS: list[Fault] = [
 ]
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spellings", [NIC_SPELLINGS, RAIL_SPELLINGS, HALF_SPELLINGS, SLOW_HOST_SPELLINGS]
 )
@@ -244,6 +246,7 @@ def drawn_faults(seed: int) -> list[Fault]:
     return faults
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_the_order_of_faults_does_not_matter(seed):
     faults = drawn_faults(seed)
@@ -257,6 +260,8 @@ ANOMALY = 1e-9
 may end in a better order. None of these draws gains anything by that, beyond rounding."""
 
 
+@pytest.mark.sample(13)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(16))
 def test_a_further_fault_makes_no_operation_faster(seed):
     faults = drawn_faults(seed)
@@ -268,6 +273,8 @@ def test_a_further_fault_makes_no_operation_faster(seed):
         assert after >= before * (1 - ANOMALY)
 
 
+@pytest.mark.sample(5)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_a_longer_fault_makes_no_operation_faster(seed):
     fault = next(one for s in range(seed * 10, 10**6) for one in drawn_faults(s) if "for" in one)
@@ -280,6 +287,8 @@ def test_a_longer_fault_makes_no_operation_faster(seed):
         assert after >= before * (1 - ANOMALY)
 
 
+@pytest.mark.sample(6)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "link",
     [

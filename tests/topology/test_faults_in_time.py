@@ -31,6 +31,7 @@ def timed(tmp_path):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["simpy", "compiled"])
 @pytest.mark.parametrize("algorithm", ["ring", "Ring"])
 def test_a_pause_costs_its_length(timed, engine, algorithm):
@@ -42,6 +43,7 @@ def test_a_pause_costs_its_length(timed, engine, algorithm):
         assert plain + length - chunk < paused < plain + length + 0.001
 
 
+@pytest.mark.slow
 def test_half_of_a_link_and_pauses_that_come_again(timed):
     """A ring that a link bounds: half of it for 100 us costs 50 us; 10 us of 40, again and again,
     take away a quarter.
@@ -103,6 +105,7 @@ def test_a_nic_that_dies_ends_the_job_as_nccl_does(timed, tmp_path, capsys):
         timed("{nic: node0.nic0, at: 20us}", transport="efa")
 
 
+@pytest.mark.slow
 def test_a_run_shows_the_cells_that_came_to_an_end(tmp_path, capsys):
     path = tmp_path / "jobs.yaml"
     path.write_text(

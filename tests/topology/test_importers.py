@@ -68,6 +68,7 @@ def test_four_links_to_each_of_three_are_a_mesh():
     assert len(machine.scale_up.peers) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [n for n in preset_names("topologies") if n[:2] not in ("mi", "r9")]
 )

@@ -122,6 +122,7 @@ def drawn_links(random: Random) -> list[list[int]]:
     return hosts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30))
 def test_nccl_xml_keeps_the_links_of_every_gpu_of_a_drawn_host(seed):
     links = drawn_links(Random(seed))
@@ -132,6 +133,7 @@ def test_nccl_xml_keeps_the_links_of_every_gpu_of_a_drawn_host(seed):
     assert load_machine(parse_source(machine_yaml(machine), "m.yaml")) == machine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30))
 def test_a_matrix_of_nvidia_smi_keeps_the_links_of_every_gpu_of_a_drawn_host(seed):
     random = Random(seed)

@@ -118,6 +118,7 @@ def findings(more: str) -> dict[tuple[str, str], str]:
     return {(one.rule, one.place): one.message for one in found}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sm", "generation"),
     [(60, 3), (70, 3), (75, 3), (80, 4), (86, 4), (89, 4), (90, 5), (100, 5), (103, 6), (120, 5)],

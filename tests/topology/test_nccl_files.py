@@ -47,6 +47,7 @@ def read_nccl(file, gpu=""):
     return machine_of(parse_system(file.read_bytes()), gpu, file.stem)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_file_becomes_a_machine_and_comes_back(file):
     system = parse_system(file.read_bytes())
@@ -64,6 +65,7 @@ def test_a_machine_can_be_written_and_read(file):
     assert load(machine_yaml(machine)) == machine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", preset_names("topologies"))
 def test_presets_can_be_written_and_read(name):
     machine = load_machine(name)

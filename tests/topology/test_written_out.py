@@ -50,6 +50,8 @@ def loads_and_time(made, size=4):
     return loads, simulate(program, "compiled").makespan
 
 
+@pytest.mark.sample(11)
+@pytest.mark.slow
 @pytest.mark.parametrize(("fabric", "routing"), CASES)
 def test_a_fabric_equals_its_export(fabric, routing):
     more = "faults: [{gpu: node3.gpu1, slowdown: 2}]\nseed: 3\n"
@@ -67,6 +69,7 @@ def test_a_fabric_equals_its_export(fabric, routing):
     assert again == pytest.approx(seconds, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["tcp", "roce", "efa"])
 @pytest.mark.parametrize("kind", ["dual-plane", "leaf-spine", "torus, dims: [12]"])
 def test_transports_and_figures_survive_the_export(kind, transport):

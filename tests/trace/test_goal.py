@@ -43,6 +43,7 @@ def times(resolved, size, tmp_path) -> tuple[float, float, int]:
     return simulate(program, "compiled").makespan, again.makespan, sheet.hints
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cluster", [TORUS, HOSTS], ids=["torus", "hosts"])
 @pytest.mark.parametrize(
     ("collective", "algorithm"),

@@ -77,6 +77,7 @@ def test_kernels_that_compute_are_on_another_stream_than_those_of_nccl(tmp_path:
         assert [event["ts"] for event in kernels] == sorted(event["ts"] for event in kernels)
 
 
+@pytest.mark.slow
 def test_a_step_has_a_file_a_rank_with_nccl_s_names_for_its_calls(tmp_path: Path) -> None:
     simulated = step("  parallelism: {tp: 2, dp: 4}", model=SMALL, batch=8, gpus=8)
     paths = write_step_rank_files(tmp_path, simulated)

@@ -42,6 +42,7 @@ def slices(trace: dict[str, Any], rank: int, thread: str) -> list[dict[str, Any]
     ]
 
 
+@pytest.mark.slow
 def test_a_pipeline_is_read_by_passes_and_by_sends_between_named_stages(tmp_path) -> None:
     trace = traced(tmp_path / "t.json.gz", "  parallelism: {pp: 4, dp: 2}")
     assert list(threads(trace, 2).values()) == [
@@ -64,6 +65,7 @@ def test_a_pipeline_is_read_by_passes_and_by_sends_between_named_stages(tmp_path
     assert (received[0]["args"]["Collective name"], received[0]["args"]["Src Rank"]) == ("recv", 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pairs", [1, 4])
 def test_an_arrow_leads_from_every_send_to_its_receive(tmp_path, pairs: int) -> None:
     parallel = f"  parallelism: {{pp: 2, dp: {pairs}}}"
@@ -85,6 +87,7 @@ def test_an_arrow_leads_from_every_send_to_its_receive(tmp_path, pairs: int) -> 
         assert begin["pid"] != end["pid"]
 
 
+@pytest.mark.slow
 def test_weight_gradients_and_chunks_are_passes_of_their_own(tmp_path) -> None:
     late = traced(
         tmp_path / "t.json.gz", "  parallelism: {pp: 2, dp: 4}\n  pipeline: {schedule: zb-h1}"
@@ -126,6 +129,7 @@ def test_a_fast_rank_s_kernel_waits_for_the_slow_one(tmp_path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_header_lists_the_groups_and_counters_show_the_links(tmp_path) -> None:
     trace = traced(tmp_path / "t.json.gz", "  parallelism: {tp: 2, dp: 4}")
     config = trace["distributedInfo"]["pg_config"]
@@ -137,6 +141,7 @@ def test_the_header_lists_the_groups_and_counters_show_the_links(tmp_path) -> No
     assert max(e["args"].get("GB/s", 0.0) for e in counters) > 1
 
 
+@pytest.mark.slow
 def test_names_do_not_repeat_the_layer(tmp_path) -> None:
     trace = traced(tmp_path / "t.json.gz", "  parallelism: {tp: 2, dp: 4}", batch=4)
     names = {e["name"] for e in trace["traceEvents"] if e["ph"] == "X"}
@@ -145,6 +150,7 @@ def test_names_do_not_repeat_the_layer(tmp_path) -> None:
     assert not any("embedding embedding" in name for name in names)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "rest", ["  parallelism: {pp: 4, dp: 2}", "  parallelism: {dp: 8, data: fsdp}"]
 )

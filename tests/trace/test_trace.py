@@ -66,6 +66,7 @@ def test_equal_channels_are_one_slice_that_says_all_of_them(tmp_path: Path) -> N
     assert len(of_phase(trace, "s")) == (program.schedule.kind == TRANSFER).sum()
 
 
+@pytest.mark.slow
 def test_slices_hold_every_row_once_and_all_of_its_bytes(tmp_path: Path) -> None:
     program, trace = _of_h100s(tmp_path, "all_gather", "4M")
     check(trace)

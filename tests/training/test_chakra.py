@@ -354,6 +354,7 @@ def run_from(path: Path, cluster: str = "machine: dgx-h100"):
     return simulate_step(resolve_step(expand(parse_source(text, "x.yaml"))[0]))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "layout",
     [

@@ -76,6 +76,8 @@ def test_the_page_names_every_type() -> None:
     assert f"`{' '.join(DTYPES)}`;" in PAGE.read_text(encoding="utf-8")
 
 
+@pytest.mark.sample(5)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "name"),
     [
@@ -91,11 +93,15 @@ def test_every_type_runs_in_some_layouts_and_every_layout_with_some_types(
     assert answered(dtype, LAYOUTS[name]).seconds > 0
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_type_runs_with_experts(dtype: str) -> None:
     assert answered(dtype, "{ep: 4}", EXPERTS).seconds > 0
 
 
+@pytest.mark.sample(32)
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_calls_are_made_in_a_type_that_is_sent(dtype: str, name: str) -> None:
@@ -219,6 +225,8 @@ NEEDS = {  # what else a value wants of a step
 }
 
 
+@pytest.mark.sample(17)
+@pytest.mark.slow
 @pytest.mark.parametrize(("where", "value"), list(values()), ids=str)
 def test_every_value_of_every_key_runs(where: tuple[str, str], value: object) -> None:
     place, name = where

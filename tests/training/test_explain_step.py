@@ -33,6 +33,8 @@ def made(rest: str, batch: int = 16):
     return step(f"{rest}\nlaunch: {{host: 0us}}", model=SMALL, batch=batch)
 
 
+@pytest.mark.sample(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("rest", [*CASES, CASES[0] + "\nlaunch: {host: 20us}"])
 def test_the_path_covers_the_step_without_a_gap(rest: str) -> None:
     found = step(rest, model=SMALL, batch=16)
@@ -91,6 +93,7 @@ LINKS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("what", "nodes", "parallel", "key", "rates"), LINKS)
 def test_a_kind_of_links_is_as_fast_as_in_another_scenario(
     what, nodes, parallel, key, rates
@@ -112,6 +115,7 @@ def _given(key: str, rate: str) -> object:
     return [{"machine": {"scale_up": {"link_bandwidth": rate}}}] if inside else rate
 
 
+@pytest.mark.slow
 def test_links_that_nothing_crosses_are_not_asked_about() -> None:
     answers = {one["what"] for one in explained_step(made("  parallelism: {tp: 8}"))["answers"]}
     assert "NVLink rate" in answers
@@ -128,6 +132,7 @@ def test_calls_are_counted_on_the_path() -> None:
     )
 
 
+@pytest.mark.full
 def test_explain_prints_and_writes_a_step(tmp_path, capsys) -> None:
     path = tmp_path / "s.yaml"
     path.write_text(TEXT.format(nodes=1, gpus=8, model=SMALL, batch=8, rest=CASES[2]))

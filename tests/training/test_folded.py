@@ -27,6 +27,8 @@ WITHIN, BESIDE = 0.01, 0.03  # beside: where exchanges of several axes share lin
 PART = 0.03  # of a step, by which what it is made of may differ
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "rest"),
     [
@@ -62,6 +64,7 @@ def test_folded_and_in_full(model: str, rest: str) -> None:
     assert spent == pytest.approx(np.full(16, told.seconds))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", ["ddp", "fsdp"])
 def test_a_late_host_holds_up_kernels_and_collectives(data: str) -> None:
     small = "{layers: 4, hidden: 512, heads: 8, ffn: 2048, vocabulary: 1000, sequence: 256}"
@@ -100,6 +103,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolve, "MOST_TASKS", 1000)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("told")
 def test_a_large_step_is_told_with_all_that_a_run_writes(tmp_path: Path) -> None:
     step = simulate_step(resolve_step(large(batch=48)))
@@ -119,6 +123,7 @@ def test_a_large_step_is_told_with_all_that_a_run_writes(tmp_path: Path) -> None
     json.dumps(found)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("told")
 @pytest.mark.parametrize(
     ("rest", "why"),

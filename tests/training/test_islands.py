@@ -30,6 +30,7 @@ workload:
     return ready
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", ["ddp", "zero1", "fsdp"])
 def test_a_step_has_its_part_of_what_islands_exchange(data: str) -> None:
     alone = simulate_step(resolved(data, nodes=2, sites="")).seconds
@@ -56,6 +57,7 @@ def test_both_engines_and_the_search_tell_the_same_and_the_breakdown_adds_up() -
     assert "1/20 of the exchange of islands" in step_row(step).approximation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [1, 20])
 def test_an_exchange_beside_the_next_steps_is_waited_for_where_it_is_longer(every: int) -> None:
     usual = simulate_step(resolved("ddp", f"sync_every: {every}"))

@@ -12,6 +12,8 @@ from netsim.training.run import MOST_MOMENTS, _shown, held_over_time, write_memo
 from tests.training.steps import step
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("m", [2, 8])
 @pytest.mark.parametrize("schedule", ["naive", "gpipe", "1f1b", "zb-h1"])
 def test_the_peak_is_that_of_the_closed_form(schedule: str, m: int) -> None:
@@ -26,6 +28,7 @@ def test_the_peak_is_that_of_the_closed_form(schedule: str, m: int) -> None:
         assert held.seconds[-1] == one.seconds
 
 
+@pytest.mark.slow
 def test_recomputation_keeps_inputs_and_needs_one_layer_more() -> None:
     rest = "  parallelism: {{tp: 2, pp: 4, dp: 1}}\n  recompute: {}"
     plain, again = (step(rest.format(kind), batch=8) for kind in ("none", "full"))
@@ -43,6 +46,7 @@ def test_few_moments_tell_the_course_of_many() -> None:
     assert shown[0] == 0 and shown[-1] == len(course) - 1  # noqa: PT018
 
 
+@pytest.mark.slow
 def test_the_file_and_its_picture(tmp_path: Path, pictures: None) -> None:
     one = step("  parallelism: {tp: 2, pp: 4, dp: 1}", batch=8)
     with write_memory_over_time(tmp_path, one).open() as file:

@@ -54,6 +54,8 @@ LAYOUTS = (
 )
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_the_order_of_groups_does_not_change_a_data_parallel_step(seed: int) -> None:
     draw = random.Random(seed)
@@ -78,6 +80,7 @@ def kernel_seconds(found: Step, rank: int) -> list[float]:
     ]
 
 
+@pytest.mark.slow
 def test_each_rank_computes_as_fast_as_its_own_gpu() -> None:
     mixed, fast, slow = step(H100, A100), step(H100, H100), step(A100, A100)
     assert kernel_seconds(mixed, 0) == pytest.approx(kernel_seconds(fast, 0))
@@ -88,6 +91,7 @@ def test_each_rank_computes_as_fast_as_its_own_gpu() -> None:
     assert exchanged[0] > exchanged[7]  # who is faster waits for the others
 
 
+@pytest.mark.full
 def test_pipeline_stages_compute_with_the_gpus_that_they_lie_on() -> None:
     rest = "  parallelism: {pp: 2, tp: 4}"
     for groups in ((H100, A100), (A100, H100)):
@@ -99,6 +103,7 @@ def test_pipeline_stages_compute_with_the_gpus_that_they_lie_on() -> None:
             assert kernel_seconds(mixed, rank) == expected
 
 
+@pytest.mark.slow
 def test_explanations_and_folds_of_mixed_clusters_know_the_slow_gpus() -> None:
     mixed = resolved(H100, A100, rest="  parallelism: {tp: 4}")
     told = folded_step(mixed).seconds
@@ -114,6 +119,7 @@ def test_peak_of_a_mixed_cluster_is_the_sum_over_its_gpus() -> None:
     assert resolved(H100, A100).setting.peak_flops == pytest.approx(sum(peaks) / 2)
 
 
+@pytest.mark.slow
 def test_narrow_types_count_only_where_every_gpu_has_them() -> None:
     fp8 = "  dtype: fp8"
     assert resolved(H100, H100, rest=fp8).setting.narrow
@@ -134,6 +140,7 @@ def test_memory_is_checked_against_the_smallest_gpu(groups: tuple[str, str]) -> 
     assert resolved(H100, H100, rest=rest, **LARGE).setting.gpu_kinds is None
 
 
+@pytest.mark.slow
 def test_memory_of_a_pipeline_stage_is_checked_against_its_own_gpus() -> None:
     # Stage 0 keeps the activations of two micro-batches, stage 1 those of one.
     rest = "  parallelism: {tp: 4, pp: 2}\n  micro_batch: 2\n  sequence: 16384"
@@ -144,6 +151,7 @@ def test_memory_of_a_pipeline_stage_is_checked_against_its_own_gpus() -> None:
     assert rooms == [80e9, 64e9]
 
 
+@pytest.mark.slow
 def test_an_override_of_one_host_counts_for_its_ranks() -> None:
     hosts = "{machine: dgx-h100, nodes: 2, gpus_per_node: 4}"
     smaller = ", overrides: [{node: 1, machine: {gpu: {memory: 16GB}}}]"
@@ -153,6 +161,7 @@ def test_an_override_of_one_host_counts_for_its_ranks() -> None:
     assert step(hosts, cluster=slower).seconds > 1.1 * step(hosts).seconds
 
 
+@pytest.mark.slow
 def test_communicators_have_the_figures_of_their_own_machines() -> None:
     figures = "calibration: {rate.ll: {value: 1GB/s, stamp: measured}}"
     override = f"overrides: [{{node: 0, machine: {{{figures}}}}}]"
@@ -187,6 +196,7 @@ def test_channels_hold_a_fraction_of_the_sms_of_each_gpu() -> None:
     assert held[7] / held[0] == pytest.approx(132 / 108, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_gpus_of_two_makers_are_refused_in_one_communicator() -> None:
     hosts = "{groups: [{machine: dgx-h100}, {machine: mi300x}]}"
     text = f"cluster: {hosts}\nworkload: {{collective: all_reduce}}"
@@ -208,6 +218,7 @@ def test_usual_network_of_mixed_machines_does_not_depend_on_their_order() -> Non
     assert found == ["infiniband", "infiniband"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parallelism", ["{dp: 4}", "{tp: 2, dp: 2}", "{pp: 2, dp: 2}"])
 def test_a_straggler_is_a_fault_of_its_gpu(parallelism: str) -> None:
     """Both slow what the GPU computes and what NCCL does on it."""

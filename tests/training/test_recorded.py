@@ -47,6 +47,7 @@ def replayed(path: Path):
     return simulate_step(resolve_step(expand(parse_source(text, "x.yaml"))[0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", ["ddp", "zero1", "fsdp"])
 def test_a_step_written_as_a_trace_and_read_back_takes_the_same_time(tmp_path, data: str) -> None:
     first = step(f"  parallelism: {{data: {data}}}\n  micro_batch: 4", batch=64)
@@ -73,6 +74,7 @@ def test_kernels_wait_for_what_ended_while_nothing_ran(tmp_path) -> None:
     assert after.seconds == pytest.approx(100e-6)  # 10 µs of the host, two kernels without a pause
 
 
+@pytest.mark.slow
 def test_a_pipeline_written_as_a_trace_keeps_its_idle_times(tmp_path) -> None:
     first = step("  parallelism: {pp: 4, dp: 2}\n  micro_batch: 2", batch=32)
     path = tmp_path / "trace.json.gz"

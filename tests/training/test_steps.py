@@ -39,6 +39,8 @@ def table(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.sample(19)
+@pytest.mark.slow
 @pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "reduce_scatter", "alltoall"])
 @pytest.mark.parametrize(("nodes", "gpus"), [(1, 8), (2, 8), (4, 1)])
 @pytest.mark.parametrize("nbytes", [1024, 2**20, 2**27])
@@ -87,6 +89,7 @@ def test_groups_that_meet_on_a_link_share_it() -> None:
     assert both == pytest.approx(alone, rel=0.01)  # nothing is shared in a non-blocking fabric
 
 
+@pytest.mark.slow
 def test_the_breakdown_adds_up_to_the_step() -> None:
     found = step("  parallelism: {dp: 2, tp: 2, pp: 2}", batch=16)
     parts = found.breakdown
@@ -95,6 +98,7 @@ def test_the_breakdown_adds_up_to_the_step() -> None:
     assert parts.exposed_by_task.sum() >= parts.exposed.sum() * (1 - 1e-9)
 
 
+@pytest.mark.slow
 def test_a_run_writes_everything_about_its_steps(tmp_path: Path, capsys) -> None:
     path = tmp_path / "little.yaml"
     path.write_text(STEP)
@@ -126,6 +130,7 @@ def test_a_run_writes_everything_about_its_steps(tmp_path: Path, capsys) -> None
                 assert one["ts"] + one["dur"] <= after["ts"] * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_same_breakdown(tmp_path: Path, capsys) -> None:
     path, out = tmp_path / "little.yaml", tmp_path / "out"
     path.write_text(STEP)

@@ -30,6 +30,7 @@ def overlapping(data: str, more: str = "", overlap: str = "true") -> Cell:
     return cell(rest, model="bert-base", batch=64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", ["zero1", "zero2"])
 def test_overlap_of_a_single_bucket_is_warned_of_where_it_changes_nothing(data: str) -> None:
     (text,) = warned(overlapping(data))
@@ -42,6 +43,7 @@ def test_overlap_of_a_single_bucket_is_warned_of_where_it_changes_nothing(data: 
     assert times[0] == times[1]  # so the warning is true
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", ["zero1", "zero2"])
 def test_overlap_acts_with_several_buckets_and_is_not_warned_of(data: str) -> None:
     several = ", bucket: 40MiB"

@@ -56,6 +56,7 @@ def step_time(tape: Tape, lowered: Lowered, end: np.ndarray) -> float:
     return max(float(end[lowered.end[k]].max()) for k in passes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("p", "m"), [(2, 2), (2, 8), (4, 4), (4, 12), (8, 8)])
 @pytest.mark.parametrize("name", ["gpipe", "1f1b"])
 def test_the_bubble_is_p_minus_1_over_m(name: str, p: int, m: int) -> None:

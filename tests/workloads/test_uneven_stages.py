@@ -42,6 +42,7 @@ def test_first_and_last_stage_carry_embedding_and_head() -> None:
     assert weights[3] - weights[1] == pytest.approx(2 * (table + SMALL.hidden))
 
 
+@pytest.mark.slow
 def test_fewer_layers_with_the_head_make_the_step_shorter() -> None:
     """Where kernels and their launches cost nothing beside the work, as in large models."""
     rest, launch = (

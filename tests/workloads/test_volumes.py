@@ -275,6 +275,7 @@ def test_states_follow_the_formulas_at_any_size(data: str, n: int, parameters: f
     assert found == pytest.approx(closed[data] * parameters)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(
     st.integers(1, 4),

@@ -26,6 +26,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.from_regex(r"k[a-z_.]{1,8}", fullmatch=True), VALUES, min_size=1))
 def test_what_is_written_reads_as_the_same(values: dict[str, Any]) -> None:
     again = parse_source(dump(values), "again.yaml").data

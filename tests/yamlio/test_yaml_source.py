@@ -142,6 +142,7 @@ def test_what_is_not_yaml_is_told_in_plain_words(text, rest):
     assert refusal(text) == f"x.yaml:{rest}"
 
 
+@pytest.mark.slow
 def test_aliases_that_expand_without_bound_are_refused():
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
@@ -284,6 +285,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text("abc", min_size=1), VALUES, min_size=1))
 def test_json_is_read_as_what_it_says(data):
     assert parse_source(json.dumps(data, ensure_ascii=False), "x.yaml").data == data
