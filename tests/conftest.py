@@ -27,6 +27,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # commands compile what they im
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+QUICK_CASES = 2  # of a test, in pytest -m quick
+
 settings.register_profile(
     "ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -38,19 +40,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is left out by default (full), and what a person runs before each commit (quick).
 
     Of a test with the marker `sample(n)` n cases stay, evenly chosen; the others are marked full.
+    Of a test without the marker `slow` up to two cases are quick.
     """
     cases_of_function: dict[str, list[pytest.Item]] = {}
     for item in items:
         cases_of_function.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for cases in cases_of_function.values():
-        marker = cases[0].get_closest_marker("sample")
-        chosen = set(evenly_spaced(len(cases), marker.args[0] if marker else len(cases)))
+        sample = cases[0].get_closest_marker("sample")
+        usual = set(evenly_spaced(len(cases), sample.args[0] if sample else len(cases)))
         for number, case in enumerate(cases):
-            if number not in chosen:
+            if number not in usual:
                 case.add_marker("full")
-    for item in items:
-        if not item.get_closest_marker("slow") and not item.get_closest_marker("full"):
-            item.add_marker("quick")
+        usual_cases = [case for case in cases if not case.get_closest_marker("full")]
+        if not cases[0].get_closest_marker("slow"):
+            for number in evenly_spaced(len(usual_cases), QUICK_CASES):
+                usual_cases[number].add_marker("quick")
 
 
 def evenly_spaced(total: int, count: int) -> list[int]:

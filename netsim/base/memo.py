@@ -5,6 +5,7 @@ from dataclasses import fields, is_dataclass
 from functools import lru_cache, wraps
 from hashlib import blake2b
 from typing import Any, Concatenate, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,13 +64,20 @@ class Same:
         return id(self.value)
 
 
-def kept(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """A method of which every object keeps its last answers."""
+def kept(function: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """A method, or a function of one object, whose last answers are kept for each object.
 
-    @wraps(method)
-    def answer(found: Any, /, *args: P.args, **given: P.kwargs) -> R:
-        known: Memo = vars(found).setdefault(f"last of {method.__name__}", Memo(KEPT))
-        return known.of((args, *given.items()), lambda: method(found, *args, **given))
+    They lie outside of the object, and are forgotten with it. Objects are told apart by identity,
+    so their class must not compare by value; no answer may hold its object.
+    """
+    answers: WeakKeyDictionary[Any, Memo] = WeakKeyDictionary()
+
+    @wraps(function)
+    def answer(subject: Any, /, *args: P.args, **named: P.kwargs) -> R:
+        memo = answers.get(subject)
+        if memo is None:
+            memo = answers[subject] = Memo(KEPT)
+        return memo.of((args, *named.items()), lambda: function(subject, *args, **named))
 
     return answer
 

@@ -1,5 +1,8 @@
 """What is kept is found once; of so many the last are kept, and room is made before the next."""
 
+import gc
+import weakref
+
 from netsim.base.memo import Memo, kept
 
 
@@ -47,3 +50,18 @@ def test_objects_keep_their_own_answers() -> None:
     one, other = Squares(), Squares()
     assert [one.of(3), one.of(3), one.of(3, less=1), other.of(3)] == [9, 9, 8, 9]
     assert (one.asked, other.asked) == (2, 1)
+
+
+def test_answers_are_forgotten_with_their_object() -> None:
+    class Lists:
+        @kept
+        def of(self, number: int) -> set[int]:
+            return {number}
+
+    subject = Lists()
+    answer = weakref.ref(subject.of(3))
+    assert answer() is subject.of(3)
+    assert not vars(subject)
+    del subject
+    gc.collect()
+    assert answer() is None

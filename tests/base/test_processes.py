@@ -58,7 +58,7 @@ def test_a_worker_killed_once_costs_nothing_and_is_told(tmp_path: Path) -> None:
     assert told[0].endswith("; it is tried once more, alone")
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("job", "cause"),

@@ -36,7 +36,7 @@ def shell(command: str, **env: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(words, capture_output=True, timeout=120, env=given, check=False)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
@@ -63,6 +63,7 @@ def test_help_that_nobody_can_read_is_told_in_a_line() -> None:
     )
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_scenarios_come_through_pipes() -> None:
     os.mkfifo("pipe.yaml")

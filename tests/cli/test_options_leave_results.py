@@ -131,7 +131,7 @@ def tried(place: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch) ->
     assert after == before, (arguments, sorted(after.keys() ^ before.keys()))
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(("verb", "flag", "value"), cases())
 def test_an_option_that_cannot_be_used_leaves_results(

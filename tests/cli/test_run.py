@@ -210,7 +210,7 @@ DAMAGED = {
 }
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("why", DAMAGED)
 def test_a_damaged_line_of_a_journal_is_named_and_its_row_computed_again(capsys, why) -> None:
@@ -244,7 +244,7 @@ def test_a_journal_without_checksums_is_read(capsys) -> None:
     assert Path("out/results.csv").read_bytes() == rows
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("content", [b"\xff", b"[" * 100_000, b"", b'{"scenario": "sw'])
 def test_a_damaged_manifest_is_written_anew_if_the_journal_is_ours(capsys, content) -> None:
@@ -365,6 +365,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         return Path("out/results.csv").read_bytes()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_run_keeps_its_rows_and_resumes_to_the_same_bytes(how, undisturbed) -> None:

@@ -22,7 +22,7 @@ def sides(out: str) -> dict[int, list[str]]:
     }
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "nodes", "collective"),

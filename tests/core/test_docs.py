@@ -42,7 +42,7 @@ def test_the_readme_shows_commands() -> None:
     assert len(COMMANDS) >= 6
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_of_the_readme_runs(command: str, capsys, tmp_path, monkeypatch) -> None:

@@ -8,12 +8,6 @@ import ast
 import pytest
 
 from tests.core import plain_code
-from tests.core.plain_code import IDENTIFIERS, PHRASES, assert_list_is_exact
-
-
-@pytest.mark.parametrize("rule", [IDENTIFIERS, PHRASES])
-def test_files_outside_the_list_use_plain_language(rule: str) -> None:
-    assert_list_is_exact(rule)
 
 
 @pytest.mark.parametrize(

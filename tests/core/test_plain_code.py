@@ -11,18 +11,16 @@ import pytest
 
 from tests.core import plain_code
 from tests.core.plain_code import (
-    CLASS_NAMES,
-    CONDITIONALS,
-    FORMAT_SKIPS,
-    GETATTR,
     RULES,
     assert_list_is_exact,
 )
 
 
-@pytest.mark.parametrize("rule", [CONDITIONALS, FORMAT_SKIPS, GETATTR, CLASS_NAMES])
-def test_files_outside_the_list_are_plain(rule: str) -> None:
-    assert_list_is_exact(rule)
+@pytest.mark.slow
+def test_files_outside_the_list_obey_every_rule() -> None:
+    """All rules in one test, as it takes seconds to look through the repository."""
+    for rule in RULES:
+        assert_list_is_exact(rule)
 
 
 def test_every_entry_of_the_list_names_a_file_and_a_rule() -> None:

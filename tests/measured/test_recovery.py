@@ -21,7 +21,7 @@ GROUPED = [
 NOT_SHOWN = [("4 A100", "all_reduce", "launch by the host")]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(("system", "collective", "name"), RECOVERED)
 def test_a_changed_constant_is_recovered_and_no_other_collective_gets_worse(

@@ -33,7 +33,7 @@ class Relation:
     left: Callable[[Scenario], Values]
     right: Callable[[Scenario], Values]
     holds: Callable[[Values, Values], str]
-    draws: int = 2  # in the default tests
+    draws: int = 1  # in the default tests
     fails: str = ""  # why it does not hold yet; the test then must fail
 
 

@@ -130,6 +130,7 @@ def test_the_end_that_a_batch_queue_asks_for_keeps_what_is_finished(whole: bytes
     assert Path("out/results.csv").read_bytes() == whole
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [0.0, 0.4, 1.2])
 def test_ctrl_c_while_workers_start_is_told_once(after: float) -> None:

@@ -18,7 +18,7 @@ from tests.cli.command import netsim
 from tests.timing.cells import call_at
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "case",

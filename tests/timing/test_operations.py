@@ -139,7 +139,7 @@ def test_a_second_operation_tells_only_if_it_begins_after_the_first(
     spread = float(np.ptp(alone.first))
     found = ladder.timed(call)
     assert (simulated[0] == -1) == (kernel >= spread)
-    ends = in_a_row(InARow(alone, call.launch), 40)
+    ends = in_a_row(InARow(alone, call.task.launch), 40)
     assert found.seconds == pytest.approx(np.diff(ends, axis=0)[-8:].mean(), rel=1e-6)
 
 

@@ -54,7 +54,7 @@ LAYOUTS = (
 )
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_the_order_of_groups_does_not_change_a_data_parallel_step(seed: int) -> None:
