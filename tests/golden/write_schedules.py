@@ -343,6 +343,24 @@ WRITERS: dict[str, Writer] = {
         )
         for name in ("all_reduce", "all_gather", "reduce_scatter")
     },
+    # The elements divide neither by heads nor by the pieces of a head's chunk.
+    "schedules/nccl-nvls-uneven": partial(
+        nccl,
+        "NVLS and NVLSTree all_reduce of counts that do not divide evenly by heads and pieces.",
+        [
+            Case(
+                f"{algorithm}, nodes: {nodes} of 2 ranks, 2 heads, {count} elements",
+                "all_reduce",
+                count,
+                algorithm,
+                "Simple",
+                nodes,
+                2,
+                given={"heads": heads_of(nodes, 2, 2), "registered": True, "chunk": 64},
+            )
+            for algorithm, nodes, count in (("NVLS", 1, 45), ("NVLSTree", 2, 23))
+        ],
+    ),
     "schedules/nccl-nvlstree": partial(
         nccl,
         "NVLSTree all_reduce: the switch of each node, and a tree of heads between nodes.",

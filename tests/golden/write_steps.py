@@ -116,6 +116,23 @@ STEPS: dict[str, tuple[str, dict[str, Any]]] = {
             "model": {"layers": 4},
         },
     ),
+    "distributed-optimizer-chunks": (
+        "A distributed optimizer over 2 ranks, 2 pipeline stages with 2 chunks each, interleaved",
+        {
+            "dp": 2,
+            "pp": 2,
+            "batch": 4,
+            "micro": 1,
+            "schedule": "interleaved",
+            "chunks": 2,
+            "data": "distributed-optimizer",
+            "model": {"layers": 8},
+        },
+    ),
+    "fsdp2-pipeline": (
+        "FSDP2 over 2 ranks and 2 pipeline stages, 1F1B",
+        {"dp": 2, "pp": 2, "batch": 4, "micro": 1, "data": "fsdp2", "model": {"layers": 4}},
+    ),
     "context": ("Context parallelism over 2 ranks, ring attention", {"cp": 2, "context": "p2p"}),
     "experts": ("Experts over 4 ranks", {"ep": 4, "model": EXPERTS}),
     "experts-deduplicated": (

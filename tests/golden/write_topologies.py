@@ -1,6 +1,6 @@
 """Golden texts of topologies: machines, fabrics, what NCCL finds in them, foreign formats."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -15,8 +15,16 @@ from netsim.topology.foreign.nccl_xml import write_system
 from netsim.topology.foreign.smi import parse_matrix, preset_of
 from netsim.yamlio.read import parse_source
 from netsim.yamlio.validate import validate
-from tests.golden.layout import MOST_LINES, plain_value, route_lines, significant, topology_lines
+from tests.golden.layout import (
+    MOST_LINES,
+    plain_value,
+    route_lines,
+    significant,
+    topology_lines,
+    wrapped,
+)
 from tests.nccl.nccl_nodes import node_of, system_of
+from tests.nccl.test_nccl_layout import mixed_layout
 from tests.topology.topology_tools import topology
 
 Writer = Callable[[], list[str]]
@@ -87,6 +95,29 @@ def search(config: str, *, networked: bool) -> list[str]:
     for name in ("ring", "tree", "nvls"):
         lines += graph_lines(name, getattr(node, name))
     return lines[:MOST_LINES]
+
+
+def joined_nodes(configs: Sequence[str]) -> list[str]:
+    """Return the rings and trees over nodes of several kinds, of one node after the other."""
+    views = [node_of(config, networked=True) for config in configs]
+    rings = [view.ring for view in views]
+    trees = [view.tree for view in views]
+    sizes = [len(ring.channels[0].gpus) for ring in rings]
+    ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
+    nodes = [range(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+    searched = min(graph.n_channels for graph in (*rings, *trees))
+    found = mixed_layout(rings, trees, nodes, 2 * searched + 1)
+    lines = [f"Rings and trees over nodes of several kinds: {' '.join(configs)}.", ""]
+    lines += [f"ring {number}: {spaced(ring)}" for number, ring in enumerate(found.rings)]
+    for number, tree in enumerate(found.trees):
+        children = [f"r{rank}: {spaced(down)}" for rank, down in enumerate(tree.down) if down]
+        lines += ["", f"tree {number}, root r{tree.root}, children:", *wrapped(children)]
+    return lines
+
+
+def spaced(ranks: Sequence[int]) -> str:
+    """Return ranks with spaces between them."""
+    return " ".join(map(str, ranks))
 
 
 def graph_file(config: str, *, networked: bool) -> list[str]:
@@ -188,6 +219,19 @@ WRITERS: dict[str, Writer] = {
         "machine: dgx-h100\nnodes: 2\ngpus_per_node: 1\nnics_per_node: 1\n"
         "sites: {count: 2, distance: 100km, bandwidth: 400Gbps, links: 2}\n",
     ),
+    "topologies/machine-sites-leaf-spine": partial(
+        machine,
+        "two sites with leaves and spines each",
+        "machine: dgx-h100\nnodes: 8\ngpus_per_node: 1\nnics_per_node: 1\n"
+        "fabric: {kind: leaf-spine, nodes_per_leaf: 2, oversubscription: 2}\n"
+        "sites: {count: 2, distance: 100km, bandwidth: 400Gbps, links: 2}\n",
+    ),
+    "topologies/machine-nvlink-domains": partial(
+        machine,
+        "domains of NVLink, joined by leaves and spines",
+        "machine: gb200-nvl72\nnodes: 4\ngpus_per_node: 1\nnics_per_node: 1\n"
+        "fabric: {kind: nvlink-domain, hosts: 2, between: {kind: leaf-spine, nodes_per_leaf: 1}}\n",
+    ),
     "topologies/machine-faults": partial(
         machine,
         "faults",
@@ -214,6 +258,7 @@ WRITERS: dict[str, Writer] = {
             ("a10pcie8_amd", False),
         )
     },
+    "topologies/joined-nodes-of-two-kinds": partial(joined_nodes, ("dgxa100", "a100x4", "dgxa100")),
     "topologies/graph-file-h100x2": partial(graph_file, "h100x2", networked=True),
     "topologies/system-file-h100x2": partial(system_file, "h100x2"),
     "topologies/smi-gh200": partial(matrix, "gh200.txt", "GH200"),
