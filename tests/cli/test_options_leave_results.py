@@ -167,6 +167,7 @@ def test_results_are_left_whatever_is_wrong_with_an_option(
     assert message in done.err
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_used_leaves_results(filled, monkeypatch, capsys) -> None:
     place = filled["run"]
     monkeypatch.chdir(place)

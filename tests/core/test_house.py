@@ -81,6 +81,7 @@ def test_tests_lie_in_folders_of_packages_and_each_has_quick_ones() -> None:
     assert {name.split("/")[1] for name in quick_tests} >= folders
 
 
+@pytest.mark.slow
 def test_a_package_has_a_class_name_once() -> None:
     assert not classes_twice(FILES)
 

@@ -30,6 +30,7 @@ def test_every_entry_of_the_list_names_a_file_and_a_rule() -> None:
         assert rule in RULES, entry
 
 
+@pytest.mark.slow
 def test_every_getattr_that_may_have_a_default_exists() -> None:
     uses = {
         f"{path} {name}"

@@ -116,6 +116,7 @@ def test_the_network_of_a_cloud_is_a_cause() -> None:
     assert not any("A100" in name or "p4d" in name for name in found), "other GPUs"
 
 
+@pytest.mark.slow
 def test_what_changes_nothing_explains_nothing() -> None:
     """Of a healthy run no cause is told, and those without any effect are one."""
     found = with_log("no NVLink", simulated("no NVLink").usual * 1.3)
@@ -126,6 +127,7 @@ def test_what_changes_nothing_explains_nothing() -> None:
     assert not idle[0].explains
 
 
+@pytest.mark.slow
 def test_no_cause_is_named_twice() -> None:
     for system in SYSTEMS:
         names = [name for one in ranked(simulated(system), "all_reduce") for name in one.names]

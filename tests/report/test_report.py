@@ -11,6 +11,8 @@ from netsim.results.row import Row
 from tests.cli.command import netsim
 from tests.report.web_driver import Browser
 
+pytestmark = pytest.mark.slow  # each test draws a whole report
+
 SWEEP = """\
 # What if </script><script>alert(1)</script> the <b>links</b> were "faster" & 速い, it's ünïcode?
 name: nics

@@ -10,6 +10,8 @@ import pytest
 from netsim.report.report import sheet_of
 from tests.cli.command import netsim
 
+pytestmark = pytest.mark.slow  # each test draws a whole report
+
 SCENARIO = """\
 # Two or four pipeline stages?
 name: steps
