@@ -147,8 +147,8 @@ def simulated_calls(step: Step) -> Iterator[Simulated]:
         )
 
 
-def _alike(task: TapeEntry) -> Key:
-    return task.collective, task.kind, task.groups.shape[1], task.nbytes, task.dtype
+def _alike(entry: TapeEntry) -> Key:
+    return entry.collective, entry.kind, entry.groups.shape[1], entry.nbytes, entry.dtype
 
 
 def _matched(

@@ -247,14 +247,14 @@ class Costs:
     jobs: Memo = field(default_factory=Memo)
     patterns: dict[Group, tuple[Key, Key]] = field(default_factory=dict)
 
-    def __call__(self, task: TapeEntry, group: Group) -> Coarse:
-        """The coarse form of a task's collective in one group."""
-        if group not in self.patterns:  # nor those of its task, as a rule
-            groups = [tuple(one) for one in np.asarray(task.groups).tolist()]
+    def __call__(self, entry: TapeEntry, group: Group) -> Coarse:
+        """The coarse form of the entry's collective in one group."""
+        if group not in self.patterns:  # nor those of its entry, as a rule
+            groups = [tuple(one) for one in np.asarray(entry.groups).tolist()]
             self._look_up(groups if group in groups else [group])
-        key = (self.patterns[group][0], task.collective, task.nbytes, task.dtype)
+        key = (self.patterns[group][0], entry.collective, entry.nbytes, entry.dtype)
         if key not in self.known:
-            self.known[key], self.crossed[key] = self._made(task, group)
+            self.known[key], self.crossed[key] = self._made(entry, group)
         return self.known[key]
 
     def on(self, topology: Topology, kind: str) -> "Costs":
@@ -376,7 +376,7 @@ def _timed(call: Call, limits: Limits) -> Timed:
 def _written(call: Call, limits: Limits) -> tuple[Looped, float]:
     """A call that sends the same ways, and which part of the hops: rings of many rows go a few
     hosts far, for each rank sends as much in every hop."""
-    if not call.plans:
+    if not call.task.is_nccl:
         return call.looped, 1.0
     plan = call.plans[0]
     if call.rows_of_rings <= limits.folded or why_whole(call.collective, plan, limits.hops):
@@ -398,9 +398,9 @@ def _moved(schedule: Schedule) -> float:
     return float((schedule.amount * times).sum())
 
 
-def _collective(task: TapeEntry, ranks: int) -> Collective:
-    element = DTYPES[task.dtype]
+def _collective(entry: TapeEntry, ranks: int) -> Collective:
+    element = DTYPES[entry.dtype]
     even = ranks * max(element, 16)
-    size = -(-task.nbytes // even) * even
-    pairs = [(0, 1)] if task.collective == "p2p" else []
-    return collective_of(task.collective, ranks, size, element, pairs=pairs)
+    size = -(-entry.nbytes // even) * even
+    pairs = [(0, 1)] if entry.collective == "p2p" else []
+    return collective_of(entry.collective, ranks, size, element, pairs=pairs)

@@ -1,6 +1,6 @@
 """Why a step takes as long as it does: its critical path, and its time with parts faster or free.
 
-Every moment of the step falls to one task of it: a kernel, or a collective from when its last rank
+Every moment of the step falls to one entry of it: a kernel, or a collective from when its last rank
 has come. A kernel is slowed by what NCCL's channels hold of its SMs, a collective by what shares
 its links."""
 
@@ -44,9 +44,9 @@ ROUNDING = 1e-9  # of a time: what adding up floats leaves over
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A task on the path: when, seconds alone, and the `rank` that runs or began it."""
+    """An entry on the path: when, seconds alone, and the `rank` that runs or began it."""
 
-    task: TapeEntry
+    entry: TapeEntry
     rank: int
     begin: float
     end: float
@@ -60,7 +60,7 @@ class Visit:
 
 
 def visits_of(step: Step) -> list[Visit]:
-    """The tasks of the critical path, first to last."""
+    """The entries of the critical path, first to last."""
     spans, timeline = step.spans, step.spans.timeline
     rows = critical_path(step.program, timeline).rows
     if not len(rows):
@@ -78,7 +78,7 @@ def visits_of(step: Step) -> list[Visit]:
         before = found[-1].rank if found else 0
         found.append(_visit(step, number, own, (begin, end), before))
     if begin := found[0].begin:  # until then the host was launching
-        host = replace(found[0].task, name="launches", kind=HOST, collective="")
+        host = replace(found[0].entry, name="launches", kind=HOST, collective="")
         found.insert(0, Visit(host, found[0].rank, 0.0, begin, begin))
     return found
 
@@ -86,27 +86,29 @@ def visits_of(step: Step) -> list[Visit]:
 def _visit(
     step: Step, number: int, rows: NDArray[np.int64], when: tuple[float, float], before: int
 ) -> Visit:
-    task, lowered = step.spans.tape.entries[number], step.spans.lowered
-    if not task.collective:
+    entry, lowered = step.spans.tape.entries[number], step.spans.lowered
+    if not entry.collective:
         rank = int(step.program.schedule.src[rows[0]])
         slowdown = slowdowns_of(step.resolved.topology).get(rank, 1.0)
-        alone = step.spans.tape.kernel_time(task, rank).seconds * slowdown
-        return Visit(task, rank, *when, min(alone, when[1] - when[0]))
+        alone = step.spans.tape.kernel_time(entry, rank).seconds * slowdown
+        return Visit(entry, rank, *when, min(alone, when[1] - when[0]))
     group = int(np.flatnonzero(lowered.begin[number] == rows[0])[0])
-    members = task.groups[group].tolist()
+    members = entry.groups[group].tolist()
     alone = lowered.coarse[number][int(lowered.class_of[number][group])].seconds
     rank = before if before in members else int(members[0])
-    return Visit(task, rank, *when, min(alone, when[1] - when[0]))
+    return Visit(entry, rank, *when, min(alone, when[1] - when[0]))
 
 
 def causes_of(visits: Sequence[Visit]) -> dict[str, float]:
     """Seconds of the path by cause: compute by phase, communication by kind, what slows both."""
     found: dict[str, float] = {}
     for visit in visits:
-        task = visit.task
-        name = f"compute, {task.phase}" if task.kind == COMPUTE else f"{task.kind} communication"
-        name = "launches by the host" if task.kind == HOST else name
-        slowed = "compute, slowed by NCCL" if task.kind == COMPUTE else f"{task.kind} sharing links"
+        entry = visit.entry
+        name, slowed = f"{entry.kind} communication", f"{entry.kind} sharing links"
+        if entry.kind == COMPUTE:
+            name, slowed = f"compute, {entry.phase}", "compute, slowed by NCCL"
+        elif entry.kind == HOST:
+            name = "launches by the host"
         found[name] = found.get(name, 0.0) + visit.end - visit.begin - visit.slowed
         found[slowed] = found.get(slowed, 0.0) + visit.slowed
     least = ROUNDING * sum(found.values())
@@ -116,7 +118,7 @@ def causes_of(visits: Sequence[Visit]) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """Tasks of the path that belong together: a pass on one rank, or one handing over."""
+    """Entries of the path that belong together: a pass on one rank, or one handing over."""
 
     name: str
     rank: int
@@ -132,23 +134,23 @@ def hops_of(visits: Sequence[Visit]) -> Iterator[Hop]:
 
 
 def _hop(visit: Visit) -> tuple[object, ...]:
-    task = visit.task
-    if task.collective == "p2p":
-        return ("p2p", task.name, task.micro_batch)
-    if task.kind in ("dp", "extra", "pp"):
-        return (task.kind, task.phase)
-    return (pass_title(task), visit.rank)
+    entry = visit.entry
+    if entry.collective == "p2p":
+        return ("p2p", entry.name, entry.micro_batch)
+    if entry.kind in ("dp", "extra", "pp"):
+        return (entry.kind, entry.phase)
+    return (pass_title(entry), visit.rank)
 
 
 def _together(visits: Sequence[Visit]) -> Hop:
-    task = visits[0].task
-    name = pass_title(task)
-    if task.collective == "p2p":
-        name = f"send {task.name}" + (f" mb {task.micro_batch}" if task.micro_batch >= 0 else "")
-    elif task.kind in ("dp", "extra", "pp"):
-        names = dict.fromkeys(visit.task.collective for visit in visits)
-        name = f"{task.kind}: {', '.join(names)}"
-    spent = sum(visit.end - visit.begin for visit in visits if visit.task.collective)
+    entry = visits[0].entry
+    name = pass_title(entry)
+    if entry.collective == "p2p":
+        name = f"send {entry.name}" + (f" mb {entry.micro_batch}" if entry.micro_batch >= 0 else "")
+    elif entry.kind in ("dp", "extra", "pp"):
+        names = dict.fromkeys(visit.entry.collective for visit in visits)
+        name = f"{entry.kind}: {', '.join(names)}"
+    spent = sum(visit.end - visit.begin for visit in visits if visit.entry.collective)
     return Hop(name, visits[0].rank, visits[0].begin, visits[-1].end, spent)
 
 
@@ -203,8 +205,8 @@ def answers_of(
 def _time(step: Step, kinds: set[str], factor: float, engine: str) -> float:
     tape = step.spans.tape
     if COMPUTE in kinds:
-        tasks = [task if task.collective else task.scaled(factor) for task in tape.entries]
-        tape = Tape(tasks, kind_of_rank=tape.kind_of_rank)
+        entries = [entry if entry.collective else entry.scaled(factor) for entry in tape.entries]
+        tape = Tape(entries, kind_of_rank=tape.kind_of_rank)
     return _run(step, tape, _scaling(step.costs, kinds, factor), engine)
 
 
@@ -249,9 +251,9 @@ def _run(
 def _scaling(realise: Realise, kinds: set[str], factor: float) -> Realise:
     part = cache(partial(_part_of, factor=factor))
 
-    def scaled(task: TapeEntry, group: tuple[int, ...]) -> Coarse:
-        coarse = realise(task, group)
-        return part(coarse) if task.kind in kinds else coarse
+    def scaled(entry: TapeEntry, group: tuple[int, ...]) -> Coarse:
+        coarse = realise(entry, group)
+        return part(coarse) if entry.kind in kinds else coarse
 
     return scaled
 
@@ -338,20 +340,21 @@ def _gpus(step: Step) -> Iterator[dict[str, Any]]:
 def _calls(step: Step, visits: Sequence[Visit]) -> list[dict[str, Any]]:
     alike: dict[tuple[Any, ...], dict[str, Any]] = {}
 
-    def entry(task: Any) -> dict[str, Any]:
-        ranks = task.groups.shape[1]
-        key = (task.kind, family(task.name), task.phase, task.collective, ranks, task.nbytes)
+    def totals_of(entry: Any) -> dict[str, Any]:
+        ranks = entry.groups.shape[1]
+        key = (entry.kind, family(entry.name), entry.phase, entry.collective, ranks, entry.nbytes)
         names = ("kind", "name", "phase", "collective", "ranks", "size_bytes")
         empty = {"on_path": 0, "path_us": 0.0, "sharing_us": 0.0, "exposed_us": 0.0}
         return alike.setdefault(key, dict(zip(names, key, strict=True)) | empty)
 
     for visit in visits:
-        if visit.task.collective:
-            one = entry(visit.task)
+        if visit.entry.collective:
+            one = totals_of(visit.entry)
             one["on_path"] += 1
             one["path_us"] += (visit.end - visit.begin) * MICRO
             one["sharing_us"] += visit.slowed * MICRO
-    for task, exposed in zip(step.spans.tape.entries, step.breakdown.exposed_by_task, strict=True):
-        if task.collective:
-            entry(task)["exposed_us"] += float(exposed) / step.spans.ranks * MICRO
+    exposed_seconds = step.breakdown.exposed_by_entry
+    for entry, exposed in zip(step.spans.tape.entries, exposed_seconds, strict=True):
+        if entry.collective:
+            totals_of(entry)["exposed_us"] += float(exposed) / step.spans.ranks * MICRO
     return sorted(alike.values(), key=lambda one: (-one["path_us"], -one["exposed_us"]))

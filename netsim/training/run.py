@@ -45,7 +45,7 @@ Ints = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Spans:
-    """A step that has run. By task, begin and end are those of each row of its groups."""
+    """A step that has run. By entry, begin and end are those of each row of its groups."""
 
     tape: Tape
     lowered: Lowered
@@ -58,40 +58,40 @@ class Spans:
         """The end of the step."""
         return self.timeline.makespan
 
-    def begin(self, task: int) -> Times:
+    def begin(self, entry: int) -> Times:
         """When the last rank of each group had come; of kernels, when they began."""
-        return self.timeline.start[self.lowered.begin[task]]
+        return self.timeline.start[self.lowered.begin[entry]]
 
-    def end(self, task: int) -> Times:
+    def end(self, entry: int) -> Times:
         """When each group was done."""
-        return self.timeline.end[self.lowered.end[task]]
+        return self.timeline.end[self.lowered.end[entry]]
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of tasks there are, kernels first."""
-        names = dict.fromkeys(task.kind for task in self.tape.entries)
+        """The kinds of entries there are, kernels first."""
+        names = dict.fromkeys(entry.kind for entry in self.tape.entries)
         return (COMPUTE, *(name for name in names if name != COMPUTE))
 
     @cached_property
     def columns(self) -> tuple[Ints, Ints, Ints, Times, Times]:
-        """Rank, kind, task, begin and end of all that ranks who stand for others take part in."""
-        parts = [self._parts(number, task) for number, task in enumerate(self.tape.entries)]
+        """Rank, kind, entry, begin and end of all that ranks who stand for others take part in."""
+        parts = [self._parts(number, entry) for number, entry in enumerate(self.tape.entries)]
         columns = zip(*parts, strict=True)
-        rank, kind, task, begin, end = (np.concatenate(column) for column in columns)
+        rank, kind, entry, begin, end = (np.concatenate(column) for column in columns)
         order = np.argsort(rank, kind="stable")
-        return rank[order], kind[order], task[order], begin[order], end[order]
+        return rank[order], kind[order], entry[order], begin[order], end[order]
 
     def of_rank(self, rank: int) -> tuple[Ints, Times, Times]:
-        """The tasks that a rank takes part in, in order, and when they begin and end for it."""
-        ranks, _, task, begin, end = self.columns
+        """The entries that a rank takes part in, in order, and when they begin and end for it."""
+        ranks, _, entry, begin, end = self.columns
         part = slice(*np.searchsorted(ranks, self.first[rank] + np.arange(2)))
-        return task[part], begin[part], end[part]
+        return entry[part], begin[part], end[part]
 
-    def _parts(self, number: int, task: TapeEntry) -> tuple[Ints, Ints, Ints, Times, Times]:
-        groups = task.groups
+    def _parts(self, number: int, entry: TapeEntry) -> tuple[Ints, Ints, Ints, Times, Times]:
+        groups = entry.groups
         mine = self._known.of(Same(groups), lambda: np.argwhere(self.first[groups] == groups))
         group, place = mine.T
-        kind = np.full(len(group), self.kinds.index(task.kind), np.int32)
+        kind = np.full(len(group), self.kinds.index(entry.kind), np.int32)
         begin, end = (times[group] for times in (self.begin(number), self.end(number)))
         return groups[group, place], kind, np.full(len(group), number, np.int32), begin, end
 
@@ -113,7 +113,7 @@ class Breakdown:
     exposed: Times  # kind x rank
     hidden: Times  # kind x rank
     idle: Times
-    exposed_by_task: Times
+    exposed_by_entry: Times
 
     @property
     def overlap(self) -> float:
@@ -125,32 +125,32 @@ class Breakdown:
 def breakdown_of(spans: Spans) -> Breakdown:
     """Where the time of each rank goes."""
     kinds = tuple(kind for kind in spans.kinds if kind != COMPUTE)
-    by_task, found = np.zeros(len(spans.tape.entries)), []
-    rank, kind, task, begin, end = spans.columns
+    by_entry, found = np.zeros(len(spans.tape.entries)), []
+    rank, kind, entry, begin, end = spans.columns
     told, like, count = np.unique(spans.first, return_inverse=True, return_counts=True)
     edges = (np.searchsorted(rank, told, side) for side in ("left", "right"))
     for part, times in zip(map(slice, *edges), count.tolist(), strict=True):
         *one, bare = _of_rank(kind[part], begin[part], end[part], len(kinds) + 1, spans.makespan)
         found.append(one)
-        np.add.at(by_task, task[part], bare * times)
+        np.add.at(by_entry, entry[part], bare * times)
     columns = (np.array(column)[like].T.copy() for column in zip(*found, strict=True))
     computing, exposed, hidden, idle = columns
-    return Breakdown(kinds, computing, exposed, hidden, idle, by_task)
+    return Breakdown(kinds, computing, exposed, hidden, idle, by_entry)
 
 
 def launch_waits(spans: Spans) -> Times:
     """Seconds by rank in which nothing runs because the host has not launched what comes next.
 
-    They are a part of the idle time of the breakdown: a gap between all that came before and a task
-    that begins at the very moment at which it is launched.
+    They are a part of the idle time of the breakdown: a gap between all that came before and an
+    entry that begins at the very moment at which it is launched.
     """
-    launched_of_task = np.array([task.launched for task in spans.tape.entries])
-    rank, _, task, begin, end = spans.columns
+    launched_of_task = np.array([entry.launched for entry in spans.tape.entries])
+    rank, _, entry, begin, end = spans.columns
     of_told_rank = np.zeros(spans.ranks)
     for told in np.unique(spans.first).tolist():
         part = slice(*np.searchsorted(rank, [told, told + 1]))
-        launched = launched_of_task[task[part]]
-        # Of tasks that begin together, one that was only just launched comes first.
+        launched = launched_of_task[entry[part]]
+        # Of entries that begin together, one that was only just launched comes first.
         order = np.lexsort((-launched, begin[part]))
         starts = begin[part][order]
         busy_until = np.maximum.accumulate(end[part][order])
@@ -173,7 +173,7 @@ def bound_of(breakdown: Breakdown) -> str:
 def _of_rank(
     kind: NDArray[np.int32], begin: Times, end: Times, kinds: int, makespan: float
 ) -> tuple[float, Times, Times, float, Times]:
-    """Seconds of computing, exposed and hidden by kind, idle; and exposed by task."""
+    """Seconds of computing, exposed and hidden by kind, idle; and exposed by entry."""
     edges = np.unique(np.concatenate([begin, end, [0.0, makespan]]))
     lengths = np.diff(edges)
     first, last = np.searchsorted(edges, begin), np.searchsorted(edges, end)
@@ -186,10 +186,10 @@ def _of_rank(
     shown &= np.cumsum(shown, axis=0) == 1  # of the kinds under way, the first of the list
     exposed, hidden = (shown * lengths).sum(axis=1), (busy[1:] & busy[0]) @ lengths
     idle = float(lengths[free & ~busy[1:].any(axis=0)].sum())
-    # Of one kind, exposed time is that of the task that is under way: streams run one at a time.
+    # Of one kind, exposed time is that of the entry that is under way: streams run one at a time.
     bare = np.concatenate([[0.0], np.cumsum(np.where(free, lengths, 0.0))])
-    by_task = np.where(kind > 0, bare[last] - bare[first], 0.0)
-    return float(lengths[busy[0]].sum()), exposed, hidden, idle, by_task
+    by_entry = np.where(kind > 0, bare[last] - bare[first], 0.0)
+    return float(lengths[busy[0]].sum()), exposed, hidden, idle, by_entry
 
 
 ISLANDS = "dp sync"
@@ -471,12 +471,12 @@ def _changes(step: Step, rank: int, layers: Layers) -> tuple[Times, Times]:
     spans: dict[tuple[str, int], dict[str, tuple[float, float]]] = {}
     columns = (column.tolist() for column in step.spans.of_rank(rank))
     for number, begin, end in zip(*columns, strict=True):
-        task = step.spans.tape.entries[number]
-        if task.layer not in layers or task.collective:
+        entry = step.spans.tape.entries[number]
+        if entry.layer not in layers or entry.collective:
             continue
-        phases = spans.setdefault((task.layer, task.micro_batch), {})
-        first, last = phases.get(task.phase, (begin, end))
-        phases[task.phase] = (min(first, begin), max(last, end))
+        phases = spans.setdefault((entry.layer, entry.micro_batch), {})
+        first, last = phases.get(entry.phase, (begin, end))
+        phases[entry.phase] = (min(first, begin), max(last, end))
     events: list[tuple[float, float]] = [(0.0, 0.0), (step.seconds, 0.0)]
     for (layer, _), phases in spans.items():
         kept, again = layers[layer]
@@ -511,25 +511,25 @@ def _shown(activations: Times) -> NDArray[np.intp]:
 PASSES = {"forward": "F", "backward": "B", "weights": "W"}
 
 
-def task_title(task: TapeEntry, rank: int, members: tuple[int, ...], *, several: bool) -> str:
+def entry_title(entry: TapeEntry, rank: int, members: tuple[int, ...], *, several: bool) -> str:
     """A slice: `layer 3 norm+mlp (mb 0)`, `all_gather layer 3 weights`, `send activations`.
     `several`: there is more than one micro-batch."""
-    words = [task.layer] if task.layer and not task.name.startswith(task.layer) else []
-    words.append(task.name)
-    if task.collective == "p2p":
+    words = [entry.layer] if entry.layer and not entry.name.startswith(entry.layer) else []
+    words.append(entry.name)
+    if entry.collective == "p2p":
         words = ["send" if rank == members[0] else "recv", *words]
-    elif task.collective and task.collective != task.name:
-        words = [task.collective, *words]
+    elif entry.collective and entry.collective != entry.name:
+        words = [entry.collective, *words]
     title = " ".join(words)
-    return f"{title} (mb {task.micro_batch})" if several and task.micro_batch >= 0 else title
+    return f"{title} (mb {entry.micro_batch})" if several and entry.micro_batch >= 0 else title
 
 
-def pass_title(task: TapeEntry) -> str:
+def pass_title(entry: TapeEntry) -> str:
     """The pass that a kernel belongs to: `F mb 2`, `B mb 0 chunk 1`, `step`."""
-    if task.micro_batch < 0 or task.phase not in PASSES:
-        return task.phase
-    chunk = f" chunk {task.chunk}" if task.chunk >= 0 else ""
-    return f"{PASSES[task.phase]} mb {task.micro_batch}{chunk}"
+    if entry.micro_batch < 0 or entry.phase not in PASSES:
+        return entry.phase
+    chunk = f" chunk {entry.chunk}" if entry.chunk >= 0 else ""
+    return f"{PASSES[entry.phase]} mb {entry.micro_batch}{chunk}"
 
 
 def stream_title(stream: str, stage: int | None) -> str:
@@ -572,21 +572,21 @@ def write_collectives(path: Path, step: Step) -> Path:
     over the calls of one rank, the mean of ranks that take part."""
     lines, hosts = list[Sequence[object]](), step.resolved.cluster.gpu_host
     for numbers, calls, times, exposed in alike_calls(step, _key):
-        tasks = [step.spans.tape.entries[number] for number in numbers]
-        task, coarse = tasks[0], step.spans.lowered.coarse[numbers[0]][0]
-        groups, ranks = task.groups.shape
-        mean, told = float(np.mean(times)), [one.measured for one in tasks]
+        entries = [step.spans.tape.entries[number] for number in numbers]
+        entry, coarse = entries[0], step.spans.lowered.coarse[numbers[0]][0]
+        groups, ranks = entry.groups.shape
+        mean, told = float(np.mean(times)), [one.measured for one in entries]
         line = (
-            task.kind,
-            family(task.name),
-            task.phase,
-            task.collective,
+            entry.kind,
+            family(entry.name),
+            entry.phase,
+            entry.collective,
             ranks,
             groups,
-            len(np.unique(hosts[task.groups[0]])),
+            len(np.unique(hosts[entry.groups[0]])),
             f"{calls:g}",
-            task.nbytes,
-            task.dtype,
+            entry.nbytes,
+            entry.dtype,
             coarse.algorithm,
             coarse.protocol,
             coarse.channels,
@@ -594,7 +594,7 @@ def write_collectives(path: Path, step: Step) -> Path:
             coarse.seconds * 1e6,
             mean * calls * 1e6,
             exposed * 1e6,
-            sent_bytes(task.collective, task.nbytes, ranks),
+            sent_bytes(entry.collective, entry.nbytes, ranks),
             float(np.mean(told)) * 1e6 if any(told) else "",
         )
         lines.append(line)
@@ -604,26 +604,26 @@ def write_collectives(path: Path, step: Step) -> Path:
 def alike_calls(
     step: Step, key: Callable[[TapeEntry], object]
 ) -> Iterator[tuple[list[int], float, Times, float]]:
-    """Calls that are alike: tasks, how many a rank has, seconds of each, a rank's in the open."""
-    spans, tasks = step.spans, step.spans.tape.entries
-    calls = (number for number, task in enumerate(tasks) if task.collective)
-    for some in grouped(calls, lambda number: key(tasks[number])).values():
-        where = {Same(tasks[n].groups): tasks[n].groups for n in some}
+    """Calls that are alike: entries, how many a rank has, seconds of each, a rank's in the open."""
+    spans, entries = step.spans, step.spans.tape.entries
+    calls = (number for number, entry in enumerate(entries) if entry.collective)
+    for some in grouped(calls, lambda number: key(entries[number])).values():
+        where = {Same(entries[n].groups): entries[n].groups for n in some}
         members = len(np.unique(np.concatenate([one.ravel() for one in where.values()])))
         times = np.concatenate([spans.end(n) - spans.begin(n) for n in some])
-        exposed = float(step.breakdown.exposed_by_task[some].sum()) / members
-        yield some, sum(tasks[n].groups.size for n in some) / members, times, exposed
+        exposed = float(step.breakdown.exposed_by_entry[some].sum()) / members
+        yield some, sum(entries[n].groups.size for n in some) / members, times, exposed
 
 
-def _key(task: TapeEntry) -> tuple[object, ...]:
+def _key(entry: TapeEntry) -> tuple[object, ...]:
     return (
-        task.kind,
-        family(task.name),
-        task.phase,
-        task.collective,
-        task.groups.shape[1],
-        task.nbytes,
-        task.dtype,
+        entry.kind,
+        family(entry.name),
+        entry.phase,
+        entry.collective,
+        entry.groups.shape[1],
+        entry.nbytes,
+        entry.dtype,
     )
 
 
@@ -644,10 +644,10 @@ def _write(path: Path, columns: Sequence[str], lines: Iterable[Sequence[object]]
 # A step told by one rank of each pipeline stage, where all ranks of a stage do the same: a column
 # for each stage, in which kernels and collectives take their time alone. Kernels lose the SMs that
 # collectives beside them hold; collectives that load a kind of links more than fully share it.
-# Passes beside which nothing happens are run once and stand as one task.
+# Passes beside which nothing happens are run once and stand as one entry.
 
 LEAST = 0.02  # of a kernel's rate, however many SMs collectives hold
-LAUNCH = -2  # in the place of a version: the host has launched a task
+LAUNCH = -2  # in the place of a version: the host has launched an entry
 LARGE = 8 << 20  # bytes of collectives, from which on their time is a line between powers of two
 MOST_IN_FULL = 300_000  # rows of a ring; of longer ones a few hosts are run
 MOST_SHARED = 4096  # GPUs; of larger clusters, which take up to 2 GB, only one is kept
@@ -663,7 +663,7 @@ def folded_step(resolved: ResolvedStep) -> Rates:
 
 
 def _told(resolved: ResolvedStep, tape: Tape) -> Step:
-    """A step told by one rank of each stage, with the times of all its tasks."""
+    """A step told by one rank of each stage, with the times of all its entries."""
     fold, grid = _Fold(resolved), resolved.setting.grid
     run = _Run(fold, tape.entries)
     run.finished()
@@ -681,7 +681,7 @@ def told_seconds(resolved: ResolvedStep, tape: Tape, realise: Realise) -> float:
 
 @dataclass
 class _Fold:
-    """What tasks of a step cost in their columns, and the passes that are known."""
+    """What entries of a step cost in their columns, and the passes that are known."""
 
     resolved: ResolvedStep
     realise: Realise | None = None  # in the place of its costs
@@ -721,93 +721,93 @@ class _Fold:
         return tape
 
     def run(self, tape: Tape) -> float:
-        """The end of the last task."""
+        """The end of the last entry."""
         return _Run(self, tape.entries).finished()
 
-    def cost(self, task: TapeEntry) -> Cost:
+    def cost(self, entry: TapeEntry) -> Cost:
         """Seconds alone, the part of the SMs that it holds, what it loads of kinds of links."""
-        if not task.collective:
-            return task.seconds, 0.0, ()
-        coarse = self.coarse(task)
+        if not entry.collective:
+            return entry.seconds, 0.0, ()
+        coarse = self.coarse(entry)
         return coarse.seconds, coarse.channels / self.resolved.setting.roofline.sms, coarse.loads
 
-    def coarse(self, task: TapeEntry) -> Coarse:
+    def coarse(self, entry: TapeEntry) -> Coarse:
         """What a collective is made of in the group in which it takes longest."""
-        asked = (Same(task.groups), task.collective, task.nbytes, task.dtype, task.kind)
-        return self.loads.of(asked, lambda: self._between(task))
+        asked = (Same(entry.groups), entry.collective, entry.nbytes, entry.dtype, entry.kind)
+        return self.loads.of(asked, lambda: self._between(entry))
 
-    def _between(self, task: TapeEntry) -> Coarse:
-        if task.nbytes <= LARGE:
-            return self._asked(task)
-        low = 1 << (task.nbytes.bit_length() - 1)
-        lower, upper = (self._asked(replace(task, nbytes=size)) for size in (low, 2 * low))
-        part = task.nbytes / low - 1
+    def _between(self, entry: TapeEntry) -> Coarse:
+        if entry.nbytes <= LARGE:
+            return self._asked(entry)
+        low = 1 << (entry.nbytes.bit_length() - 1)
+        lower, upper = (self._asked(replace(entry, nbytes=size)) for size in (low, 2 * low))
+        part = entry.nbytes / low - 1
         return replace(lower, seconds=lower.seconds + part * (upper.seconds - lower.seconds))
 
-    def _asked(self, task: TapeEntry) -> Coarse:
+    def _asked(self, entry: TapeEntry) -> Coarse:
         """The slowest of its groups: those of one kind of GPU are alike, so that one is asked."""
         realise = self.realise or self.costs
-        groups = self._groups_of_kinds(task)
-        return max((realise(task, group) for group in groups), key=lambda one: one.seconds)
+        groups = self._groups_of_kinds(entry)
+        return max((realise(entry, group) for group in groups), key=lambda one: one.seconds)
 
-    def _groups_of_kinds(self, task: TapeEntry) -> list[tuple[int, ...]]:
-        """One group for each pattern of kinds of GPU that the groups of a task have."""
+    def _groups_of_kinds(self, entry: TapeEntry) -> list[tuple[int, ...]]:
+        """One group for each pattern of kinds of GPU that the groups of an entry have."""
         gpu_kinds = self.resolved.setting.gpu_kinds
         if gpu_kinds is None:
-            return [tuple(task.groups[0].tolist())]
-        kinds = np.array(gpu_kinds.of_rank, np.int32)[task.groups]
+            return [tuple(entry.groups[0].tolist())]
+        kinds = np.array(gpu_kinds.of_rank, np.int32)[entry.groups]
         _, first = np.unique(kinds, axis=0, return_index=True)
-        return [tuple(task.groups[number].tolist()) for number in sorted(first.tolist())]
+        return [tuple(entry.groups[number].tolist()) for number in sorted(first.tolist())]
 
     def listed(self, tape: Tape, before: Sequence[Sequence[int]]) -> Lowered:
-        """A row for each task, on the first of its ranks, which waits for all that it does."""
-        tasks, builder = tape.entries, Builder(self.resolved.setting.grid.size)
+        """A row for each entry, on the first of its ranks, which waits for all that it does."""
+        entries, builder = tape.entries, Builder(self.resolved.setting.grid.size)
         joins = np.cumsum([0, *map(len, before)]), [*chain(*before)], IN_ORDER
-        rows = builder.marks([task.groups[0, 0] for task in tasks], joins=joins)
-        row = [np.broadcast_to(rows[n], len(task.groups)) for n, task in enumerate(tasks)]
-        coarse = [(self.coarse(task),) if task.collective else () for task in tasks]
-        classes = [np.broadcast_to(np.int32(0), len(task.groups)) for task in tasks]
+        rows = builder.marks([entry.groups[0, 0] for entry in entries], joins=joins)
+        row = [np.broadcast_to(rows[n], len(entry.groups)) for n, entry in enumerate(entries)]
+        coarse = [(self.coarse(entry),) if entry.collective else () for entry in entries]
+        classes = [np.broadcast_to(np.int32(0), len(entry.groups)) for entry in entries]
         return Lowered(builder.finish(), (*row,), (*row,), (*coarse,), (*classes,))
 
-    def columns(self, task: TapeEntry) -> tuple[int, ...]:
-        """The stages that a task runs in."""
+    def columns(self, entry: TapeEntry) -> tuple[int, ...]:
+        """The stages that an entry runs in."""
         stages = self.resolved.setting.grid.stages
-        return tuple(sorted({stages[rank] for rank in task.groups[0].tolist()}))
+        return tuple(sorted({stages[rank] for rank in entry.groups[0].tolist()}))
 
 
 class _Run:
-    def __init__(self, fold: _Fold, tasks: Sequence[TapeEntry]) -> None:
+    def __init__(self, fold: _Fold, entries: Sequence[TapeEntry]) -> None:
         self.now, self.queue = 0.0, list[tuple[float, int, int]]()
-        count = len(tasks)
+        count = len(entries)
         self.columns, self.left, self.sms, self.loads = [], [], [], list[dict[str, float]]()
-        self.waits, self.then = [0] * count, [list[int]() for _ in tasks]
+        self.waits, self.then = [0] * count, [list[int]() for _ in entries]
         self.rate, self.since, self.version = [1.0] * count, [0.0] * count, [0] * count
         self.begin, self.end, self.before = [0.0] * count, [0.0] * count, list[list[int]]()
         self.active: dict[int, list[int]] = {}
         last: dict[tuple[int, str], int] = {}
         where = Memo()
-        for number, task in enumerate(tasks):
-            columns = where.of(Same(task.groups), partial(fold.columns, task))
-            seconds, sms, loads = fold.cost(task)
+        for number, entry in enumerate(entries):
+            columns = where.of(Same(entry.groups), partial(fold.columns, entry))
+            seconds, sms, loads = fold.cost(entry)
             self.columns.append(columns)
             self.left.append(seconds)
             self.sms.append(sms)
             self.loads.append(dict(loads))
-            before = set(task.after)
+            before = set(entry.after)
             for column in columns:
-                if (column, task.stream) in last:
-                    before.add(last[column, task.stream])
-                last[column, task.stream] = number
+                if (column, entry.stream) in last:
+                    before.add(last[column, entry.stream])
+                last[column, entry.stream] = number
             self.before.append(sorted(before))
             for one in before:
                 self.then[one].append(number)
             self.waits[number] = len(before)
-        self.kernel = [task.kind == COMPUTE for task in tasks]
-        self.moving = [task.moving / task.seconds if task.seconds else 0.0 for task in tasks]
-        self.launched = [task.launched for task in tasks]
+        self.kernel = [entry.kind == COMPUTE for entry in entries]
+        self.moving = [entry.moving / entry.seconds if entry.seconds else 0.0 for entry in entries]
+        self.launched = [entry.launched for entry in entries]
 
     def finished(self) -> float:
-        """Run all tasks; the end of the last."""
+        """Run all entries; the end of the last."""
         self._start([n for n, waits in enumerate(self.waits) if not waits])
         while self.queue:
             when, number, version = heappop(self.queue)
@@ -820,7 +820,7 @@ class _Run:
         return self.now
 
     def _start(self, numbers: Sequence[int], left: Sequence[int] = ()) -> None:
-        """Begin with some tasks, in columns of which some may have been `left` just now."""
+        """Begin with some entries, in columns of which some may have been `left` just now."""
         touched = set(left)
         for number in (late := [one for one in numbers if self.launched[one] > self.now]):
             heappush(self.queue, (self.launched[number], number, LAUNCH))

@@ -22,26 +22,26 @@ from netsim.trace.names import (
     launch_args,
     stream_numbers,
 )
-from netsim.training.run import Spans, Step, pass_title, stream_title, task_title
+from netsim.training.run import Spans, Step, entry_title, pass_title, stream_title
 from netsim.workloads.lower import row_by_rank
 from netsim.workloads.tape import COMPUTE, TapeEntry
 
 
 def ready(spans: Spans, rank: int) -> Iterator[tuple[int, int, tuple[float, float, float]]]:
-    """What a rank does, in order: the task, the row of its groups, and when the rank had come, it
+    """What a rank does, in order: the entry, the row of its groups, and when the rank had come, it
     began and ended; a receive that was posted ahead has come when its data does."""
     free, ends, rows = dict[str, float](), dict[int, float](), Memo()
     columns = (column.tolist() for column in spans.of_rank(rank))
     for number, begin, end in zip(*columns, strict=True):
-        task = spans.tape.entries[number]
-        asked = partial(row_by_rank, task.groups, spans.ranks)
-        row = int(rows.of(Same(task.groups), asked)[rank])
-        known = (ends[one] for one in task.after if one in ends)
-        come = max([free.get(task.stream, 0.0), task.launched, *known])
-        receives = task.posted and int(task.groups[row, -1]) == rank
-        first = begin if receives or not task.collective else min(come, begin)
+        entry = spans.tape.entries[number]
+        asked = partial(row_by_rank, entry.groups, spans.ranks)
+        row = int(rows.of(Same(entry.groups), asked)[rank])
+        known = (ends[one] for one in entry.after if one in ends)
+        come = max([free.get(entry.stream, 0.0), entry.launched, *known])
+        receives = entry.posted and int(entry.groups[row, -1]) == rank
+        first = begin if receives or not entry.collective else min(come, begin)
         yield number, row, (first, begin, end)
-        ends[number] = free[task.stream] = end
+        ends[number] = free[entry.stream] = end
 
 
 # trace.json of a step: a process a GPU; threads for its passes, kernels, and streams of NCCL's.
@@ -136,10 +136,10 @@ class _Seen:
         self.step, self.ranks = step, ranks
         self.groups: dict[str, Operation] = {}
         self.threads = self._threads()
-        all_streams = (task.stream for task in step.spans.tape.entries)
+        all_streams = (entry.stream for entry in step.spans.tape.entries)
         self.stream_numbers = stream_numbers(all_streams, COMPUTE)
         self.kernel_count = 0
-        batches = {task.micro_batch for task in step.spans.tape.entries}
+        batches = {entry.micro_batch for entry in step.spans.tape.entries}
         self.several = len(batches - {-1}) > 1
 
     def _threads(self) -> dict[tuple[int, str], int]:
@@ -161,13 +161,13 @@ class _Seen:
             seq: dict[str, int] = {}
             kernels: list[tuple[str, float, float]] = []
             for number, row, when in ready(self.step.spans, rank):
-                task, (_, begin, end) = self.step.spans.tape.entries[number], when
-                if not task.collective:
-                    kernels.append((pass_title(task), begin, end))
-                    yield self._slice(task, rank, (rank,), (begin, end))
+                entry, (_, begin, end) = self.step.spans.tape.entries[number], when
+                if not entry.collective:
+                    kernels.append((pass_title(entry), begin, end))
+                    yield self._slice(entry, rank, (rank,), (begin, end))
                     continue
-                seq[task.stream] = seq.get(task.stream, -1) + 1
-                yield from self._call(number, row, rank, seq[task.stream], when)
+                seq[entry.stream] = seq.get(entry.stream, -1) + 1
+                yield from self._call(number, row, rank, seq[entry.stream], when)
             yield from self._passes(rank, kernels)
 
     def _passes(self, rank: int, kernels: Sequence[tuple[str, float, float]]) -> Iterator[Event]:
@@ -178,31 +178,36 @@ class _Seen:
     def _call(
         self, number: int, row: int, rank: int, seq: int, when: tuple[float, float, float]
     ) -> Iterator[Event]:
-        task = self.step.spans.tape.entries[number]
+        entry = self.step.spans.tape.entries[number]
         come, begin, end = when
-        members = tuple(task.groups[row].tolist())
+        members = tuple(entry.groups[row].tolist())
         first = come if begin - come > VISIBLE else begin
-        made = self._slice(task, rank, members, (first, end))
-        made["args"] |= self._collective_args(number, task, row, rank, seq, members)
+        made = self._slice(entry, rank, members, (first, end))
+        made["args"] |= self._collective_args(number, entry, row, rank, seq, members)
         if first < begin:
             made["args"]["waiting for others (us)"] = (begin - first) * 1e6
         yield made
         if first < begin:
-            yield self._event("waiting for the last rank", "wait", rank, task.stream, first, begin)
-        if task.collective == "p2p" and set(members) <= set(self.ranks):
-            arrow = {"id": number * self.step.spans.ranks + members[0], "name": task.name,
-                     "cat": "p2p", "pid": rank, "tid": self.threads[rank, task.stream]}  # fmt: skip
+            yield self._event("waiting for the last rank", "wait", rank, entry.stream, first, begin)
+        if entry.collective == "p2p" and set(members) <= set(self.ranks):
+            arrow = {
+                "id": number * self.step.spans.ranks + members[0],
+                "name": entry.name,
+                "cat": "p2p",
+                "pid": rank,
+                "tid": self.threads[rank, entry.stream],
+            }
             kind = {"ph": "s"} if rank == members[0] else {"ph": "f", "bp": "e"}
             yield {**kind, **arrow, "ts": begin * 1e6}
 
     def _slice(
-        self, task: TapeEntry, rank: int, members: tuple[int, ...], when: tuple[float, float]
+        self, entry: TapeEntry, rank: int, members: tuple[int, ...], when: tuple[float, float]
     ) -> Event:
-        name = task_title(task, rank, members, several=self.several)
-        told = {"phase": task.phase, "layer": task.layer, "micro batch": task.micro_batch}
-        made = self._event(name, "kernel", rank, task.stream, *when)
+        name = entry_title(entry, rank, members, several=self.several)
+        told = {"phase": entry.phase, "layer": entry.layer, "micro batch": entry.micro_batch}
+        made = self._event(name, "kernel", rank, entry.stream, *when)
         self.kernel_count += 1
-        stream = self.stream_numbers[task.stream]
+        stream = self.stream_numbers[entry.stream]
         made["args"] = launch_args(rank, stream, self.kernel_count)
         made["args"] |= {key: value for key, value in told.items() if value not in ("", -1)}
         return made
@@ -222,30 +227,30 @@ class _Seen:
         }
 
     def _collective_args(
-        self, number: int, task: TapeEntry, row: int, rank: int, seq: int, members: tuple[int, ...]
+        self, number: int, entry: TapeEntry, row: int, rank: int, seq: int, members: tuple[int, ...]
     ) -> Event:
         lowered = self.step.spans.lowered
         coarse = lowered.coarse[number][int(lowered.class_of[number][row])]
-        whole = task.nbytes // DTYPES[task.dtype]
+        whole = entry.nbytes // DTYPES[entry.dtype]
         part = max(1, whole // len(members))
-        group = f"{task.kind} {' '.join(map(str, members[:2]))}".strip()
+        group = f"{entry.kind} {' '.join(map(str, members[:2]))}".strip()
         operation = Operation(
-            task.collective,
+            entry.collective,
             coarse.algorithm,
             coarse.protocol,
-            task.dtype,
-            in_elements=part if task.collective in ("all_gather", "gather") else whole,
-            out_elements=part if task.collective in ("reduce_scatter", "scatter") else whole,
+            entry.dtype,
+            in_elements=part if entry.collective in ("all_gather", "gather") else whole,
+            out_elements=part if entry.collective in ("reduce_scatter", "scatter") else whole,
             ranks=members,
             group=group,
-            group_description=task.kind,
+            group_description=entry.kind,
         )
         self.groups.setdefault(group, operation)
         return {
             "algorithm": coarse.algorithm,
             "protocol": coarse.protocol,
             "channels": coarse.channels,
-            "bytes": task.nbytes,
+            "bytes": entry.nbytes,
             "alone (us)": coarse.seconds * 1e6,
             "kernel": operation.kernel,
             **kineto_args(operation, rank, members, seq),

@@ -133,7 +133,7 @@ class Alone:
         """What the backward pass of a layer has to wait for."""
         return ()
 
-    def made(self, layer: int, kernel: str, task: int) -> None:
+    def made(self, layer: int, kernel: str, entry: int) -> None:
         """A kernel of a layer has made gradients that are reduced in this micro-batch."""
 
     def after_backward(self, layer: int, done: Deps, *, last: bool) -> None:
@@ -543,11 +543,11 @@ class Ddp(Alone):
             self._all(())
         return ()
 
-    def made(self, layer: int, kernel: str, task: int) -> None:
+    def made(self, layer: int, kernel: str, entry: int) -> None:
         """Put the gradients that a kernel is named after into buckets."""
         if self.within:
             stem = kernel.rpartition("+")[2].removesuffix(" wgrad")
-            self._fill(layer, stem, (task,))
+            self._fill(layer, stem, (entry,))
             self.kernels += (stem,)
 
     def after_backward(self, layer: int, done: Deps, *, last: bool) -> None:

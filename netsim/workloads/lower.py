@@ -53,7 +53,7 @@ Realise = Callable[[TapeEntry, tuple[int, ...]], Coarse]
 
 @dataclass(frozen=True)
 class Lowered:
-    """A schedule of a tape. By task: `begin` (the row that waits for all of a group; of a kernel,
+    """A schedule of a tape. By entry: `begin` (the row that waits for all of a group; of a kernel,
     the kernel) and `end` for every row of its groups. `classes` are the Coarse of every group."""
 
     schedule: Schedule
@@ -74,7 +74,7 @@ class _Block:
     ptr: NDArray[np.intp]
 
 
-# Rows that begin and end each group of a task, its forms, and which of them each group has.
+# Rows that begin and end each group of an entry, its forms, and which of them each group has.
 _Made = tuple[NDArray[np.int32], NDArray[np.int32], tuple[Coarse, ...], NDArray[np.int32]]
 
 
@@ -89,74 +89,74 @@ class _Lowering:
         self.work = cache(lambda seconds: int(self.builder.work(seconds)[0]))
         self.known = Memo()
 
-    def rows_of(self, task: int, ranks: Ranks) -> NDArray[np.int32]:
-        """The row after which a task is done at each of these ranks; -1 where it has no part."""
-        groups = self.tape.entries[task].groups
+    def rows_of(self, entry: int, ranks: Ranks) -> NDArray[np.int32]:
+        """The row after which an entry is done at each of these ranks; -1 where it has no part."""
+        groups = self.tape.entries[entry].groups
         place = self.known.of(Same(groups), lambda: row_by_rank(groups, self.world))[ranks]
-        return np.where(place >= 0, self.made[task][1][place], NONE).astype(np.int32)
+        return np.where(place >= 0, self.made[entry][1][place], NONE).astype(np.int32)
 
-    def compute(self, task: TapeEntry) -> None:
+    def compute(self, entry: TapeEntry) -> None:
         """Write the rows of a kernel on all its ranks, those of one kind of GPU after another."""
-        ranks = task.groups[:, 0]
+        ranks = entry.groups[:, 0]
         begin = np.full(len(ranks), NONE, np.int32)
         end = np.full(len(ranks), NONE, np.int32)
-        for places, time in self.times_of(task, ranks):
-            begin[places], end[places] = self.kernel(task, ranks[places], time)
-        self.streams[task.stream][ranks] = end
+        for places, time in self.times_of(entry, ranks):
+            begin[places], end[places] = self.kernel(entry, ranks[places], time)
+        self.streams[entry.stream][ranks] = end
         self.made.append((begin, end, (), np.zeros(0, np.int32)))
 
     def times_of(
-        self, task: TapeEntry, ranks: Ranks
+        self, entry: TapeEntry, ranks: Ranks
     ) -> Iterator[tuple[slice | NDArray[np.intp], KernelTime]]:
         """The places of the ranks of each kind of GPU, and how long the kernel takes there."""
-        if not task.by_kind:
-            yield slice(None), KernelTime(task.seconds, task.moving)
+        if not entry.by_kind:
+            yield slice(None), KernelTime(entry.seconds, entry.moving)
             return
         kinds = self.kind_of_rank[ranks]
-        for kind, time in enumerate(task.by_kind):
+        for kind, time in enumerate(entry.by_kind):
             places = np.flatnonzero(kinds == kind)
             if len(places):
                 yield places, time
 
     def kernel(
-        self, task: TapeEntry, ranks: Ranks, time: KernelTime
+        self, entry: TapeEntry, ranks: Ranks, time: KernelTime
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The first and the last row of a kernel on each of some ranks, whose GPUs are alike."""
-        after = [self.streams[task.stream][ranks], *(self.rows_of(d, ranks) for d in task.after)]
+        after = [self.streams[entry.stream][ranks], *(self.rows_of(d, ranks) for d in entry.after)]
         before = [(column, IN_ORDER) for column in after if (column >= 0).any()]
         rows = []
         for seconds, uses in parts_of(time):
-            name = self.names[label(task)]
-            style = compute_style(collective=name, stream=task.stream, uses=uses)
+            name = self.names[label(entry)]
+            style = compute_style(collective=name, stream=entry.stream, uses=uses)
             rows.append(self.builder.rows(style, ranks, ranks, self.work(seconds), after=before))
             before = [(rows[-1], IN_ORDER)]
         return rows[0], rows[-1]
 
-    def collective(self, task: TapeEntry) -> None:
-        groups = task.groups
-        distinct, class_of = self.realised(task)
-        begin = self.join(task)
-        end = self.transfer(task, distinct, class_of, begin)
-        self.streams[task.stream][groups] = end[:, None]
+    def collective(self, entry: TapeEntry) -> None:
+        groups = entry.groups
+        distinct, class_of = self.realised(entry)
+        begin = self.join(entry)
+        end = self.transfer(entry, distinct, class_of, begin)
+        self.streams[entry.stream][groups] = end[:, None]
         self.made.append((begin, end, distinct, class_of))
 
-    def realised(self, task: TapeEntry) -> tuple[tuple[Coarse, ...], NDArray[np.int32]]:
-        """The different forms of a task's collective, and which of them each group has."""
+    def realised(self, entry: TapeEntry) -> tuple[tuple[Coarse, ...], NDArray[np.int32]]:
+        """The different forms of an entry's collective, and which of them each group has."""
 
         def found() -> tuple[tuple[Coarse, ...], NDArray[np.int32]]:
-            chosen = [self.realise(task, tuple(group)) for group in task.groups.tolist()]
+            chosen = [self.realise(entry, tuple(group)) for group in entry.groups.tolist()]
             numbers = {one: k for k, one in enumerate(dict.fromkeys(chosen))}
             return tuple(numbers), np.array([numbers[one] for one in chosen], np.int32)
 
-        asked = (Same(task.groups), task.kind, task.collective, task.nbytes, task.dtype)
+        asked = (Same(entry.groups), entry.kind, entry.collective, entry.nbytes, entry.dtype)
         return self.known.of(asked, found)
 
-    def join(self, task: TapeEntry) -> NDArray[np.int32]:
+    def join(self, entry: TapeEntry) -> NDArray[np.int32]:
         """Marks that wait until all ranks of each group have come."""
-        groups = task.groups
-        waiting = groups[:, :-1] if task.posted else groups
-        columns = [self.streams[task.stream][groups]]
-        columns += [self.rows_of(d, waiting) for d in task.after]
+        groups = entry.groups
+        waiting = groups[:, :-1] if entry.posted else groups
+        columns = [self.streams[entry.stream][groups]]
+        columns += [self.rows_of(d, waiting) for d in entry.after]
         every = np.concatenate(columns, axis=1)
         every = np.sort(every, axis=1)
         keep = every >= 0
@@ -166,30 +166,30 @@ class _Lowering:
 
     def transfer(
         self,
-        task: TapeEntry,
+        entry: TapeEntry,
         distinct: tuple[Coarse, ...],
         class_of: NDArray[np.int32],
         begin: NDArray[np.int32],
     ) -> NDArray[np.int32]:
         """The rows of a collective in all its groups, and the marks that end it."""
-        asked = (Same(task.groups), distinct, label(task), task.stream)
-        block = self.known.of(asked, lambda: self.rows_written(task, distinct, class_of))
+        asked = (Same(entry.groups), distinct, label(entry), entry.stream)
+        block = self.known.of(asked, lambda: self.rows_written(entry, distinct, class_of))
         rows = self.builder.rows(*block.columns, after=[(begin[block.group], IN_ORDER)])
         joins = (block.ptr, rows[block.order], IN_ORDER)
-        return self.builder.marks(task.groups[:, 0], joins=joins)
+        return self.builder.marks(entry.groups[:, 0], joins=joins)
 
     def rows_written(
-        self, task: TapeEntry, distinct: tuple[Coarse, ...], class_of: NDArray[np.int32]
+        self, entry: TapeEntry, distinct: tuple[Coarse, ...], class_of: NDArray[np.int32]
     ) -> "_Block":
         """The rows of a collective in all its groups, those of one form after the other."""
         parts, group = [], []
         for k, coarse in enumerate(distinct):
             mine = np.flatnonzero(class_of == k)
-            parts.append(self.row_columns(task, coarse, task.groups[mine]))
+            parts.append(self.row_columns(entry, coarse, entry.groups[mine]))
             group.append(np.repeat(mine, len(coarse.src)))
         styles, src, dst, piece = (np.concatenate(column) for column in zip(*parts, strict=True))
         number = np.concatenate(group)
-        count = np.bincount(number, minlength=len(task.groups))
+        count = np.bincount(number, minlength=len(entry.groups))
         return _Block(
             columns=(styles, src, dst, piece),
             group=number,
@@ -198,10 +198,10 @@ class _Lowering:
         )
 
     def row_columns(
-        self, task: TapeEntry, coarse: Coarse, groups: Ranks
+        self, entry: TapeEntry, coarse: Coarse, groups: Ranks
     ) -> tuple[NDArray[np.int32], ...]:
         """Styles, sources, targets and pieces of the rows of one form in some groups."""
-        name, stream = self.names[label(task)], task.stream
+        name, stream = self.names[label(entry)], entry.stream
         tagged = [replace(style, collective=name, stream=stream) for style in coarse.styles]
         styles = np.array([self.builder.style(style) for style in tagged], np.int32)
         piece = self.known.of(coarse, lambda: self.builder.pieces(coarse.amount))
@@ -237,13 +237,13 @@ def parts_of(time: KernelTime) -> list[tuple[float, tuple[Use, ...]]]:
 def lower(tape: Tape, world: int, realise: Realise) -> Lowered:
     """The schedule of a tape on `world` ranks."""
     work = _Lowering(tape, world, realise)
-    for task in tape.entries:
-        if task.collective:
-            work.collective(task)
+    for entry in tape.entries:
+        if entry.collective:
+            work.collective(entry)
         else:
-            work.compute(task)
-        if task.launched:
-            work.builder.release(work.made[-1][0], task.launched)
+            work.compute(entry)
+        if entry.launched:
+            work.builder.release(work.made[-1][0], entry.launched)
     begin, end, coarse, class_of = zip(*work.made, strict=True)
     return Lowered(work.builder.finish(), begin, end, coarse, class_of)
 
@@ -255,6 +255,6 @@ def row_by_rank(groups: Ranks, world: int) -> NDArray[np.int32]:
     return rows
 
 
-def label(task: TapeEntry) -> str:
-    """What rows of a task are called: `compute`, or kind and collective."""
-    return f"{task.kind} {task.collective}".strip()
+def label(entry: TapeEntry) -> str:
+    """What rows of an entry are called: `compute`, or kind and collective."""
+    return f"{entry.kind} {entry.collective}".strip()

@@ -79,7 +79,7 @@ class TapeEntry:
 @dataclass
 class Host:
     """The thread that launches what one stage's ranks do: when it is done with what was written
-    down. `last`: the last task of each stream, `line`: what collectives ahead of kernels wait for.
+    down. `last`: the last entry of each stream, `line`: what collectives ahead of kernels wait for.
     """
 
     clock: float = 0.0
@@ -161,11 +161,11 @@ class Tape:
         )
         return (made,)
 
-    def kernel_time(self, task: TapeEntry, rank: int) -> KernelTime:
+    def kernel_time(self, entry: TapeEntry, rank: int) -> KernelTime:
         """How long a kernel takes on the GPU of one rank."""
-        if not task.by_kind:
-            return KernelTime(task.seconds, task.moving)
-        return task.by_kind[self.kind_of_rank[rank]]
+        if not entry.by_kind:
+            return KernelTime(entry.seconds, entry.moving)
+        return entry.by_kind[self.kind_of_rank[rank]]
 
     def later(self, name: str, ranks: Ranks, seconds: float, after: Deps) -> None:
         """A kernel that is written down only before the optimizer, so that nothing waits for it."""
@@ -179,7 +179,7 @@ class Tape:
 
     @contextmanager
     def naming(self, layer: str) -> Iterator[None]:
-        """Tasks that belong to another layer than the one being written."""
+        """Entries that belong to another layer than the one being written."""
         before, self.layer = self.layer, layer
         yield
         self.layer = before
@@ -230,8 +230,9 @@ class Tape:
     def _launched(
         self, host: Host, stream: str, after: Deps, launches: int, seconds: float
     ) -> float:
-        """When the first kernel of a task is launched (the step's first one before it begins); 0 if
-        it surely has to wait for longer."""
+        """The time at which the first kernel of an entry is launched, which for the first entry of
+        the step is before the step begins; 0 if the entry surely waits longer for something else.
+        """
         launched = host.clock
         host.clock += launches * self.launch
         waited = (*after, host.last[stream]) if stream in host.last else after
@@ -283,12 +284,12 @@ def _shape_of(entry: TapeEntry) -> tuple[object, ...]:
     )
 
 
-def _with_times(task: TapeEntry, times: Sequence[KernelTime], present: Sequence[int]) -> TapeEntry:
-    """A kernel with its times on every kind of GPU, of which some are `present` in the task."""
+def _with_times(entry: TapeEntry, times: Sequence[KernelTime], present: Sequence[int]) -> TapeEntry:
+    """A kernel with its times on every kind of GPU, of which some are `present` in the entry."""
     slowest = max((times[kind] for kind in present), key=lambda time: time.seconds)
     differs = any(times[kind] != slowest for kind in present)
     return replace(
-        task,
+        entry,
         seconds=slowest.seconds,
         moving=slowest.moving,
         by_kind=tuple(times) if differs else (),

@@ -44,8 +44,8 @@ def test_the_path_covers_the_step_without_a_gap(rest: str) -> None:
     for one, after in pairwise(visits):
         assert after.begin == pytest.approx(one.end, rel=1e-9)
     assert sum(causes_of(visits).values()) == pytest.approx(found.seconds, rel=1e-6)
-    assert ("launches by the host" in causes_of(visits)) == (visits[0].task.kind == "host")
-    assert visits[0].task.kind == "host" or "20us" not in rest
+    assert ("launches by the host" in causes_of(visits)) == (visits[0].entry.kind == "host")
+    assert visits[0].entry.kind == "host" or "20us" not in rest
     hops = list(hops_of(visits))
     assert sum(hop.end - hop.begin for hop in hops) == pytest.approx(found.seconds, rel=1e-9)
 
@@ -68,7 +68,7 @@ def test_the_path_of_a_pipeline_goes_down_and_up_its_stages() -> None:
 def test_a_slow_gpu_is_on_the_path_and_without_it_the_step_is_the_other_s() -> None:
     rest = "  parallelism: {dp: 8, data: allreduce}"
     slow = made(rest + "\n  stragglers: [{rank: 5, slowdown: 1.5}]")
-    assert {v.rank for v in visits_of(slow) if not v.task.collective} == {5}
+    assert {v.rank for v in visits_of(slow) if not v.entry.collective} == {5}
     answers = {one["what"]: one for one in explained_step(slow)["answers"]}
     assert answers["stragglers"]["free_us"] == pytest.approx(made(rest).seconds * 1e6, rel=1e-9)
 

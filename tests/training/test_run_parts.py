@@ -30,11 +30,11 @@ from netsim.training.run import (
     bound_of,
     breakdown_of,
     details_of,
+    entry_title,
     family,
     pass_title,
     sent_bytes,
     stream_title,
-    task_title,
 )
 from netsim.workloads.lower import Coarse
 from netsim.workloads.setting import Grid
@@ -97,7 +97,7 @@ def test_every_second_of_every_rank_has_one_cause(seed: int) -> None:
         assert found.idle[rank] == spent["idle"]
         assert found.exposed[:, rank].tolist() == exposed
         assert found.hidden[:, rank].tolist() == hidden
-    assert found.exposed_by_task.tolist() == bare.tolist()
+    assert found.exposed_by_entry.tolist() == bare.tolist()
     whole = found.hidden.sum() + found.exposed.sum()
     assert found.overlap == pytest.approx(found.hidden.sum() / whole)
 
@@ -123,7 +123,7 @@ def test_details_are_means_over_gpus_in_microseconds() -> None:
         idle=np.array([1e-6, 5e-6]),
         exposed=np.array([[2e-6, 0.0], [1e-6, 3e-6]]),
         hidden=np.array([[1e-6, 0.0], [1e-6, 2e-6]]),
-        exposed_by_task=np.zeros(1),
+        exposed_by_entry=np.zeros(1),
     )
     step = SimpleNamespace(breakdown=found, seconds=13e-6, resolved=SimpleNamespace(recorded=True))
     told = {name: value for name, value in details_of(step).items() if value}
@@ -249,7 +249,7 @@ def test_tasks_run_in_the_stages_of_their_ranks() -> None:
 
 def test_slices_are_called_by_layer_collective_and_micro_batch() -> None:
     def title(one: TapeEntry, rank: int = 0, *, several: bool = True) -> str:
-        return task_title(one, rank, (0, 1), several=several)
+        return entry_title(one, rank, (0, 1), several=several)
 
     kernel = task("norm+mlp", layer="layer 3", micro_batch=0)
     assert title(kernel) == "layer 3 norm+mlp (mb 0)"

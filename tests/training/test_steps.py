@@ -95,7 +95,7 @@ def test_the_breakdown_adds_up_to_the_step() -> None:
     parts = found.breakdown
     total = parts.computing + parts.exposed.sum(axis=0) + parts.idle
     assert total == pytest.approx(np.full(8, found.seconds), rel=1e-9)
-    assert parts.exposed_by_task.sum() >= parts.exposed.sum() * (1 - 1e-9)
+    assert parts.exposed_by_entry.sum() >= parts.exposed.sum() * (1 - 1e-9)
 
 
 @pytest.mark.slow

@@ -168,62 +168,62 @@ def nodes_of(
     last: dict[str, int] = {}
     made: dict[int, tuple[int, ...]] = {}
     computed = written_so_far = 0.0
-    for number, task in enumerate(tape.entries):
-        rows = [row for row in task.groups.tolist() if rank in row]
+    for number, entry in enumerate(tape.entries):
+        rows = [row for row in entry.groups.tolist() if rank in row]
         if not rows:
             continue
         # Who has posted a receive ahead waits for no kernel before it.
-        awaited = () if task.posted and rank == rows[0][-1] else task.after
-        waits = [*awaited, *([last[task.stream]] if task.stream in last else [])]
+        awaited = () if entry.posted and rank == rows[0][-1] else entry.after
+        waits = [*awaited, *([last[entry.stream]] if entry.stream in last else [])]
         after = tuple(dict.fromkeys(one for wait in waits for one in made.get(wait, ())))
-        last[task.stream] = number
-        time = tape.kernel_time(task, rank)
+        last[entry.stream] = number
+        time = tape.kernel_time(entry, rank)
         computed += time.seconds * slowdown * 1e6
         micros = round(computed - written_so_far)
         written_so_far += micros
-        name = " ".join(filter(None, (task.layer, task.name)))
+        name = " ".join(filter(None, (entry.layer, entry.name)))
         moving = min(micros, round(time.moving * slowdown * 1e6))
         node = Node(number, name, COMPUTE, after, micros, {MOVING: moving} if moving else {})
         nodes = [node]
-        if task.collective:
-            nodes = _calls(node, task, rank, tuple(rows[0]), groups, len(tape.entries) + number)
+        if entry.collective:
+            nodes = _calls(node, entry, rank, tuple(rows[0]), groups, len(tape.entries) + number)
         made[number] = tuple(one.number for one in nodes)
         yield from nodes
 
 
 def _calls(
     node: Node,
-    task: TapeEntry,
+    entry: TapeEntry,
     rank: int,
     ranks: tuple[int, ...],
     groups: dict[tuple[int, ...], int],
     second: int,
 ) -> list[Node]:
     """The node of a collective, a send or a receive; of both, the other has the number `second`."""
-    if task.collective == "p2p":
-        return [_end(node, task, (ranks[0], ranks[1]), node.number, sends=rank == ranks[0])]
-    if task.collective == "sendrecv":
+    if entry.collective == "p2p":
+        return [_end(node, entry, (ranks[0], ranks[1]), node.number, sends=rank == ranks[0])]
+    if entry.collective == "sendrecv":
         place = ranks.index(rank)
         before, after = ranks[place - 1], ranks[(place + 1) % len(ranks)]
         other = replace(node, number=second)
         return [
-            _end(node, task, (rank, after), node.number, sends=True),
-            _end(other, task, (before, rank), node.number, sends=False),
+            _end(node, entry, (rank, after), node.number, sends=True),
+            _end(other, entry, (before, rank), node.number, sends=False),
         ]
     group = groups.setdefault(ranks, len(groups) + 1)  # ASTRA-sim takes 0 for no group
-    size = max(1, task.nbytes // len(ranks)) if task.collective in PARTS else task.nbytes
+    size = max(1, entry.nbytes // len(ranks)) if entry.collective in PARTS else entry.nbytes
     told: dict[str, Value] = {
         "comm_size": size,
-        "comm_type": TYPES.index(task.collective),
+        "comm_type": TYPES.index(entry.collective),
         "pg_name": str(group).encode(),
-        "dtype": task.dtype.encode(),
+        "dtype": entry.dtype.encode(),
     }
     return [replace(node, kind=COLLECTIVE, micros=0, attributes=told)]
 
 
-def _end(node: Node, task: TapeEntry, pair: tuple[int, int], tag: int, *, sends: bool) -> Node:
+def _end(node: Node, entry: TapeEntry, pair: tuple[int, int], tag: int, *, sends: bool) -> Node:
     told: dict[str, Value] = {
-        "comm_size": task.nbytes,
+        "comm_size": entry.nbytes,
         "comm_src": pair[0],
         "comm_dst": pair[1],
         "comm_tag": tag,
@@ -716,7 +716,7 @@ Part = tuple[int, int]  # a rank, and the number of its node
 
 
 class _Joined:
-    """All ranks' nodes as tasks: a call of all its members, a kernel of all that run it alike."""
+    """All ranks' nodes as entries: a call of all its members, a kernel of all that run it alike."""
 
     def __init__(self, files: Sequence[_Rank], *, alike: bool) -> None:
         self.alike, self.path = alike, files[0].path
@@ -741,7 +741,7 @@ class _Joined:
         return call
 
     def _meet(self, numbers: dict[int, int]) -> None:
-        """Bring the members of a call together; calls that all members see alike are one task."""
+        """Bring the members of a call together; calls that all members see alike are one entry."""
         first = self.call(*next(iter(numbers.items())))
         where = f"{self.path}: call {first.turn} of {first.stream} ({first.name})"
         for rank in first.ranks:
@@ -759,7 +759,7 @@ class _Joined:
         self.rows.setdefault(key, []).append(row)
 
     def tape(self) -> Tape:
-        """The tasks, in an order in which each comes after what its ranks wait for."""
+        """The entries, in an order in which each comes after what its ranks wait for."""
         rows = list(self.rows.values())
         place = {part: k for k, one in enumerate(rows) for row in one for part in row}
         waits: list[set[int]] = [set() for _ in rows]
