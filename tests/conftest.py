@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from netsim.base.values import evenly_spaced
 from netsim.cli import GARBAGE
 from netsim.collectives.collective import collective_of
 from netsim.collectives.table import build
@@ -55,19 +56,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not cases[0].get_closest_marker("slow"):
             for number in evenly_spaced(len(usual_cases), QUICK_CASES):
                 usual_cases[number].add_marker("quick")
-
-
-def evenly_spaced(total: int, count: int) -> list[int]:
-    """`count` of the numbers 0 to `total` - 1, the first and the last included.
-
-    >>> evenly_spaced(10, 4)
-    [0, 3, 6, 9]
-    """
-    if count >= total:
-        return list(range(total))
-    if count == 1:
-        return [0]
-    return [round(place * (total - 1) / (count - 1)) for place in range(count)]
 
 
 def pytest_collection_finish() -> None:

@@ -11,7 +11,7 @@ from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, TypeVar
 
-__all__ = ["dataclass", "grouped"]
+__all__ = ["dataclass", "evenly_spaced", "grouped"]
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -25,6 +25,19 @@ def grouped(values: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
     for value in values:
         found.setdefault(key(value), []).append(value)
     return found
+
+
+def evenly_spaced(total: int, count: int) -> list[int]:
+    """`count` of the numbers 0 to `total` - 1, the first and last included; all if there are fewer.
+
+    >>> evenly_spaced(10, 4)
+    [0, 3, 6, 9]
+    """
+    if count >= total:
+        return list(range(total))
+    if count == 1:
+        return [0]
+    return [round(place * (total - 1) / (count - 1)) for place in range(count)]
 
 
 def _decorated(kind: Any = None, /, **options: Any) -> Any:

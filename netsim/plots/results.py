@@ -18,7 +18,7 @@ from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, NullFor
 
 from netsim.base.errors import InputError
 from netsim.base.units import format_size
-from netsim.base.values import dataclass
+from netsim.base.values import dataclass, evenly_spaced
 from netsim.plots import sizes, style
 from netsim.results.row import EQUAL, ratio_of
 from netsim.scenario.sweep import CONDITIONS
@@ -181,7 +181,7 @@ def _parts(name: str, table: pd.DataFrame) -> list[tuple[str, str, sizes.Lines]]
     column = lines.columns[place].removeprefix(sizes.AXIS)
     drawn, told = values, ""
     if len(values) > MOST_FIGURES:
-        drawn = [values[k] for k in sizes.thinned_places(len(values), MOST_FIGURES)]
+        drawn = [values[k] for k in evenly_spaced(len(values), MOST_FIGURES)]
         told = f"\n{MOST_FIGURES} of {len(values)} values of {column} have a picture each"
     return [
         (name, title + told, sizes.thinned(lines, FEW_LINES)),

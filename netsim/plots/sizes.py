@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from netsim.base.values import dataclass
+from netsim.base.values import dataclass, evenly_spaced
 from netsim.collectives.collective import Collective
 from netsim.plots import style
 from netsim.results.row import COLUMNS, Row
@@ -199,17 +199,11 @@ def thinned(lines: Lines, few: int, most: int = 0, always: Sequence[str] = ()) -
             for line in lines.lines
         ]
         order.sort(key=ends.__getitem__)
-    chosen = {order[k] for k in thinned_places(len(order), few)}
+    chosen = {order[k] for k in evenly_spaced(len(order), few)}
     chosen |= {k for k, line in enumerate(lines.lines) if line.table["cell"].iloc[0] in always}
     kept = [line for k, line in enumerate(lines.lines) if k in chosen]
     rest = [line for k, line in enumerate(lines.lines) if k not in chosen]
     return Lines(lines.columns, tuple(kept), tuple(rest))
-
-
-def thinned_places(count: int, few: int) -> list[int]:
-    """Places of a few among many, evenly from the first to the last."""
-    places = (round(k * (count - 1) / (few - 1)) for k in range(few))
-    return [*dict.fromkeys(places)] if count > few else [*range(count)]
 
 
 def _telling(table: pd.DataFrame, cell: Integers, starts: Integers) -> tuple[str, ...]:

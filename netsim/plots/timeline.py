@@ -21,10 +21,9 @@ from matplotlib.patches import Patch, Rectangle
 from numpy.typing import NDArray
 
 from netsim.base import errors
-from netsim.base.values import dataclass, grouped
+from netsim.base.values import dataclass, evenly_spaced, grouped
 from netsim.collectives.verify import Holding, State, runs
 from netsim.plots import style
-from netsim.plots.sizes import thinned_places
 from netsim.schedule.schedule import spelled_out
 from netsim.trace.chrome import packed
 
@@ -590,7 +589,7 @@ def plot_memory(path: Path, out_dir: Path) -> list[Path]:
 def memory_figure(table: pd.DataFrame) -> Figure:
     """A panel a stage: what is always there, activations on top, the peak and the GPU's memory."""
     stages = sorted(table["stage"].unique())  # of many some, the first and the last among them
-    stages = [stages[k] for k in thinned_places(len(stages), MOST_STAGES)]
+    stages = [stages[k] for k in evenly_spaced(len(stages), MOST_STAGES)]
     figure = style.new_figure(9.5, 0.9 + 1.35 * len(stages))
     panels = figure.subplots(len(stages), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     unit, factor = style.time_unit(float(table["time_us"].max()))
@@ -647,7 +646,7 @@ def plot_states(
 
 def states_figure(states: Sequence[State], chunks: Sequence[str], title: str = "") -> Figure:
     """A grid of ranks × chunks for each state; sums as text, complete cells in green."""
-    shown, ranks = thinned_places(len(states), MOST_STATES), len(states[0].held)
+    shown, ranks = evenly_spaced(len(states), MOST_STATES), len(states[0].held)
     wide, high = _text_inches(states)
     spelled = wide * len(chunks) <= _STATES_WIDTH and high * ranks <= _STATES_WIDTH
     if not spelled:

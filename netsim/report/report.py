@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from netsim.base import startup
 from netsim.base.files import table_beside, write_text
-from netsim.base.values import dataclass
+from netsim.base.values import dataclass, evenly_spaced
 from netsim.plots import results
 from netsim.plots.explanation import (
     answers,
@@ -25,7 +25,7 @@ from netsim.plots.explanation import (
     timeline_figure,
     tornado_figure,
 )
-from netsim.plots.sizes import AXIS, SEED, lines_of, sizes_figure, thinned, thinned_places
+from netsim.plots.sizes import AXIS, SEED, lines_of, sizes_figure, thinned
 from netsim.plots.style import drawing, save
 from netsim.report.words import Summary, blank, doubtful, pages, summary_of
 
@@ -271,7 +271,7 @@ def _sizes(good: pd.DataFrame, manifest: Mapping[str, Any], summary: Summary) ->
     rate, title = manifest.get("line_rate"), results.title_of(good)
     if len(summary.answers) > 1:
         names = [one.name for one in summary.choices]
-        few = [names[k] for k in thinned_places(len(names), MOST_LINES)]
+        few = [names[k] for k in evenly_spaced(len(names), MOST_LINES)]
         return results.facets_figure(summary.rows, few, rate, title)
     lines = thinned(
         lines_of(good.assign(file="")), MOST_LINES, always=[summary.base_line.get("cell", "")]
