@@ -23,12 +23,13 @@ def main() -> int:
     chosen = [name for name in WRITERS if name.startswith(beginnings)]
     if not chosen:
         parser.error(f"no golden text begins with {' or '.join(beginnings)}")
-    differences = [diff for name in chosen if (diff := difference(name))]
+    texts = {name: text_of(name) for name in chosen}
+    differences = [diff for name, text in texts.items() if (diff := difference(name, text))]
     print("\n\n".join(differences) or "no golden text differs")
     if arguments.write:
-        for name in chosen:
+        for name, text in texts.items():
             path_of(name).parent.mkdir(exist_ok=True)
-            path_of(name).write_text(text_of(name), encoding="utf-8")
+            path_of(name).write_text(text, encoding="utf-8")
         if not arguments.names:
             for name in set(files()) - set(WRITERS):
                 path_of(name).unlink()

@@ -36,13 +36,12 @@ def text_of(name: str) -> str:
     return "\n".join(line.rstrip() for line in WRITERS[name]()) + "\n"
 
 
-def difference(name: str) -> str:
-    """Return a unified diff between the golden text and what the code writes now."""
+def difference(name: str, written: str) -> str:
+    """Return a unified diff between the golden text and `written`, which the code writes now."""
     path = path_of(name)
     expected = path.read_text(encoding="utf-8") if path.exists() else ""
-    found = text_of(name)
     lines = difflib.unified_diff(
-        expected.splitlines(), found.splitlines(), f"{name}.txt", "written now", lineterm=""
+        expected.splitlines(), written.splitlines(), f"{name}.txt", "written now", lineterm=""
     )
     return "\n".join(lines)
 
