@@ -156,7 +156,7 @@ def channel_lines(job: Job) -> Iterator[str]:
 
 def write_graph(resolved: ResolvedCell, path: Path) -> None:
     """Write the graphs of the node with rank 0, as NCCL_GRAPH_DUMP_FILE does."""
-    if not resolved.jobs:
+    if not resolved.is_nccl:
         algorithm = resolved.cell.scenario.collective.algorithm
         raise InputError(f"--graph-out: {algorithm} is a textbook algorithm without channels")
     kinds = len(resolved.jobs[0].kinds)
@@ -172,7 +172,7 @@ def write_tuner(resolved: ResolvedCell, path: Path, engine: Engine) -> None:
         raise InputError(
             f"--tuner-out: NCCL runs {work.collective} as sends and receives, without a choice"
         )
-    if not resolved.jobs:
+    if not resolved.is_nccl:
         raise InputError(f"--tuner-out: {work.algorithm} is a textbook algorithm, not NCCL's")
     filled = path.is_file() and path.stat().st_size
     old = parse_tuner(text_of(path), str(path)) if filled else ()

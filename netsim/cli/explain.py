@@ -344,7 +344,7 @@ def _states(resolved: ResolvedCell, size: int | None) -> States:
     # By default, a few elements in every chunk, whatever the algorithm divides the data into.
     nbytes = size or ranks * ranks * 16 * DTYPES[work.dtype]
     collective = resolved.collective(nbytes)
-    if resolved.jobs:
+    if resolved.is_nccl:
         known = ", ".join(ALGORITHMS[work.collective])
         raise InputError(
             "explain --state: shows textbook algorithms, not NCCL's own",

@@ -152,7 +152,7 @@ def run_of(resolved: ResolvedCell) -> nccl_tests.TestRun:
         sizes=tuple(work.size_list()),
         devices=_devices(resolved, one_process=style == "single_process"),
         n_gpus=resolved.gpus_per_node if style == "single_process" else 1,
-        nccl_code=parse_version(scenario.nccl.version).code if resolved.jobs else None,
+        nccl_code=parse_version(scenario.nccl.version).code if resolved.is_nccl else None,
         cuda_graph=style == "cuda_graph",
         root=work.root,
         dtype=work.dtype,
@@ -208,7 +208,7 @@ def _devices(resolved: ResolvedCell, *, one_process: bool) -> tuple[nccl_tests.D
 
 def _models(resolved: ResolvedCell) -> list[str]:
     """The name of every GPU of the cluster, as its driver has it."""
-    if not resolved.jobs:
+    if not resolved.is_nccl:
         return ["GPU"] * len(resolved.topology)
     cluster = resolved.jobs[0].cluster
     hosts = cluster.gpu_host.tolist()

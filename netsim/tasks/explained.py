@@ -146,7 +146,7 @@ def _changes(resolved: ResolvedCell, made: Fabric, policy: Policy) -> dict[str, 
     whole: dict[str, Any] = {} if inner else {fabric: {"kind": made.kind}}
     if inner.get("between"):
         fabric, inner = f"{fabric}.between", inner["between"]
-    comm = resolved.jobs[0].comm if resolved.jobs else None
+    comm = resolved.jobs[0].comm if resolved.is_nccl else None
     settings = comm.settings if comm else None
     found = _queue_pairs(comm, policy, fabric) if policy.hashed else {}
     for routing in ("static", "adaptive", "spray"):

@@ -11,7 +11,7 @@ from dataclasses import fields
 
 from netsim.base.memo import Memo, digest
 from netsim.base.values import dataclass
-from netsim.collectives.collective import HAS_IN_PLACE
+from netsim.collectives.collective import HAS_IN_PLACE, Collective
 from netsim.collectives.table import stamp
 from netsim.metrics.bound import bound_by
 from netsim.metrics.links import Fullest, fullest_link
@@ -115,9 +115,8 @@ def simulate_one(
     return _timed(resolved, resolved.task(size, in_place=in_place), engine)
 
 
-def subject_of(resolved: ResolvedCell, task: Task) -> str:
-    """A task in a few words, for messages."""
-    collective = task.collective
+def subject_of(resolved: ResolvedCell, collective: Collective) -> str:
+    """A collective on the cluster of a cell in a few words, for messages."""
     label = cluster_label(resolved.cell.scenario.cluster)
     return f"{label}: {collective.name} of {collective.size_bytes} B"
 
@@ -145,7 +144,7 @@ def _timed(
 ) -> Timing:
     """The timing of a task, held against the invariants of answers."""
     timing = ladder.timed(call_of(task, resolved.limits), engine, progress, resolved.limits)
-    return sound(timing, task.collective, subject_of(resolved, task))
+    return sound(timing, task.collective, subject_of(resolved, task.collective))
 
 
 def _outcome(resolved: ResolvedCell, timing: Timing, inplace: Timing | None) -> Outcome:

@@ -32,7 +32,7 @@ from netsim.scenario.names import DTYPES
 from netsim.schedule.repeat import AT_ONCE, Launch
 from netsim.tasks.cluster import Built, built, groups_of, jobs_of, refuse_unjoined, wishes_of
 from netsim.tasks.own_algorithms import verify_own_algorithm
-from netsim.tasks.room import FewerRanks, expected_bytes, textbook_misfit, why_task_does_not_fit
+from netsim.tasks.room import FewerRanks, expected_bytes, why_task_does_not_fit
 from netsim.timing.fits import LIMITS, Limits, limits_of, misfit_of_nccl
 from netsim.topology.config import ClusterConfig, TorusGraph
 from netsim.topology.fabrics.config import TorusFabric
@@ -43,7 +43,7 @@ from netsim.workloads.task import Groups, Task
 
 @dataclass(frozen=True, eq=False)
 class ResolvedCell:
-    """A cell whose parts are known to fit, on its cluster: what its tasks of all sizes share."""
+    """A cell on its cluster, checked to fit together: what its tasks of all sizes share."""
 
     cell: Cell
     topology: Topology
@@ -331,12 +331,13 @@ def _refuse_by_least_rows(resolved: ResolvedCell) -> None:
     refused yet.
     """
     work = resolved.cell.scenario.collective
-    ranks, may_fold = len(resolved.groups[0]), resolved.limits.folds and len(resolved.groups) == 1
-    too_large = misfit_of_nccl(work.collective, ranks, len(resolved.groups), "")
-    if not too_large or (may_fold and equal_sends(work.collective, ranks)):
+    ranks, group_count = len(resolved.groups[0]), len(resolved.groups)
+    too_large = misfit_of_nccl(work.collective, ranks, group_count, "")
+    is_folded = resolved.limits.folds_groups(group_count)
+    if not too_large or (is_folded and equal_sends(work.collective, ranks)):
         return
     reason = "fold is off"
-    if may_fold:
+    if is_folded:
         reason = odd_one(Where(resolved.topology, resolved.gpus))
     message = f"{too_large}; not folded: {reason}" if reason else too_large
     raise resolved.cell.source.error(("workload",), message, key=True, kind=NoRoomError)
@@ -358,13 +359,9 @@ def _refuse_too_large(resolved: ResolvedCell) -> None:
     # Sends of a middle size may be cut into more loops, and so have more rows, than the largest.
     is_every_size = resolved.is_nccl and work.collective == "alltoall" and not resolved.limits.exact
     for size in sizes if is_every_size else sizes[:1]:
-        reason = why_task_does_not_fit(resolved.task(size), resolved.limits)
-        if reason:
-            break
-    else:
-        reason = textbook_misfit(resolved.task(size), resolved.limits, resolved.fewer_ranks)
-    if reason:
-        raise resolved.cell.source.error(("workload",), reason, key=True, kind=NoRoomError)
+        task = resolved.task(size)
+        if reason := why_task_does_not_fit(task, resolved.limits, resolved.fewer_ranks):
+            raise resolved.cell.source.error(("workload",), reason, key=True, kind=NoRoomError)
 
 
 # **** Textbook algorithms ****

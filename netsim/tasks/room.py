@@ -34,22 +34,15 @@ def expected_bytes(task: Task, limits: Limits, fewer: FewerRanks) -> int:
     return needed(gpu_count, *size)
 
 
-def why_task_does_not_fit(task: Task, limits: Limits) -> str:
-    """Why a task does not fit, for a message; empty if it fits or if that is not known yet."""
-    call = call_of(task, limits)
-    reason = ladder.why_not(call, limits)
-    return f"{reason}{why_in_full(call)}" if reason else ""
+def why_task_does_not_fit(task: Task, limits: Limits, fewer: FewerRanks) -> str:
+    """Why a task does not fit, for a message; empty if it fits.
 
-
-def textbook_misfit(task: Task, limits: Limits, fewer: FewerRanks) -> str:
-    """Why a textbook algorithm that cannot be sketched does not fit; empty if it fits.
-
-    How many rows it has follows from schedules of fewer ranks.
+    How many rows a textbook algorithm has that cannot be sketched follows from fewer ranks.
     """
     call = call_of(task, limits)
-    if task.is_nccl or ladder.size_of(call, limits):
-        return ""
-    reason = misfit(*_size_from_fewer_ranks(task, fewer), len(task.gpus))
+    reason = ladder.why_not(call, limits)
+    if not reason and not task.is_nccl and ladder.size_of(call, limits) is None:
+        reason = misfit(*_size_from_fewer_ranks(task, fewer), len(task.gpus))
     return f"{reason}{why_in_full(call)}" if reason else ""
 
 

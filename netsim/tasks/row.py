@@ -105,7 +105,7 @@ def row_of_outcome(resolved: ResolvedCell, size: int, outcome: Outcome) -> resul
         bus_factor=collective.bus_factor,
         limit=limit.get("limit_us", 0.0) * 1e-6,
     )
-    ask(answer, subject_of(resolved, resolved.task(size)))
+    ask(answer, subject_of(resolved, collective))
     samples = [1e6 * seconds for seconds in outcome.samples]
     time_us = outcome.seconds * 1e6
     row = question_row(

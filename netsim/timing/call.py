@@ -1,4 +1,4 @@
-"""A call that is to be timed, as a question; and how it is written, with all its loops or fewer."""
+"""The form in which a task is simulated, and its schedules with all loops or with fewer."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Call:
     """A task in the form in which it is simulated.
 
     `may_fold`: one member may be simulated for each class of equal ranks and channels.
-    `doubt` is the largest relative error of a form that is not quite the task, such as one with
-    equal heads.
-    `answers` keeps what was found of this form.
+    `doubt` is the largest relative error of a form that is not exactly the task, such as NVLSTree
+    with the same amount of data for every head.
+    `answers` keeps what is computed about this form.
     """
 
     task: Task
@@ -68,7 +68,7 @@ class Call:
 
     @property
     def memo(self) -> Memo:
-        """What was found of textbook algorithms on this topology, also for other sizes."""
+        """The answers about textbook algorithms on this topology, which other sizes share."""
         return self.task.topology.memo.of("textbook algorithms", Memo)
 
     def changed(
@@ -83,12 +83,12 @@ class Call:
 
     @property
     def where(self) -> Where:
-        """The place of it."""
+        """The topology and GPUs of the task, by which equal ranks are found."""
         return Where(self.topology, self.task.gpus)
 
     @cached_property
     def looped(self) -> Looped:
-        """It with every row."""
+        """The schedules of the task, with all of its loops or with fewer."""
         if self.plans:
             made = looped_nccl(
                 self.collective, self.plans, self._joined, self.task.gpus_per_process
@@ -115,7 +115,10 @@ class Call:
 
     @cached_property
     def folded(self) -> Call | None:
-        """NCCL's with what is alike written down once; None where nothing is."""
+        """The form with one representative for each class of equal ranks and channels.
+
+        None if every class has one member, or if a textbook algorithm runs the task.
+        """
         if not (self.may_fold and self.plans and len(self.task.groups) == 1):
             return None
         plan = smaller.folded_plan(
@@ -194,12 +197,14 @@ class Call:
         return combine(each, self.task.groups, len(self.task.gpus))
 
 
-CALLS = Memo(8)  # the last forms of tasks: whoever asks whether a task fits then runs it
+CALLS = Memo(4)
+"""The forms of the last tasks: whoever asks whether a task fits also runs it, both in place and out
+of place. Few, because a form holds schedules, which may be large."""
 
 
 def call_of(task: Task, limits: Limits = LIMITS) -> Call:
     """The form of a task that `limits` allow; equal questions get the same object."""
-    may_fold = limits.folds and len(task.groups) == 1
+    may_fold = limits.folds_groups(len(task.groups))
     return CALLS.of((Same(task), may_fold), lambda: Call(task, may_fold))
 
 

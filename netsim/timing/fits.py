@@ -92,6 +92,10 @@ class Limits:
     folds: bool = True
     without: frozenset[str] = frozenset()
 
+    def folds_groups(self, group_count: int) -> bool:
+        """Whether equal ranks may be folded: those of a single communicator only."""
+        return self.folds and group_count == 1
+
     @property
     def in_full(self) -> Limits:
         """The same, but that nothing of one operation is left out."""

@@ -186,7 +186,7 @@ def _relayed(bench: Bench, work: Relayed) -> One:
 def folded(asked: Asked) -> Offer | Refusal:
     """One row for each class of equal rows: all in a class have the same rate at all times."""
     call = asked.call
-    if call.plans:
+    if call.task.is_nccl:
         if call.rows_of_rings < asked.limits.folded:
             return Refusal("it has few rows")
         one = _form(asked)
@@ -355,7 +355,11 @@ def _form(asked: Asked) -> Call:
     call, limits = asked.call, asked.limits
     if "folded" in limits.without or call.rows_of_rings < limits.folded:
         return call
-    if not limits.exact and call.plans and call.looped.loops * call.collective.ranks > limits.level:
+    if (
+        not limits.exact
+        and call.task.is_nccl
+        and call.looped.loops * call.collective.ranks > limits.level
+    ):
         return call.level.folded or call
     return call.folded or call
 
@@ -613,7 +617,7 @@ def kept_busy(asked: Asked) -> Offer | Refusal:
     call, one, limits = asked.call, _known(asked), asked.limits
     trees = all("Tree" in plan.algorithm for plan in call.plans)
     off = _idle(one, call.task.launch) / (2 if trees else 1)  # `tests.bench.rounds 700 busy`
-    if limits.exact or not call.plans or off > limits.idle:
+    if limits.exact or not call.task.is_nccl or off > limits.idle:
         return Refusal("no link is busy throughout")
     rows = one.rows if one.fewer is None else one.fewer.work.rows()
     if limits.in_a_row[0] * rows <= limits.repeated:
@@ -883,7 +887,7 @@ def _same(a: Schedule, b: Schedule) -> bool:
 def written(call: Call, limits: Limits = LIMITS) -> Looped:
     """The rows of a call as it is written, with all its loops or fewer."""
     asked = Asked(call, limits)
-    if call.plans:
+    if call.task.is_nccl:
         return _form(asked).looped
     for rung in (in_step, max_plus, folded):
         found = rung(asked)
@@ -901,11 +905,11 @@ def why_not(call: Call, limits: Limits) -> str:
         offers = [rung(Asked(call, limits)) for rung in _asked(EXACT, limits)]
         if any(isinstance(found, Offer) for found in offers):
             return ""
-        mine = offers[EXACT.index(folded) :] if call.plans else offers
+        mine = offers[EXACT.index(folded) :] if call.task.is_nccl else offers
         words = (found.words for found in mine if isinstance(found, Refusal) and found != ONCE)
         rows, why = max(call.rows_of_rings, rows_in_full(call)), "; ".join(words)
         return f"no exact rung tells it, for {why}; in full it has about {rows:.2g} rows"
-    if not call.plans:
+    if not call.task.is_nccl:
         found = size_of(call, limits)
         return "" if found is None else fits.misfit(*found, len(call.task.gpus))
     c, plan, loops = call.collective, call.plans[0], 1
@@ -932,7 +936,7 @@ def _told_by_rounds(call: Call, limits: Limits, runs: int) -> list[int]:
 
 def told_by_hops(call: Call, limits: Limits) -> bool:
     """Whether rings of a call are told from a few hops."""
-    if not call.plans or not _asked((fewer_hops,), limits):
+    if not call.task.is_nccl or not _asked((fewer_hops,), limits):
         return False
     return isinstance(fewer_hops(Asked(call, limits)), Offer)
 
@@ -994,7 +998,7 @@ def _bytes(rows: int, a_row: int, call: Call, limits: Limits) -> int:
 
 def rows_in_full(call: Call) -> int:
     """Rows that a call has at least where nothing is left out; 0 where that is not known."""
-    if call.plans:
+    if call.task.is_nccl:
         c = call.collective
         return fits.least_rows_of_nccl(c.name, c.ranks, call.plans[0].algorithm)
     sketch = sketched(call)

@@ -107,7 +107,7 @@ def sketched(call: Call) -> Sketched | None:
 
 def _sketched(call: Call) -> Sketched | None:
     collective, algorithm = call.collective, call.task.algorithm
-    if not call.may_fold or call.plans:
+    if not call.may_fold or call.task.is_nccl:
         return None
     if not folds(collective.name, algorithm) or collective.ranks == 1:
         return None
@@ -136,7 +136,7 @@ def why_in_full(call: Call) -> str:
         why = "fold is off, or there are several communicators"
     elif odd := odd_one(call.where):
         why = odd
-    elif call.plans:
+    elif call.task.is_nccl:
         return ""
     elif not folds(collective.name, call.task.algorithm):
         why = f"{shown_name(call.task.algorithm)} {collective.name} is always written in full"
