@@ -171,7 +171,9 @@ def test_a_survivor_is_tried_on_by_slow_tests_of_its_package(
     )
     (folder / "test_low.py").write_text("def test_low():\n    assert False\n")
     names = [f"tests/made/test_{name}.py::test_{name}" for name in ("any", "low", "quick")]
-    monkeypatch.setattr(mutants, "slow", lambda: {*names, "tests/other/test_low.py::test_low"})
+    monkeypatch.setattr(
+        mutants, "marked_with", lambda _: {*names, "tests/other/test_low.py::test_low"}
+    )
     one = Mutant("made/low.py", 1, 6, 7, "3", "4")
     known = Covered({}, {names[2]: 1.0})
     assert mutants.unmeasured(one, known) == [names[1], names[0]]

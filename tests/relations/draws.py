@@ -16,6 +16,7 @@ TEXTBOOK = {
     "scatter": ("linear", "binomial"),
     "alltoall": ("pairwise", "linear-shift", "bruck"),
 }
+PIPELINED = (("all_reduce", "double-binary-tree"), ("broadcast", "ring"), ("reduce", "ring"))
 NCCL = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv")
 RINGS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
 MODEL = {"layers": 4, "hidden": 256, "heads": 8, "ffn": 768, "vocabulary": 1000, "sequence": 128}
@@ -37,6 +38,19 @@ def switch(draw: Draw, ranks: tuple[int, ...] = (2, 4, 8)) -> Scenario:
         "timing": draw.choice(("single", "throughput")),
     }
     return {"cluster": {"graph": graph}, "workload": work}
+
+
+def switch_and_chunk_count(draw: Draw) -> Scenario:
+    """A textbook algorithm on a switch, whose pipeline has 8 chunks at every size.
+
+    Chunks of a fixed size, the default of pipelined algorithms, are more at larger sizes.
+    """
+    scenario = switch(draw)
+    work = scenario["workload"]
+    work["sizes"] = ["1MiB"]  # a multiple of the ranks, so that rounding changes no chunk
+    if (work["collective"], work["algorithm"]) in PIPELINED:
+        work["parameters"] = {"chunks": 8}
+    return scenario
 
 
 def hosts(draw: Draw, nodes: tuple[int, ...] = (2, 3, 4)) -> Scenario:

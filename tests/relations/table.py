@@ -41,8 +41,7 @@ COLLECTIVES = [
     ),
     Relation(
         "size times 4 and latency times 4 make a textbook algorithm take 4 times as long",
-        # Only where every size is a multiple of the ranks, so that rounding changes no chunk.
-        answers.drawn(draws.switch, {"workload.sizes": ["1MiB"]}),
+        draws.switch_and_chunk_count,
         scaled(4, times),
         after(setting({"workload.sizes": ["4MiB"]}), answers.slower_graph(4, 1)),
         EQUAL,
