@@ -22,6 +22,7 @@ from netsim.nccl import environment, tuning
 from netsim.nccl.facts import NCCL_NAMES, NEWEST, facts_of, parse_version, supported_version
 from netsim.nccl.graph_xml import read_graph_file
 from netsim.scenario.names import DTYPES, CollectiveName, dtype_name
+from netsim.schedule.repeat import ITERATIONS, OverProcesses
 from netsim.topology.config import ClusterConfig
 from netsim.topology.fault_times import Retries
 from netsim.yamlio import models
@@ -41,6 +42,7 @@ else:
 GRAPH_VARIABLE = "NCCL_GRAPH_FILE"
 TUNER_VARIABLE = "NCCL_TUNER_CONFIG_FILE"
 LARGEST_SIZE = 1 << 44
+MOST_ITERATIONS = 100_000
 LARGEST_SIZES = 1000  # sizes of one workload; more is a mistake in a range
 
 
@@ -77,6 +79,26 @@ class SizeRange(Model):
         return size_steps(self.first, self.last, self.factor or 2)
 
 
+class TimedOperations(Model):
+    """Operations back to back, as nccl-tests times them: `-n` of them, and its `-a`.
+
+    Each process divides the time until its last operation is over by the number of operations;
+    `over_processes` says what becomes of the times of all processes: their mean, the least, the
+    greatest, or that of the first process.
+    """
+
+    iterations: Annotated[int, Field(ge=1, le=MOST_ITERATIONS)] = ITERATIONS
+    over_processes: OverProcesses = "mean"
+
+
+def _usual(given: object) -> object:
+    """The value of `timing`; `throughput` is an older name of what is usual."""
+    return {} if given == "throughput" else given
+
+
+Timing = Annotated[TimedOperations | Literal["single"], BeforeValidator(_usual)]
+
+
 class Workload(Model):
     """A collective to time, as nccl-tests would."""
 
@@ -94,7 +116,7 @@ class Workload(Model):
     split: str | None = None
     pairs: ListOf[ListOf[Index]] = ()
     matrix: ListOf[ListOf[Index]] = ()
-    timing: Literal["throughput", "single"] = "throughput"
+    timing: Timing | None = None  # an older place of the scenario's `timing`, which moves it there
 
     @model_validator(mode="after")
     def _check(self) -> "Workload":
@@ -423,6 +445,7 @@ class Scenario(Model, json_schema_extra=lambda schema: schema["required"].remove
     background: ListOf[BackgroundConfig] = ()
     nccl: Nccl = Field(default_factory=Nccl)
     launch: LaunchCosts | LaunchStyle = "process_per_gpu"
+    timing: Timing = Field(default_factory=TimedOperations)  # of a collective
     sweep: dict[str, Any] = Field(default_factory=dict)  # read by `read_sweep`
     outputs: ListOf[
         Literal[
@@ -448,6 +471,18 @@ class Scenario(Model, json_schema_extra=lambda schema: schema["required"].remove
     noise: Annotated[Noise, BeforeValidator(_preset)] | None = None
     samples: Annotated[int, Field(ge=1, le=100_000)] | None = None  # of noise
     limits: bool = False  # whether rows have the time that no algorithm beats
+
+    @model_validator(mode="before")
+    @classmethod
+    def _moved(cls, given: Any) -> Any:
+        """The scenario with `workload.timing`, the older place, moved to `timing`."""
+        work = given.get("workload") if isinstance(given, dict) else None
+        if not isinstance(work, dict) or "timing" not in work:
+            return given
+        if "timing" in given:
+            raise FieldError("expected one of timing and workload.timing, got both", "timing")
+        others = {key: value for key, value in work.items() if key != "timing"}
+        return {**given, "workload": others, "timing": work["timing"]}
 
     @model_validator(mode="before")
     @classmethod
@@ -481,6 +516,11 @@ class Scenario(Model, json_schema_extra=lambda schema: schema["required"].remove
         if self.samples is not None and self.noise is None:
             raise FieldError("without noise all samples are alike: noise: production", "samples")
         return self
+
+    @property
+    def is_single(self) -> bool:
+        """Whether one operation from an idle cluster is timed, and not many back to back."""
+        return self.timing == "single" or self.timed
 
     @property
     def collective(self) -> Workload:

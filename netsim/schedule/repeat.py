@@ -4,7 +4,7 @@ A rank's rows begin after its start mark, and its end mark comes when all that i
 all that it receives has arrived. Rows that follow others of their rank need no word from a mark."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -222,6 +222,24 @@ class Launch:
 
 
 AT_ONCE = Launch()
+
+ITERATIONS = 20
+"""The operations that nccl-tests times unless it is told otherwise (`-n`)."""
+OverProcesses = Literal["mean", "first", "min", "max"]
+
+
+@dataclass(frozen=True, slots=True)
+class BackToBack:
+    """Operations back to back, as nccl-tests times them.
+
+    Each process issues `iterations` operations, one after the other, and divides the time from the
+    first launch to the end of its last operation by that number (`BenchTime` in nccl-tests'
+    src/common.cu). The time of the collective is the mean over the processes (`-a 1`), or what
+    `over_processes` says. A process with several GPUs ends with the last of them.
+    """
+
+    iterations: int = ITERATIONS
+    over_processes: OverProcesses = "mean"
 
 
 @dataclass(frozen=True, slots=True)

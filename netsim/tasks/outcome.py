@@ -36,7 +36,8 @@ VARYING = [f.name for f in fields(Plan) if f.compare and f.name not in STANDING]
 class Outcome:
     """What the simulation of a task tells for its row.
 
-    `seconds` is the time out of place, `inplace` the one in place.
+    `seconds` is the time out of place, `slowest` that of the slowest process, `inplace` the time in
+    place.
     `uncertainty` is the largest relative error of an approximation.
     `samples` are the times with noise, one a sample.
     """
@@ -50,6 +51,7 @@ class Outcome:
     engine: str
     fullest: Fullest | None = None
     samples: tuple[float, ...] = ()
+    slowest: float = 0.0
 
 
 OUTCOMES = Memo(50_000)
@@ -81,7 +83,7 @@ def key_of(resolved: ResolvedCell, size: int, engine: str) -> bytes | None:
             task.collective,
             _runs_of(task),
             (resolved.place, task.groups, task.gpus),
-            (task.launch, scenario.collective.timing, engine, task.gpus_per_process),
+            (task.launch, repr(task.back_to_back), engine, task.gpus_per_process),
             resolved.limits,
             repr(noise),
         )
@@ -160,4 +162,5 @@ def _outcome(resolved: ResolvedCell, timing: Timing, inplace: Timing | None) -> 
         timing.engine,
         fullest_link(resolved.topology, timing.program, timing.use),
         sampled_seconds(noise_of(resolved.cell.scenario), timing),
+        max(timing.seconds, timing.slowest),
     )

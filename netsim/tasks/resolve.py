@@ -29,7 +29,7 @@ from netsim.program.symmetry import Where, odd_one
 from netsim.scenario.cells import Cell, placed
 from netsim.scenario.models import Scenario, Workload, node_count
 from netsim.scenario.names import DTYPES
-from netsim.schedule.repeat import AT_ONCE, Launch
+from netsim.schedule.repeat import AT_ONCE, BackToBack, Launch
 from netsim.tasks.cluster import Built, built, groups_of, jobs_of, refuse_unjoined, wishes_of
 from netsim.tasks.own_algorithms import verify_own_algorithm
 from netsim.tasks.room import FewerRanks, expected_bytes, why_task_does_not_fit
@@ -93,6 +93,14 @@ class ResolvedCell:
             matrix=work.matrix,
         )
 
+    @property
+    def back_to_back(self) -> BackToBack | None:
+        """The operations that are timed back to back; None if one is timed alone."""
+        timing = self.cell.scenario.timing
+        if self.cell.scenario.is_single or isinstance(timing, str):
+            return None
+        return BackToBack(timing.iterations, timing.over_processes)
+
     @kept
     def task(self, size: int, *, in_place: bool = False) -> Task:
         """The task at a size."""
@@ -105,7 +113,7 @@ class ResolvedCell:
             self.gpus,
             self.groups,
             launch=self.launch(size),
-            is_single=scenario.collective.timing == "single" or scenario.timed,
+            back_to_back=self.back_to_back,
             gpus_per_process=self.gpus_per_process,
         )
         if not self.is_nccl:

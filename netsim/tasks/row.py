@@ -94,8 +94,9 @@ def row_of_outcome(resolved: ResolvedCell, size: int, outcome: Outcome) -> resul
     busbw = algbw * collective.bus_factor
     limit: dict[str, Any] = {}
     if scenario.limits:
-        is_single = scenario.collective.timing == "single"
-        limit = limit_columns(resolved, size, outcome.seconds, is_single=is_single)
+        limit = limit_columns(
+            resolved, size, outcome.slowest, is_single=scenario.timing == "single"
+        )
         limit.pop("binds")
     answer = Answer(
         outcome.seconds,
@@ -104,6 +105,7 @@ def row_of_outcome(resolved: ResolvedCell, size: int, outcome: Outcome) -> resul
         bandwidths=(algbw, busbw),
         bus_factor=collective.bus_factor,
         limit=limit.get("limit_us", 0.0) * 1e-6,
+        slowest=outcome.slowest,
     )
     ask(answer, subject_of(resolved, collective))
     samples = [1e6 * seconds for seconds in outcome.samples]

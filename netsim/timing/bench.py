@@ -69,9 +69,14 @@ class Alone:
     engine: str
 
     @cached_property
-    def busy(self) -> NDArray[np.int64]:
+    def taking_part(self) -> NDArray[np.int64]:
         """The ranks that do anything at all."""
-        return busy_ranks(self.schedule)
+        return taking_part(self.schedule)
+
+    @cached_property
+    def busy(self) -> NDArray[np.int64]:
+        """Those ranks, or the ranks that stand for them, in the same order."""
+        return self.schedule.stand_in(self.taking_part.astype(np.int32)).astype(np.int64)
 
     @cached_property
     def first(self) -> Floats:
@@ -80,7 +85,7 @@ class Alone:
         return ends
 
 
-def busy_ranks(schedule: Schedule) -> NDArray[np.int64]:
+def taking_part(schedule: Schedule) -> NDArray[np.int64]:
     """The ranks that do anything at all; everyone, where nobody does."""
     busy, written = np.zeros((2, schedule.ranks), bool)
     written[schedule.stand_in(np.arange(schedule.ranks, dtype=np.int32))] = True
@@ -96,7 +101,7 @@ def busy_ranks(schedule: Schedule) -> NDArray[np.int64]:
         return np.flatnonzero(busy)
     everyone, leads = schedule.fold.ranks.first.astype(np.int64), np.zeros(schedule.ranks, bool)
     leads[everyone[busy]] = True
-    return everyone[leads[everyone]]  # as often as there are ranks that one stands for
+    return np.flatnonzero(leads[everyone])
 
 
 def ends_of(program: Program, timeline: Timeline, *, apart: bool = False) -> Floats:

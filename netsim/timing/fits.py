@@ -20,8 +20,6 @@ from netsim.schedule.schedule import Schedule
 
 # **** Thresholds ****
 
-TIMED = 20  # operations that nccl-tests times, after one to warm up
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -71,7 +69,7 @@ class Limits:
     around: float = 0.125
     folded: int = 0
     level: float = 15_000
-    in_a_row: tuple[int, ...] = (3, 8, TIMED)
+    in_a_row: tuple[int, ...] = (3, 8)
     most: float = 30_000_000
     repeated: float = 1_000_000
     restless: float = 8_000_000

@@ -33,10 +33,11 @@ MOVING = (TRANSFER, MULTICAST, SWITCH_REDUCE)
 
 @dataclass(frozen=True)
 class Answer:
-    """A row, as far as it is known, and what it follows from: seconds and the part by which they
+    """A row, as far as it is known, and what it follows from: seconds, and the part by which they
     may be `off`; the operation whose rows were run; what passes over its links in all, in loops
     that were not run, too; the collective; size, algorithm and bus bandwidth as they are printed;
-    and the seconds of the same question run in full; and those that no algorithm beats."""
+    the seconds of the same question run in full; those that no algorithm beats; and those that the
+    slowest process finds (0: the same as `seconds`)."""
 
     seconds: float
     off: float = 0.0
@@ -49,6 +50,13 @@ class Answer:
     bus_factor: float = 1.0
     in_full: Callable[[], float] | None = None
     limit: float = 0.0
+    slowest: float = 0.0
+
+    @property
+    def longest(self) -> float:
+        """The seconds by the slowest process: all bytes of an operation have passed by then. The
+        mean may be less, for ranks run ahead of a slow link until FIFOs are full."""
+        return max(self.seconds, self.slowest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +73,13 @@ def _wire(answer: Answer) -> str:
     if answer.use is None or answer.program is None:
         return ""
     least, link = needed(answer.use, answer.program.links)
-    if least <= answer.seconds * (1 + EQUAL):
+    if least <= answer.longest * (1 + EQUAL):
         return ""
     name = answer.program.links.name(link)
     if not isfinite(least):
         carried = answer.use.amount[answer.use.link == link][0]
         return f"{name} carries {carried:.6g} bytes, though it never has any capacity"
-    return f"{name} needs at least {least * 1e6:.6g} us, the time is {answer.seconds * 1e6:.6g} us"
+    return f"{name} needs at least {least * 1e6:.6g} us, the time is {answer.longest * 1e6:.6g} us"
 
 
 def delivered(schedule: Schedule) -> float:
@@ -183,10 +191,10 @@ def _rung(answer: Answer) -> str:
 
 def _limit(answer: Answer) -> str:
     """Asked where a limit is known: of rows with `limits: true`, of explanations, and in tests."""
-    most = answer.seconds * (1 + answer.off + EQUAL)
+    most = answer.longest * (1 + answer.off + EQUAL)
     if answer.limit <= 0.0 or answer.limit <= most:
         return ""
-    return f"{answer.seconds!r} s, though no algorithm takes less than {answer.limit!r} s"
+    return f"{answer.longest!r} s, though no algorithm takes less than {answer.limit!r} s"
 
 
 INVARIANTS = (
@@ -241,26 +249,29 @@ def ask(answer: Answer, about: str) -> None:
 def lifted(timing: Timing) -> Timing:
     """A timing whose bounds reach up to what its links need, and no further down than that.
 
-    An exact period is the mean of spacings that agree to `AGREE` (relative), so it may be that much
-    below what the busiest link needs; then the need of the link is the period."""
+    Operations that repeat agree to `AGREE` (relative), so their time may be that much below what
+    the busiest link needs; then the need of the link is the time. All of this is about the slowest
+    process; the mean over processes is moved by the same factor."""
     least, _ = needed(timing.use, timing.program.links)
-    if timing.seconds >= least or timing.seconds <= 0.0:
+    slowest = max(timing.seconds, timing.slowest)
+    if slowest >= least or timing.seconds <= 0.0:
         return timing
+    raised = replace(timing, seconds=timing.seconds * (least / slowest), slowest=least)
     if not timing.approximation:
-        is_rounding = least <= timing.seconds * (1 + AGREE)
-        return replace(timing, seconds=least) if is_rounding else timing
-    high = timing.seconds * (1 + timing.uncertainty)
+        is_rounding = least <= slowest * (1 + AGREE)
+        return raised if is_rounding else timing
+    high = slowest * (1 + timing.uncertainty)
     if high < least:
         return timing
     words = f"{timing.approximation}, {LIFTED}"
-    return replace(timing, seconds=least, approximation=words, uncertainty=high / least - 1)
+    return replace(raised, approximation=words, uncertainty=high / least - 1)
 
 
 def sound(timing: Timing, collective: Collective, about: str) -> Timing:
     """A timing that breaks no invariant, lifted to the wire if it says that it may lie there."""
     found = lifted(timing)
     told = found.seconds, found.uncertainty, found.program, found.timeline, found.use
-    ask(Answer(*told, collective), about)
+    ask(Answer(*told, collective, slowest=found.slowest), about)
     return found
 
 

@@ -25,13 +25,20 @@ from netsim.program.program import Program, Timeline
 from netsim.schedule.repeat import Launch
 from netsim.schedule.schedule import Schedule
 from netsim.timing import fits, steady
-from netsim.timing.bench import Alone, Bench, Floats, InARow, Progress, Runs, busy_ranks, ends_of
+from netsim.timing.back_to_back import (
+    Clock,
+    doubt_of_estimate,
+    estimated,
+    last_of_equal,
+    swing,
+)
+from netsim.timing.bench import Alone, Bench, Floats, InARow, Progress, Runs, ends_of, taking_part
 from netsim.timing.call import Call, Looped, looped_fold
-from netsim.timing.fits import LIMITS, TIMED, Limits
+from netsim.timing.fits import LIMITS, Limits
 from netsim.timing.max_plus import Relayed, causes_of, relayed_in_a_row, replayed, whole_use
+from netsim.timing.steady import more_gained
 from netsim.timing.textbook import ends_of_all, sketched, standing
 
-LONGER = 360, 60  # operations in a row, where fewer show no period and these are not many rows
 WIDTHS = 4  # by so many instants a time may be off at least, where they are wide
 APART = 0.5  # what rounds of sends add may differ by so much: distances do
 UNSURE, NARROW = 0.2, 64  # where times may be off by more, instants are up to so many times shorter
@@ -41,12 +48,10 @@ SHAKEN = 1e-12  # seconds
 FURTHER, AT_ONCE = (0.055, 0.11), 0.15
 SAME_INSTANT = 1e-12  # ends so close, relatively, are one
 BY_CHANNEL = "one channel for all that meet in nothing that can be full"
-AS_TIMED = "no steady state: from the first launch to the last end of 20 operations"
-SETTLING = "pace of the last of many operations, of which none is quite like another"
 EQUAL = "heads with as much as each other"
-TOGETHER = "one operation alone, whose ranks end at about the same time"
-ALONE = "one operation alone: operations in a row are too many rows to be run"
-KEPT_BUSY = "one operation alone, which keeps a link busy"
+TOGETHER = "its ranks end at about the same time"
+ALONE = "more would be too many rows"
+KEPT_BUSY = "it keeps a link busy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,7 @@ class Timing:
     those of one operation alone, or of what stands for it; `uncertainty` is by which part the
     answer can move. `use` is what passes over the links in all of it, `causes` what the time goes
     to where the timeline does not tell; `hops` is how far chunks went round rings for it, 0: all
-    the way."""
+    the way. `slowest` is the time that the slowest process finds (`seconds` is the mean)."""
 
     seconds: float
     program: Program
@@ -98,6 +103,7 @@ class Timing:
     uncertainty: float = 0.0
     causes: Causes | None = None
     hops: int = 0
+    slowest: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -175,7 +181,7 @@ def _relayed(bench: Bench, work: Relayed) -> One:
     alone = Alone(work.schedule, work.program, timeline, ends[None], runs, engine)
     return One(
         alone,
-        ends[busy_ranks(work.schedule)],
+        ends[taking_part(work.schedule)],
         whole_use(work, float(ends.max()) - launch.kernel),
         causes=causes_of(work),
         rows=len(work.program),
@@ -253,7 +259,7 @@ def by_channel(asked: Asked) -> Offer | Refusal:
         return Refusal("channels that do not meet are left out of large trees only")
     if limits.rows < np.inf and _may_be_cut(call.looped, limits):
         return Refusal("fewer loops are tried first")
-    if _can_be_timed(_form(asked).looped.rows(), limits):
+    if _can_be_timed(call, _form(asked).looped.rows(), limits):
         return Refusal("it has few rows")
     many = call.task.is_single or limits.in_a_row[0] * call.looped.rows() > limits.restless
     if not many and call.looped.loops > limits.soon:
@@ -423,7 +429,7 @@ def _with_all_loops(runs: Runs, last: int, found: steady.Extended | None) -> One
     use = runs.use_of_all(last, found.seconds)
     if use is not None and found.seconds < needed(use, alone.program.links)[0] * (1 - steady.AGREE):
         return None  # FIFOs are not full yet: from then on the links decide
-    words = f"{found.how} of {last} of {work.loops} loops"
+    words = ", ".join(filter(None, (f"{last} of {work.loops} loops", found.how)))
     words += f", {EQUAL}" if work.doubt else ""
     return One(alone, by_rank, use, words, found.off + work.rounding + work.doubt, fewer=runs)
 
@@ -556,8 +562,9 @@ def _by_hops(bench: Bench, given: Call, call: Call, limits: Limits) -> Timing | 
         use=use,
         seconds=seconds,
         hops=row,
-        approximation=f"rings of {found.whole} hops from what {found.hops} take",
+        approximation=f"{found.hops} of {found.whole} hops of rings",
         uncertainty=off,
+        slowest=seconds * last.slowest / last.seconds,
     )
 
 
@@ -586,12 +593,22 @@ def _one_channel(bench: Bench, given: Call, call: Call, limits: Limits) -> Call:
 def one_operation(asked: Asked) -> Offer | Refusal:
     """One operation tells all: it is the only one, or ends on all ranks at one instant."""
     call, one = asked.call, _known(asked)
-    last = float(one.ends.max())
-    if call.task.is_single:
-        return Offer(lambda bench: _timing(bench, one, call.task.launch.host + last))
-    if call.task.launch.together and np.ptp(one.ends) <= SAME_INSTANT * last:
-        return Offer(lambda bench: _timing(bench, one, max(last, call.task.launch.period)))
+    launch, last = call.task.launch, float(one.ends.max())
+    if call.task.back_to_back is None:
+        return Offer(lambda bench: _timing(bench, one, launch.host + last))
+    if launch.together and call.task.back_to_back.iterations == 1:
+        return Offer(lambda bench: _from_last(bench, asked, launch.host + one.ends))
+    if launch.together and np.ptp(one.ends) <= SAME_INSTANT * last:
+        return Offer(lambda bench: _from_last(bench, asked, _last_like(asked)))
     return Refusal("ranks end at different times")
+
+
+def _last_like(asked: Asked) -> Floats:
+    """When the last operation is over by rank, if each is over before the next one begins and all
+    take as long as the first one."""
+    one, launch = _known(asked), asked.call.task.launch
+    others = _iterations(asked.call) - 1
+    return launch.host + others * max(float(one.ends.max()), launch.period) + one.ends
 
 
 def nearly_together(asked: Asked) -> Offer | Refusal:
@@ -600,15 +617,15 @@ def nearly_together(asked: Asked) -> Offer | Refusal:
     call, one, limits = asked.call, _known(asked), asked.limits
     if limits.exact or not _is_tree(call):
         return Refusal("one operation tells about all of trees only")
-    if one.fewer is not None or _can_be_timed(max(one.rows, _form(asked).looped.rows()), limits):
+    rows = max(one.rows, _form(asked).looped.rows())
+    if one.fewer is not None or _can_be_timed(call, rows, limits):
         return Refusal("operations in a row can be run")
     many = one.follow is None or limits.in_a_row[0] * one.rows > limits.restless
     short = _is_short(call, one, limits)
     if not short and not (many and _early(one) <= AT_ONCE):
         return NOT_SHORT
     off = FURTHER[not short]  # as `tests.bench.rounds 400 trees` finds
-    seconds = max(_launch(asked).period, float(one.ends.max()))
-    return Offer(lambda bench: _timing(bench, one, seconds, TOGETHER, off))
+    return Offer(lambda bench: _from_one(bench, asked, TOGETHER, off))
 
 
 def kept_busy(asked: Asked) -> Offer | Refusal:
@@ -620,9 +637,15 @@ def kept_busy(asked: Asked) -> Offer | Refusal:
     if limits.exact or not call.task.is_nccl or off > limits.idle:
         return Refusal("no link is busy throughout")
     rows = one.rows if one.fewer is None else one.fewer.work.rows()
-    if limits.in_a_row[0] * rows <= limits.repeated:
+    if min(limits.in_a_row[0], _iterations(call)) * rows <= limits.repeated:
         return Refusal("operations in a row can be run")
-    return Offer(lambda bench: _timing(bench, one, float(one.ends.max()), KEPT_BUSY, off))
+    return Offer(lambda bench: _from_one(bench, asked, KEPT_BUSY, off))
+
+
+def _from_one(bench: Bench, asked: Asked, why: str, off: float) -> Timing:
+    """The time of operations that all take as long as one alone, which is about right: `why`."""
+    words = f"1 of {_iterations(asked.call)} operations ({why})"
+    return _from_last(bench, asked, _last_like(asked), words, off)
 
 
 def _idle(one: One, launch: Launch) -> float:
@@ -639,63 +662,92 @@ def _is_short(call: Call, one: One, limits: Limits) -> bool:
     return call.looped.loops <= limits.soon and _early(one) <= limits.tolerated
 
 
-def _can_be_timed(rows: int, limits: Limits) -> bool:
+def _iterations(call: Call) -> int:
+    """The number of operations that are timed."""
+    return 1 if call.task.back_to_back is None else call.task.back_to_back.iterations
+
+
+def _can_be_timed(call: Call, rows: int, limits: Limits) -> bool:
     """Whether all operations that are timed are not too many rows."""
-    return TIMED * rows <= limits.uneven
+    return _iterations(call) * rows <= limits.uneven
 
 
-def fewer_operations(asked: Asked) -> Offer | Refusal:
-    """A few in a row show a period: every rank ends as much later as every other."""
+def recurring_operations(asked: Asked) -> Offer | Refusal:
+    """A few in a row tell all: every rank ends as much later as every other, again and again."""
     one = _known(asked)
-    if one.follow is None and one.fewer is None:
+    if one.follow is None:
         return Refusal("operations in a row are not followed")
-    return Offer(lambda bench: _by_operations(bench, asked))
+    follow = one.follow
+
+    def run(bench: Bench) -> Timing | Refusal:
+        last = _last_of_all(follow, asked, one.rows)
+        if last is None:
+            return Refusal("operations in a row do not repeat")
+        return _from_last(bench, asked, last + _left_out_host(asked))
+
+    return Offer(run)
 
 
-def _by_operations(bench: Bench, asked: Asked) -> Timing | Refusal:
-    one, limits, launch = _known(asked), asked.limits, _launch(asked)
-    found: Timing | None = None
-    if one.follow is not None:
-        seconds = _period(one.follow, launch, one.rows, limits)
-        pace = _pace(one, launch, limits) if seconds is None else (seconds, 0.0)
-        found = pace and _timing(bench, one, pace[0], SETTLING if pace[1] else "", pace[1])
-    elif one.fewer is not None:
-        told = lambda follow, rows: _period(follow, launch, rows, limits)  # noqa: E731
-        found = _overlapping(bench, asked, "steady", told)
-    return found or Refusal("operations in a row show no period")
+def overlap_of_fewer_loops(asked: Asked) -> Offer | Refusal:
+    """Operations begin before the last one is over by as much as those with fewer loops do, and as
+    much more with every loop."""
+    one = _known(asked)
+    if one.follow is not None or one.fewer is None:
+        return Refusal("no runs with fewer loops are known")
+    return Offer(lambda bench: _overlapping(bench, asked))
 
 
-def as_timed(asked: Asked) -> Offer | Refusal:
-    """What nccl-tests prints: from the first launch to the last end of its operations."""
+def some_operations(asked: Asked) -> Offer | Refusal:
+    """All operations that are timed, or as many as are not too many rows."""
     one, limits = _known(asked), asked.limits
     if one.follow is None and one.fewer is None and limits.exact:
         return Refusal("operations in a row are not followed")
-    return Offer(lambda bench: _as_timed(bench, asked))
+    return Offer(lambda bench: _some_operations(bench, asked))
 
 
-def _as_timed(bench: Bench, asked: Asked) -> Timing:
+def _some_operations(bench: Bench, asked: Asked) -> Timing:
     one, launch, limits = _known(asked), _launch(asked), asked.limits
     if one.follow is None and one.fewer is not None:
-        told = lambda follow, rows: steady.mean_timed(follow(launch, TIMED)[0])  # noqa: E731
-        return _overlapping(bench, asked, "timed", told) or _in_a_row_in_full(bench, asked)
-    if one.follow is None or not _numbers(one.rows, limits):
-        # One alone: in a row they take hardly longer, and no less than the busiest link needs.
-        return _timing(bench, one, float(one.ends.max()), ALONE, _idle(one, launch))
-    times, early = _numbers(one.rows, limits)[-1], _early(one)
-    off = steady.unseen(ends := one.follow(launch, times)[0], early)
-    while times < TIMED:  # 12 and 16 are the last stops before all, 4 is one of many rows
-        if times in (3, 4):
-            times = 4 if limits.repeated < 4 * one.rows <= limits.restless and times == 3 else 6
-        else:
-            all_next = 2.5 * times > TIMED and _can_be_timed(one.rows, limits)
-            times = TIMED if all_next else 2 * times
+        # Fewer loops do not tell how operations overlap: they are run with all loops.
+        whole = replace(asked, one=_all_of(bench, one.fewer.work, limits))
+        return _in_a_row(bench, whole)
+    iterations = _iterations(asked.call)
+    if one.follow is None or not _numbers(one.rows, asked):
+        # In a row they take hardly longer, and no less than the busiest link needs.
+        return _from_one(bench, asked, ALONE, _idle(one, launch))
+    clock = _clock(asked.call, one.alone)
+    times, early = _numbers(one.rows, asked)[-1], _early(one)
+    ends = one.follow(launch, times)[0]
+    off = doubt_of_estimate(clock.over(ends), iterations, early)
+    while times < iterations:
+        times = _more(asked, times)
         few = times * one.rows <= limits.repeated
-        most = limits.uneven * (1.0 if times == TIMED else 0.5)
+        most = limits.uneven * (1.0 if times == iterations else 0.5)
         if off <= (limits.alike if few else limits.idle) or times * one.rows > most:
             break
-        off = steady.unseen(ends := one.follow(launch, times)[0], early)
-    off += steady.swing(ends) if one.off else 0.0
-    return _timing(bench, one, steady.mean_timed(ends), AS_TIMED, off)
+        ends = one.follow(launch, times)[0]
+        off = doubt_of_estimate(clock.over(ends), iterations, early)
+    if len(ends) == iterations:
+        last = ends[-1] + _left_out_host(asked)
+        return _from_last(bench, asked, last, off=swing(clock.over(ends)) if one.off else 0.0)
+    off += swing(clock.over(ends)) if one.off else 0.0
+    first = _left_out_host(asked)
+    seconds = (estimated(clock.over(ends), iterations) + first) / iterations
+    slowest = (estimated(ends.max(axis=1), iterations) + first) / iterations
+    words = f"{len(ends)} of {iterations} operations"
+    return _timing(bench, one, seconds, words, off, slowest)
+
+
+def _more(asked: Asked, times: int) -> int:
+    """How many operations are run after `times` of them: twice as many, or all of them where that
+    is little more; of three that are many rows, four."""
+    rows, limits, iterations = _known(asked).rows, asked.limits, _iterations(asked.call)
+    if times in (3, 4):
+        is_four = times == 3 and limits.repeated < 4 * rows <= limits.restless
+        return min(4 if is_four else 6, iterations)
+    if 2.5 * times > iterations and _can_be_timed(asked.call, rows, limits):
+        return iterations
+    return min(2 * times, iterations)
 
 
 def _early(one: One) -> float:
@@ -703,83 +755,75 @@ def _early(one: One) -> float:
     return float(np.ptp(one.ends) / one.ends.max())
 
 
-def _in_a_row_in_full(bench: Bench, asked: Asked) -> Timing:
-    """With all loops, where fewer do not tell how operations overlap."""
-    runs = _known(asked).fewer
-    assert runs is not None
-    whole = replace(asked, one=_all_of(bench, runs.work, asked.limits))
-    found = _by_operations(bench, whole)
-    return _as_timed(bench, whole) if isinstance(found, Refusal) else found
-
-
-def _numbers(rows: int, limits: Limits) -> list[int]:
-    """How many operations in a row are run: the fewest, and those that are not too many rows."""
-    fewest, *others = limits.in_a_row
+def _numbers(rows: int, asked: Asked) -> list[int]:
+    """How many operations in a row are run, one after the other: the fewest, and those that are not
+    too many rows, up to all of them."""
+    limits, iterations = asked.limits, _iterations(asked.call)
+    fewest, *others = sorted({min(times, iterations) for times in (*limits.in_a_row, iterations)})
     if fewest * rows > limits.most:
         return []
     return [fewest, *(times for times in others if times * rows <= limits.repeated)]
 
 
-def _period(follow: Follow, launch: Launch, rows: int, limits: Limits) -> float | None:
-    """The period that operations in a row show; None if they show none."""
-    for times in _numbers(rows, limits):
-        if (found := steady.period_of(*follow(launch, times))) is not None:
-            return found
+def _last_of_all(follow: Follow, asked: Asked, rows: int) -> Floats | None:
+    """When the last operation is over by rank: all were run, or those that were repeat; None if
+    they do not."""
+    iterations, launch = _iterations(asked.call), _launch(asked)
+    for times in _numbers(rows, asked):
+        ends, apart = follow(launch, times)
+        if times == iterations:
+            return np.asarray(ends[-1])
+        last = last_of_equal(ends, iterations, apart=apart)
+        if last is not None:
+            return last
     return None
 
 
-def _pace(one: One, launch: Launch, limits: Limits) -> tuple[float, float] | None:
-    """The pace of more operations, where a mean of those that are timed would be of another: the
-    first one takes by so much longer; and by which part it differs."""
-    times = next((times for times in LONGER if times * one.rows <= limits.repeated), 0)
-    if one.follow is None or not times or not _numbers(one.rows, limits):
-        return None
-    ends = one.follow(launch, TIMED)[0].max(axis=1)
-    if ends[0] <= (1 + TIMED * limits.alike) * np.diff(ends).mean():
-        return None
-    tolerated = steady.AGREE if limits.exact else limits.alike
-    pace = steady.pace_of(one.follow(launch, times)[0], tolerated)
-    return pace and (pace[0], pace[1] if pace[1] > steady.AGREE else 0.0)
-
-
-Told = Callable[[Follow, int], float | None]
-
-
-def _overlapping(bench: Bench, asked: Asked, what: str, told: Told) -> Timing | None:
-    """Operations begin before the last one is over by as much as those of fewer loops do, and as
-    much more with every loop; None where that does not tell enough, and all can be run."""
+def _overlapping(bench: Bench, asked: Asked) -> Timing | Refusal:
     one, limits = _known(asked), asked.limits
-    runs, gains = one.fewer, dict[int, float]()
+    runs, gains = one.fewer, dict[int, Floats]()
     assert runs is not None
     work, loops, whole = runs.work, runs.work.first, float(one.ends.max())
+    iterations, launch = _iterations(asked.call), _launch(asked)
 
-    def of(alone: Alone) -> float | None:
-        row = InARow(alone, _launch(asked), bench.engine)
-        return told(lambda _, times: row.ends(times), len(alone.program))
+    def told(alone: Alone) -> Floats:
+        """The time of operations with fewer loops, and that of their slowest process."""
+        row = InARow(alone, launch, bench.engine)
+        clock = _clock(asked.call, alone)
+        last = _last_of_all(lambda _, times: row.ends(times), asked, len(alone.program))
+        if last is None:
+            last = row.ends(iterations)[0][-1]
+        return np.array([clock.seconds(last), clock.slowest(last)])
 
-    while 2 * loops <= work.loops and not _tells(gains, work, limits, loops, whole):
-        seconds = runs.known(loops, (what, _launch(asked)), of)
-        if seconds is None:
-            return None
-        gains[loops] = float(runs.ends(loops).max()) - seconds
+    key = "time", launch, asked.call.task.back_to_back
+    while 2 * loops <= work.loops and not _tells(gains, work, asked, loops, whole):
+        gains[loops] = float(runs.ends(loops).max()) - runs.known(loops, key, told)
         loops *= 2
     if len(gains) < 2:
-        return None
-    more, off = steady.more_gained(gains, work.loops)
-    seconds = max(whole - gains[loops // 2] - more, _launch(asked).period)
-    if off > limits.alike * seconds and TIMED * work.rows() <= limits.restless:
-        return None
-    words = f"operations overlap like those of {loops // 2} of {work.loops} loops"
-    words = f"{AS_TIMED}; {words}" if what == "timed" else words
-    return _timing(bench, one, seconds, words, off / seconds)
+        return Refusal("there are too few runs with fewer loops")
+    (more, off), (more_of_slowest, _) = (
+        more_gained({size: float(gain[k]) for size, gain in gains.items()}, work.loops)
+        for k in (0, 1)
+    )
+    least = launch.period + _left_out_host(asked) / iterations
+    seconds, slowest = (
+        max(whole - float(gain) - added + _left_out_host(asked) / iterations, least)
+        for gain, added in zip(gains[loops // 2], (more, more_of_slowest), strict=True)
+    )
+    if off > limits.alike * seconds and iterations * work.rows() <= limits.restless:
+        return Refusal("operations with fewer loops do not tell how those with all overlap")
+    words = f"the overlap of operations from {loops // 2} of {work.loops} loops"
+    return _timing(bench, one, seconds, words, off / seconds, max(slowest, seconds))
 
 
-def _tells(gains: dict[int, float], work: Looped, limits: Limits, loops: int, whole: float) -> bool:
+def _tells(gains: dict[int, Floats], work: Looped, asked: Asked, loops: int, whole: float) -> bool:
     """Whether what is known of how operations overlap is enough, or more would be too many rows."""
     if len(gains) < 2:
         return False
-    off, rows = steady.more_gained(gains, work.loops)[1], TIMED * work.rows(loops)
-    return (len(gains) > 2 and off <= limits.alike * whole) or rows > limits.restless
+    off = more_gained({size: float(gain[0]) for size, gain in gains.items()}, work.loops)[1]
+    rows = _iterations(asked.call) * work.rows(loops)
+    enough = len(gains) > 2 and off <= asked.limits.alike * whole
+    return enough or rows > asked.limits.restless
 
 
 def _launch(asked: Asked) -> Launch:
@@ -789,15 +833,54 @@ def _launch(asked: Asked) -> Launch:
     return replace(launch, host=0.0) if short and launch.together else launch
 
 
+def _left_out_host(asked: Asked) -> float:
+    """By how much all operations are later for the first launch, where `_launch` leaves it out."""
+    return asked.call.task.launch.host - _launch(asked).host
+
+
 def _known(asked: Asked) -> One:
     assert asked.one is not None
     return asked.one
 
 
-def _timing(bench: Bench, one: One, seconds: float, words: str = "", off: float = 0.0) -> Timing:
+def _clock(call: Call, alone: Alone) -> Clock:
+    """How the times of the ranks of a call become its time."""
+    back_to_back, together = call.task.back_to_back, call.task.gpus_per_process
+    assert back_to_back is not None
+    return Clock(back_to_back, alone.taking_part // together)
+
+
+def _from_last(
+    bench: Bench, asked: Asked, last: Floats, words: str = "", off: float = 0.0
+) -> Timing:
+    """The time of operations back to back, the last of which is over at such times by rank."""
+    one = _known(asked)
+    clock = _clock(asked.call, one.alone)
+    if len(last) != len(clock.process):  # of all ranks, not only of those that take part
+        clock = replace(clock, process=np.arange(len(last)) // asked.call.task.gpus_per_process)
+    return _timing(bench, one, clock.seconds(last), words, off, clock.slowest(last))
+
+
+def _timing(
+    bench: Bench,
+    one: One,
+    seconds: float,
+    words: str = "",
+    off: float = 0.0,
+    slowest: float | None = None,
+) -> Timing:
     told, alone = ", ".join(filter(None, (one.words, words))), one.alone
-    how = alone.engine, told, one.off + off, one.causes
-    return Timing(seconds, alone.program, alone.timeline, one.use, *how)
+    return Timing(
+        seconds,
+        alone.program,
+        alone.timeline,
+        one.use,
+        alone.engine,
+        told,
+        one.off + off,
+        one.causes,
+        slowest=seconds if slowest is None else slowest,
+    )
 
 
 # **** The ladder ****
@@ -807,8 +890,9 @@ OPERATIONS: tuple[Rung, ...] = (
     one_operation,
     nearly_together,
     kept_busy,
-    fewer_operations,
-    as_timed,
+    recurring_operations,
+    overlap_of_fewer_loops,
+    some_operations,
 )
 SINGLE: tuple[Rung, ...] = (
     by_channel,
@@ -992,7 +1076,7 @@ def bytes_expected(call: Call, limits: Limits = LIMITS) -> int:
 
 
 def _bytes(rows: int, a_row: int, call: Call, limits: Limits) -> int:
-    in_full = not _may_be_cut(call.looped, limits) and _can_be_timed(rows, limits)
+    in_full = not _may_be_cut(call.looped, limits) and _can_be_timed(call, rows, limits)
     return rows * max(a_row, fits.BYTES_A_ROW_TIMED if in_full else 0)
 
 

@@ -23,7 +23,7 @@ from netsim.program.place import place
 from netsim.program.program import Program
 from netsim.schedule.repeat import Launch
 from netsim.schedule.schedule import Schedule
-from netsim.timing.bench import busy_ranks, ends_of
+from netsim.timing.bench import ends_of, taking_part
 from netsim.topology.graph import Topology
 
 Floats = NDArray[np.float64]
@@ -281,7 +281,7 @@ def causes_of(work: Relayed) -> Causes:
 
 def relayed_in_a_row(work: Relayed, launch: Launch, times: int) -> Floats:
     """When operations (first axis) are over by busy rank, one after the other on every rank."""
-    done, found, busy = np.zeros(work.relay.ranks), list[Floats](), busy_ranks(work.schedule)
+    done, found, busy = np.zeros(work.relay.ranks), list[Floats](), taking_part(work.schedule)
     for launched in launch.times(times, work.relay.ranks):
         begin = np.maximum(done, launched) + launch.kernel
         done = replayed(work.relay, work.costs, begin)

@@ -5,7 +5,7 @@ answer can be off is part of it. Between runs increments are compared (`extend`)
 that is going on with what was going on loops before (`recurrence`)."""
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, islice, pairwise, product
+from itertools import chain, islice, pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -15,14 +15,12 @@ from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.nccl.schedules.plan import Plan, Transfers
 from netsim.nccl.schedules.ring import WALKS, shorter_chunks
-from netsim.nccl.split import SLOTS
 from netsim.program.program import Program, Timeline
 from netsim.schedule.schedule import MARK, Schedule
-from netsim.timing.fits import TIMED
 
 AGREE = 1e-6  # increments that differ by less, relatively, are those of the steady state
 LONGEST_PERIOD = 4  # loops after which the pattern may repeat
-PACED = "no steady state: pace"
+AT_LAST_RATE = "the rest at the rate of the last"
 
 Floats = NDArray[np.float64]
 
@@ -30,11 +28,11 @@ Floats = NDArray[np.float64]
 @dataclass(frozen=True, slots=True)
 class Extended:
     """When ranks or channels end; `off` is by which part of the last end that may be wrong, `how`
-    it was found."""
+    it was found where loops do not recur."""
 
     ends: Floats
     off: float
-    how: str = "steady state"
+    how: str = ""
 
     @property
     def seconds(self) -> float:
@@ -75,7 +73,7 @@ def paced(
         return None
     more = (n - last) / (last - last // 2)
     later = ends + more * np.minimum(ends - half, each)
-    return Extended(later, LATE + spread * more / float(later.max()), PACED)
+    return Extended(later, LATE + spread * more / float(later.max()), AT_LAST_RATE)
 
 
 def onward(ends: Floats, added: Floats, spread: float) -> Extended | None:
@@ -220,78 +218,10 @@ class _Run:
         return float(now[place] - ends[: -1 - period][place])
 
 
-# **** Operations ****
-# Back to back, from when some of them are over (first axis) by rank.
+# **** Overlap ****
+# By how much operations back to back overlap, from runs with fewer loops.
 
 LATE = 1e-3  # by which part a little may change what operations in a row take
-# By which part those that are not run may differ from three that are, less from more; and of the
-# square of the part by which ranks end apart: they get ahead by that much, in as many of them. So
-# it is in 99 of 100 drawn calls (`tests.bench.rounds 500 operations`).
-DRIFT, AHEAD = 0.02, 0.5
-SURE = 2.33, 4.0  # deviations that 98 of 100 are within, and how many more if two tell what one is
-
-
-def period_of(ends: Floats, apart: bool = False) -> float | None:
-    """The time from one operation to the next, from when some are over (first axis) by rank: if all
-    ranks end as much later as some operations before, twice in a row, the same follows again. Where
-    each is over before the next begins (`apart`), once is enough."""
-    last = len(ends) - 1
-    for period in range(1, last // 2 + 1):
-        seconds = float((ends[last] - ends[last - period]).mean()) / period
-        pairs = [(last - k - period, last - k) for k in range(1 if apart else 2)]
-        if pairs[-1][0] < 0:
-            continue
-        found = extend(lambda k: ends[k], last + period, pairs)
-        if found is not None and np.ptp(found.ends - ends[last]) <= AGREE * period * seconds:
-            return seconds
-    return None
-
-
-def pace_of(ends: Floats, tolerated: float = AGREE) -> tuple[float, float] | None:
-    """The same by those that end last, if their pace recurs over half of the operations and nobody
-    is slower, and by which part it differs: who is ahead gets no further than FIFOs are deep, and
-    keeps that pace from then on, perhaps not within the operations that were run. The last ones
-    nobody follows: they may be quicker."""
-    parts = [(seen, seen.max(axis=1)) for seen in (ends, ends[:-SLOTS])]
-    nearest = np.nan, np.inf
-    for period, (seen, latest) in product(range(1, (len(ends) - 1) // 3 + 1), parts):
-        if len(seen) > 3 * period:
-            nearest = min(nearest, _pace(seen, latest, period), key=lambda one: one[1])
-            if nearest[1] <= AGREE:  # of longer periods some are several of this one
-                break
-    return nearest if nearest[1] <= tolerated else None
-
-
-def _pace(ends: Floats, latest: Floats, period: int) -> tuple[float, float]:
-    last = len(ends) - 1
-    took = (latest[period:] - latest[:-period])[-max(2 * period, last // 2) :]
-    each, slowest = float(took.mean()), float((ends[-1] - ends[-1 - period]).max())
-    return each / period, max(float(np.ptp(took)), slowest - each) / each
-
-
-def mean_timed(ends: Floats) -> float:
-    """From the first launch to the last end of as many operations as are timed: where fewer were
-    run, others take as long as the last half of them did."""
-    last = ends.max(axis=1)
-    each = np.diff(last)[-max(2, len(last) // 2) :].mean()
-    return float(last[-1] + (TIMED - len(last)) * each) / TIMED
-
-
-def unseen(ends: Floats, early: float = 0.0) -> float:
-    """By which part that may be off: as the mean of those that were run may differ from that of the
-    others (about as Student has it); and besides, for operations that run into the next get out of
-    step late, or ahead where ranks end `early` by some part."""
-    took, left = np.diff(ends.max(axis=1)), (TIMED - len(ends)) / TIMED
-    apart = np.sqrt(1 / max(2, len(ends) // 2) + 1 / max(1, TIMED - len(ends)))
-    off = (SURE[0] + SURE[1] / (len(took) - 1)) * np.std(took, ddof=1) / took.mean() * apart
-    return left * (float(off) + max(3 * DRIFT / len(ends), AHEAD * early**2))
-
-
-def swing(ends: Floats) -> float:
-    """By which part it may be off where a little may let operations fall out otherwise: of as many
-    that differ as these do, the mean is within half of their range."""
-    took = np.diff(ends.max(axis=1))
-    return float(np.ptp(took) / took.mean()) / 2
 
 
 def more_gained(gains: dict[int, float], loops: int) -> tuple[float, float]:

@@ -199,7 +199,7 @@ Key = tuple[object, ...]
 NOTABLE = 1e-3  # part by which rings may be off that is worth a word
 WORTH = 40  # loops that are left out of what is only to show which ways are taken
 WRITTEN = 3  # whole hosts, at least, that chunks go in rings that stand for longer ones
-STEADY = "large collectives from their steady state"
+STEADY = "large collectives from a part of their loops"
 
 
 @dataclass(frozen=True)
@@ -321,7 +321,7 @@ class Costs:
             topology,
             np.array(group, np.int32),
             (tuple(range(len(group))),),
-            is_single=True,
+            back_to_back=None,
         )
         if not self.cluster.hosts:  # a graph, of which NCCL knows nothing
             algorithm = next(iter(ALGORITHMS[collective.name]))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.nccl.schedules.plan import Plan
-from netsim.schedule.repeat import AT_ONCE, Launch
+from netsim.schedule.repeat import AT_ONCE, BackToBack, Launch
 from netsim.topology.graph import Topology
 
 Groups = tuple[tuple[int, ...], ...]
@@ -42,10 +42,16 @@ class Task:
     """The name of the textbook algorithm; empty if NCCL runs the operation."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     launch: Launch = AT_ONCE
-    is_single: bool = False
-    """One operation from an idle cluster is timed, not many back to back."""
+    back_to_back: BackToBack | None = BackToBack()
+    """How many operations are timed, and what of their times is told; None: one operation is timed,
+    from an idle cluster until it is over on all ranks."""
     gpus_per_process: int = 1
     """The number of GPUs that one process starts, one after the other."""
+
+    @property
+    def is_single(self) -> bool:
+        """Whether one operation from an idle cluster is timed."""
+        return self.back_to_back is None
 
     @property
     def is_nccl(self) -> bool:

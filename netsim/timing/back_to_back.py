@@ -1,0 +1,143 @@
+"""The time of a collective from when operations back to back are over, as nccl-tests computes it.
+
+nccl-tests (`BenchTime` in src/common.cu) warms up, waits until all processes are there, and then
+each process issues `iterations` operations without waiting in between. When its last one is over on
+all of its GPUs, it divides the time since the start by the number of operations. What is printed is
+the mean over all processes. A rank that ends an operation early begins the next one early, so
+operations may overlap.
+
+Here `ends` are arrays of seconds: operations along the first axis, ranks along the last."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.base.values import dataclass
+from netsim.schedule.repeat import BackToBack
+from netsim.timing.steady import AGREE, extend
+
+Floats = NDArray[np.float64]
+
+# By which part operations that were not simulated may differ from three that were, and less from
+# more; and of the square of the part by which ranks end apart, for they may get ahead by that much
+# in as many operations. So it is in 99 of 100 drawn tasks
+# (`python -m tests.bench.rounds 500 operations`).
+DRIFT = 0.02
+AHEAD = 0.5
+# Standard deviations that 98 of 100 values lie within, and how many more if two values tell what
+# the deviation is.
+SURE = 2.33
+UNSURE_OF_FEW = 4.0
+
+
+@dataclass(frozen=True, eq=False)
+class Clock:
+    """How the times of ranks become the time of the collective.
+
+    `process` is the process of each rank, in the order of the last axis of `ends`; processes lie
+    side by side.
+    """
+
+    back_to_back: BackToBack
+    process: NDArray[np.int64]
+
+    @property
+    def iterations(self) -> int:
+        """The number of operations that are timed."""
+        return self.back_to_back.iterations
+
+    def over(self, ends: Floats) -> Floats:
+        """When operations are over for the processes that count, from when ranks are done."""
+        return self._of_processes(self._by_process(ends))
+
+    def seconds(self, last: Floats) -> float:
+        """The time of the collective, from when the last of all operations is over by rank."""
+        return float(self.over(last)) / self.iterations
+
+    def slowest(self, last: Floats) -> float:
+        """The time that the slowest process finds."""
+        return float(last.max()) / self.iterations
+
+    def _by_process(self, ends: Floats) -> Floats:
+        first = np.flatnonzero(np.diff(self.process, prepend=-1))
+        by_process: Floats = np.maximum.reduceat(ends, first, axis=-1)
+        return by_process
+
+    def _of_processes(self, ends: Floats) -> Floats:
+        match self.back_to_back.over_processes:
+            case "first":
+                return ends[..., 0]
+            case "min":
+                return np.asarray(ends.min(axis=-1))
+            case "max":
+                return np.asarray(ends.max(axis=-1))
+            case _:
+                return np.asarray(ends.mean(axis=-1))
+
+
+def last_of_equal(ends: Floats, iterations: int, *, apart: bool = False) -> Floats | None:
+    """When the last of all operations is over by rank, if those that were simulated repeat.
+
+    They repeat if all ranks end as much later as one or more operations before, twice in a row;
+    where each operation is over before the next one begins (`apart`), once is enough. None if they
+    do not repeat.
+    """
+    found = period_of(ends, apart=apart)
+    if found is None:
+        return None
+    length, seconds = found
+    known = len(ends) - 1
+    wanted = iterations - 1
+    like = known - (known - wanted) % length  # the last known operation at the same place
+    last: Floats = ends[like] + (wanted - like) * seconds
+    return last
+
+
+def period_of(ends: Floats, *, apart: bool = False) -> tuple[int, float] | None:
+    """After how many operations the same happens again, and the mean seconds of one of them."""
+    last = len(ends) - 1
+    for length in range(1, last // 2 + 1):
+        seconds = float((ends[last] - ends[last - length]).mean()) / length
+        pairs = [(last - k - length, last - k) for k in range(1 if apart else 2)]
+        if pairs[-1][0] < 0:
+            continue
+        found = extend(lambda k: ends[k], last + length, pairs)
+        if found is not None and np.ptp(found.ends - ends[last]) <= AGREE * length * seconds:
+            return length, seconds
+    return None
+
+
+def estimated(over: Floats, iterations: int) -> float:
+    """When the last of all operations is over, if those that were not simulated take as long as the
+    last half of those that were; `over` is when each of these is over."""
+    known = len(over)
+    if known >= iterations:
+        return float(over[iterations - 1])
+    each = np.diff(over)[-max(2, known // 2) :].mean()
+    return float(over[-1] + (iterations - known) * each)
+
+
+def doubt_of_estimate(over: Floats, iterations: int, early: float = 0.0) -> float:
+    """The largest relative error of `estimated`.
+
+    The mean of the operations that were simulated may differ from that of the others as means of
+    values do that scatter like these (about as Student has it). Besides, operations that run into
+    the next one get out of step late, or ahead where ranks end `early` by some part.
+    """
+    known = len(over)
+    left = iterations - known
+    if left <= 0:
+        return 0.0
+    took = np.diff(over)
+    scatter = float(np.std(took, ddof=1) / took.mean())
+    apart = float(np.sqrt(1 / max(2, known // 2) + 1 / left))
+    sampled = (SURE + UNSURE_OF_FEW / (len(took) - 1)) * scatter * apart
+    return left / iterations * (sampled + max(3 * DRIFT / known, AHEAD * early**2))
+
+
+def swing(over: Floats) -> float:
+    """The relative error where a little may let operations fall out otherwise: of as many that
+    differ as these do, the mean is within half of their range."""
+    took = np.diff(over)
+    if len(took) == 0:
+        return 0.0
+    return float(np.ptp(took) / took.mean()) / 2
