@@ -56,6 +56,10 @@ def question_of(question: Question, run: LogRun) -> Asked:
         notes.append(text)
     given = _completed(question.given, said, topology, notes, run.file)
     source, told = asked(topology, run.collective, given)
+    if said.timing and "timing" not in source.data:
+        source = override(source, "timing", dict(said.timing), f"{run.file}: the log")
+        timing = ", ".join(f"{key} {value}" for key, value in said.timing.items())
+        notes.append(f"taken from the log: timing of {timing}")
     return Asked(source, (*notes, *told))
 
 

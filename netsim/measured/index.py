@@ -18,7 +18,9 @@ from netsim.measured import logs
 from netsim.nccl.environment import is_known, settings_from
 from netsim.nccl.facts import NEWEST, Version, nearest_version, parse_version
 from netsim.results.row import Joined, joined
+from netsim.scenario.models import MOST_ITERATIONS
 from netsim.scenario.names import DTYPE_NAMES, DTYPES, collective_name
+from netsim.schedule.repeat import ITERATIONS as USUAL_ITERATIONS
 from netsim.topology.load import FOLDER, load_machine
 from netsim.topology.machine import TRANSPORTS, Machine, written
 from netsim.yamlio.models import override
@@ -206,6 +208,9 @@ def _newest(month: int) -> str:
 LAUNCHES = ("process_per_gpu", "single_process", "cuda_graph")
 GPUS_A_THREAD = re.compile(r"(?:^|\s)(?:-g|--ngpus)[ =]?(\d+)")
 THREADS = re.compile(r"(?:^|\s)(?:-t|--nthreads)[ =]?(\d+)")  # each launches on its own
+ITERATIONS = re.compile(r"(?:^|\s)(?:-n|--iters)[ =]?(\d{1,9})")
+AVERAGE = re.compile(r"(?:^|\s)(?:-a|--average)[ =]?([0-3])(?=\s|$)")
+OVER_PROCESSES = ("first", "mean", "min", "max")  # by the number that -a takes
 REDUCES = re.compile(r"(?<!no )(?<!without )\bSHARP\b(?! (?:off|disabled))", re.IGNORECASE)
 KEYS = ("id", "system", "file", "gpu", "topology", "interconnect", "collective", "nccl", "env",
         "env_note", "launch", "command", "healthy", "source", "date", "remarks", "network",
@@ -276,6 +281,8 @@ def mapped(entry: Entry) -> Mapped:
         "nccl": {"version": str(version), "env": _variables(entry, version, notes)},
         "launch": _launch(entry, notes),
     }
+    if timing := timing_of(entry.text("command")):
+        data["timing"] = timing
     return Mapped(data, tuple(notes))
 
 
@@ -434,6 +441,21 @@ def _launch(entry: Entry, notes: list[str]) -> str:
     return found
 
 
+def timing_of(command: str, iterations: int | None = None) -> dict[str, Any]:
+    """The `timing` of a scenario that a command of nccl-tests asks for; empty where it is usual.
+
+    `iterations` are those that the head of a log tells; without them, `-n` does."""
+    found: dict[str, Any] = {}
+    given = ITERATIONS.search(command)
+    count = iterations or (int(given[1]) if given else 0)
+    if count and count != USUAL_ITERATIONS:
+        found["iterations"] = min(count, MOST_ITERATIONS)
+    average = AVERAGE.search(command)
+    if average and OVER_PROCESSES[int(average[1])] != "mean":
+        found["over_processes"] = OVER_PROCESSES[int(average[1])]
+    return found
+
+
 def _variables(entry: Entry, version: Version, notes: list[str]) -> dict[str, str]:
     """NCCL's variables that were set; those that no NCCL knows, or that mean nothing, are told."""
     given = entry.values.get("env") or {}
@@ -503,6 +525,7 @@ class Proposal:
     variables: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
     cloud: tuple[Cloud, str] | None = None
+    timing: Mapping[str, Any] = field(default_factory=dict)
 
 
 def proposal_of(run: logs.LogRun) -> Proposal:
@@ -535,6 +558,7 @@ def proposal_of(run: logs.LogRun) -> Proposal:
         _proposed_variables(run, notes),
         tuple(notes),
         cloud_of(run),
+        timing_of(run.command, run.iterations),
     )
 
 

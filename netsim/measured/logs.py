@@ -80,6 +80,8 @@ class LogRun:
     problems: tuple[str, ...] = ()  # lines that look like data and cannot be used
     notes: tuple[str, ...] = ()
     line: int = 1
+    iterations: int | None = None
+    """The operations that were timed, where the head of the table says so."""
 
     @property
     def hosts(self) -> dict[str, int]:
@@ -120,6 +122,10 @@ DEVICE = re.compile(
     r"\[([^\[\]]*)\]\s*(.*)"
 )
 SETTINGS = re.compile(r"#\s*nThread\s+(\d{1,9})\s+nGpus\s+(\d{1,9})\b")
+# Operations that are timed; several (`-m`) may be issued as one group.
+ITERATIONS = re.compile(
+    r"\bwarmup iters:\s*\d{1,9}\s+iters:\s*(\d{1,9})(?:\s+agg iters:\s*(\d{1,9}))?"
+)
 STARTING = re.compile(r"#\s*Collective test starting:\s*(\w+)\s*$")
 LIBRARY = re.compile(r"nccl-library=(\d{4,6})")
 VERSION = re.compile(r"\b[RN]CCL version\s*(?::\s*)?(\d+\.\d+(?:\.\d+)?)")
@@ -292,6 +298,7 @@ class _Table:
     header: tuple[str, ...] = ()
     collective: str = ""
     gpus_per_thread: int | None = None
+    iterations: int | None = None
     devices: dict[int, Device] = field(default_factory=dict)
     rows: list[Measured] = field(default_factory=list)
     ratios: list[tuple[float, float]] = field(default_factory=list)
@@ -413,6 +420,7 @@ class _Reader:
                 tuple(table.problems),
                 tuple(table.notes),
                 table.line,
+                table.iterations,
             )
         )
 
@@ -426,6 +434,7 @@ class _Reader:
         if before is not None and before.rows:
             table.devices = before.devices  # until the next list of devices
             table.gpus_per_thread = before.gpus_per_thread
+            table.iterations = before.iterations
         return table
 
     def _statements(self, number: int, line: str) -> None:
@@ -452,7 +461,10 @@ class _Reader:
             name = match[1][: match[1].find("_perf", 1)] if "_perf" in match[1][1:] else match[1]
             self._begin(number).collective = collective_in(name + "_perf")
         elif match := SETTINGS.search(line):
-            self._begin(number).gpus_per_thread = int(match[2])
+            table = self._begin(number)
+            table.gpus_per_thread = int(match[2])
+            if timed := ITERATIONS.search(line):
+                table.iterations = int(timed[1]) * int(timed[2] or 1)
         elif match := DEVICE.search(line):
             table = self._begin(number)
             rank, process, host, _, _, model = match.groups()

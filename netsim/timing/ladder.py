@@ -827,9 +827,9 @@ def _tells(gains: dict[int, Floats], work: Looped, asked: Asked, loops: int, who
 
 
 def _launch(asked: Asked) -> Launch:
-    """How operations begin: the host does not hold up what is much longer."""
+    """How operations begin: the host does not hold up ranks that are all busy for much longer."""
     launch = asked.call.task.launch
-    short = launch.period < asked.limits.short * float(_known(asked).ends.max())
+    short = launch.period < asked.limits.short * float(_known(asked).ends.min())
     return replace(launch, host=0.0) if short and launch.together else launch
 
 
