@@ -651,6 +651,8 @@ def _from_one(bench: Bench, asked: Asked, why: str, off: float) -> Timing:
 def _idle(one: One, launch: Launch) -> float:
     """For which part of one operation the busiest link has nothing to do."""
     last = float(one.ends.max())
+    if last <= 0.0:  # nothing moves, and no kernel is started
+        return 1.0
     return 1.0 - float(one.use.utilisation.max(initial=0.0)) * (1.0 - launch.kernel / last)
 
 
@@ -752,7 +754,8 @@ def _more(asked: Asked, times: int) -> int:
 
 def _early(one: One) -> float:
     """By which part of the time the first rank is done before the last."""
-    return float(np.ptp(one.ends) / one.ends.max())
+    last = float(one.ends.max())
+    return float(np.ptp(one.ends)) / last if last > 0.0 else 0.0
 
 
 def _numbers(rows: int, asked: Asked) -> list[int]:

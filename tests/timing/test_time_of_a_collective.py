@@ -123,6 +123,16 @@ def test_drawn_collectives_take_what_they_take_by_hand(seed: int) -> None:
     )
 
 
+def test_what_moves_nothing_takes_as_long_as_the_host_needs_to_launch_it() -> None:
+    one = cell(
+        "machine: dgx-h100",
+        "collective: all_gather, sizes: [8B]",
+        "launch: {style: single_process, host: 4us, kernel: 0s}",
+    )
+    assert timed(one, 8).seconds == pytest.approx(8 * 4e-6)
+    assert time_by_hand(one, 8) == pytest.approx(8 * 4e-6)
+
+
 def test_a_process_that_ends_early_counts_as_much_as_the_last() -> None:
     """The root of a broadcast over hosts is done before the others."""
     where = "machine: dgx-h100, nodes: 8, gpus_per_node: 1"
