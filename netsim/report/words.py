@@ -108,7 +108,7 @@ def trust(good: pd.DataFrame) -> list[str]:
     ends = [some[f"time_{end}_us"].div(some["time_us"]).median() - 1 for end in ("low", "high")]
     near = table[~table["approximation"].map(blank)]
     kinds = near["approximation"].astype(str)
-    for counts, words in ((r"\d+ of \d+ loops", "fewer loops"), (r"\d+", "some")):
+    for counts, words in ((r"\d+ of \d+ (\w+)", r"fewer \1"), (r"\d+", "some")):
         kinds = kinds.str.replace(counts, words, regex=True)
     off = pd.to_numeric(near["approximation_pct"], errors="coerce").groupby(kinds, sort=False)
     measured = table[table["measured_time_us"].notna()]["error_pct"]

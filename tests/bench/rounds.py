@@ -10,8 +10,8 @@ many are off by more.
 
 import sys
 
-from netsim.timing.ladder import AS_TIMED, EQUAL, KEPT_BUSY, TOGETHER
-from netsim.timing.steady import PACED as BY_PACE
+from netsim.timing.ladder import EQUAL, KEPT_BUSY, TOGETHER
+from netsim.timing.steady import AT_LAST_RATE
 from tests.timing.cells import call_at, timed
 from tests.timing.test_rungs_keep_their_word import (
     BUSY,
@@ -39,8 +39,8 @@ ROWS = {"operations": (40_000, 300_000), "busy": (10_000, 75_000), "trees": (0, 
 WAYS = {
     "rounds": (sent_to_all, ROUNDS, LIMITS, "rounds of sends"),
     "trees": (any_tree, LARGE, WRITTEN_OUT, TOGETHER),
-    "operations": (in_a_row, THREE, TWENTY, AS_TIMED),
-    "loops": (many_loops, PACED, IN_FULL, BY_PACE),
+    "operations": (in_a_row, THREE, TWENTY, "3 of 20 operations"),
+    "loops": (many_loops, PACED, IN_FULL, AT_LAST_RATE),
     "busy": (busy_links, BUSY, EACH_TIMED, KEPT_BUSY),
     "heads": (uneven_heads, EQUAL_HEADS, WRITTEN_OUT, EQUAL),
 }

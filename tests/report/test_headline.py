@@ -205,8 +205,8 @@ def test_trust_says_what_the_column_validated_means() -> None:
                 "",
             ],
             "approximation": [
-                "steady state of 14 of 64 loops",
-                "steady state of 14 of 128 loops",
+                "14 of 64 loops",
+                "14 of 128 loops",
                 "",
                 "",
                 "",
@@ -223,4 +223,4 @@ def test_trust_says_what_the_column_validated_means() -> None:
     assert "1 row: not validated: no measured run of such a machine" in " ".join(lines)
     assert any("textbook" in line for line in lines)
     assert "1 row with a measured time beside: median error 4.0 %, largest 4.0 %." in lines
-    assert lines[-1] == ("2 rows approximated (steady state of fewer loops), at most 0.02 % off.")
+    assert lines[-1] == ("2 rows approximated (fewer loops), at most 0.02 % off.")

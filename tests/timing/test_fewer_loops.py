@@ -13,7 +13,7 @@ from netsim.collectives.collective import Collective
 from netsim.metrics.links import link_amounts, needed
 from netsim.nccl.schedules.plan import Plan, Work
 from netsim.nccl.schedules.smaller import loops_of, shorter
-from netsim.schedule.repeat import Launch
+from netsim.schedule.repeat import BackToBack, Launch
 from netsim.tasks.answer import checked_cells
 from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.timing import ladder
@@ -81,11 +81,13 @@ def assert_alike(full: Timing, short: Timing) -> None:
 @pytest.mark.parametrize("single", [False, True])
 def test_nccl_with_fewer_loops_takes_as_long_as_in_full(case, single: bool) -> None:
     resolved, size = resolved_of(*case)
-    full, short = both(call_at(resolved, size).changed(is_single=single))
+    full, short = both(
+        call_at(resolved, size).changed(back_to_back=None if single else BackToBack())
+    )
     assert_alike(full, short)
     assert short.uncertainty < 1e-2
     if single or short.approximation:  # else loops did not tell how operations overlap
-        assert "steady state of " in short.approximation
+        assert " loops" in short.approximation
         assert len(short.program) < len(full.program) / 1.5
 
 
@@ -94,7 +96,7 @@ def test_both_engines_leave_out_the_same(engine: str) -> None:
     resolved, size = resolved_of("dgx-h100", "all_reduce", 1, "Ring", 2, "3M")
     full, short = both(call_at(resolved, size), engine)
     assert_alike(full, short)
-    assert (short.engine, short.approximation) == (engine, "steady state of 16 of 48 loops")
+    assert (short.engine, short.approximation) == (engine, "16 of 48 loops")
 
 
 @pytest.mark.parametrize(
@@ -120,12 +122,12 @@ def test_pipelines_with_fewer_pieces_take_as_long_as_in_full(
         algorithm=algorithm,
         parameters=parameters,
         launch=Launch(kernel=1e-6),
-        is_single=single,
+        back_to_back=None if single else BackToBack(),
     )
     call = call_of(task)
     full, short = both(call)
     assert_alike(full, short)
-    assert "steady state" in short.approximation
+    assert " loops" in short.approximation
     pieces = call.looped.loops * (2 if algorithm == "double-binary-tree" else 1)
     # Pieces that differ by an element count as equal: by so much the answer may be off.
     assert (short.uncertainty > 1e-6) == (count % pieces != 0)
@@ -164,7 +166,7 @@ def test_small_runs_are_exact() -> None:
 def test_the_row_says_what_was_left_out() -> None:
     resolved, size = resolved_of("dgx-h100", "all_reduce", 1, "Ring", 2, "3M")
     row, found = simulate_size(within(resolved, FEWER), size, engine="compiled")
-    assert row.approximation == "steady state of 16 of 48 loops"
+    assert row.approximation == "16 of 48 loops"
     assert 0 <= row.approximation_pct < 1e-3
     assert row.rows == len(found.program)
 
@@ -244,7 +246,9 @@ def over(case: tuple[object, ...], variables: tuple[str, ...] = SMALL) -> tuple[
 @pytest.mark.parametrize("single", [True, False])
 def test_fewer_loops_take_as_long_as_all(case, single: bool) -> None:
     resolved, size = over(case)
-    full, short = both(call_at(resolved, size).changed(is_single=single))
+    full, short = both(
+        call_at(resolved, size).changed(back_to_back=None if single else BackToBack())
+    )
     most = short.uncertainty + full.uncertainty + 1e-9
     assert short.seconds == pytest.approx(full.seconds, rel=most)
     assert short.uncertainty < 3e-2
@@ -293,7 +297,7 @@ def test_as_many_loops_are_left_out_as_have_whole_periods(period: int, last: int
         __missing__ = staticmethod(lambda loops: one)
 
     found = ladder._repeating(Linear(), 16)
-    assert found.words == f"steady state of {last} of 101 loops"
+    assert found.words == f"{last} of 101 loops"
     assert found.ends == pytest.approx([seconds(101)])
 
 

@@ -204,7 +204,8 @@ def test_no_bytes_are_lost_and_no_byte_too_many_is_asked_for(
 def halved(kept: Callable[..., Timing]) -> Callable[..., Timing]:
     def timing_of(*given, **named) -> Timing:
         found = kept(*given, **named)
-        return replace(found, seconds=found.seconds / 2, approximation="", uncertainty=0.0)
+        seconds = found.seconds / 2
+        return replace(found, seconds=seconds, slowest=seconds, approximation="", uncertainty=0.0)
 
     return timing_of
 
@@ -297,9 +298,11 @@ def test_an_approximate_time_below_the_wire_is_lifted_within_its_bounds() -> Non
     ready, timing, least = sent_between_two()
     size = ready.collective(512 * MIB)
     assert least == pytest.approx(size.size_bytes / 49.1e9, rel=1e-3)
-    low = replace(timing, seconds=0.9 * least, approximation="a mean", uncertainty=0.25)
+    low = replace(timing, seconds=0.8 * least, slowest=0.9 * least, approximation="a mean")
+    low = replace(low, uncertainty=0.25)
     found = invariants.sound(low, size, "x")
-    assert found.seconds == least
+    assert found.slowest == least
+    assert found.seconds == pytest.approx(least * 8 / 9)  # the mean is moved as far
     assert found.approximation == f"a mean, {invariants.LIFTED}"
     assert least * (1 + found.uncertainty) == pytest.approx(0.9 * least * 1.25)
     assert broken(Answer(low.seconds, 0.25, low.program, use=low.use))  # without being lifted
@@ -309,7 +312,8 @@ def test_a_time_below_the_wire_by_more_than_it_may_be_off_is_refused() -> None:
     ready, timing, least = sent_between_two()
     size = ready.collective(512 * MIB)
     for told, off in (("a mean", 0.05), ("", 0.25)):
-        low = replace(timing, seconds=0.9 * least, approximation=told, uncertainty=off)
+        low = replace(timing, seconds=0.9 * least, slowest=0.9 * least, approximation=told)
+        low = replace(low, uncertainty=off)
         with pytest.raises(InvariantError, match=r"wire: .* needs at least"):
             invariants.sound(low, size, "x")
 

@@ -1,22 +1,32 @@
 """What few operations or loops tell of all, on series whose continuation is known."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from netsim.timing.fits import LIMITS, TIMED, limits_of
-from netsim.timing.ladder import _numbers
-from netsim.timing.steady import (
-    AGREE,
-    extend,
-    mean_timed,
-    more_gained,
-    onward,
+from netsim.schedule.repeat import BackToBack
+from netsim.timing import ladder
+from netsim.timing.back_to_back import (
+    Clock,
+    doubt_of_estimate,
+    estimated,
+    last_of_equal,
     period_of,
     swing,
-    unseen,
 )
+from netsim.timing.fits import LIMITS, Limits, limits_of
+from netsim.timing.steady import AGREE, extend, more_gained, onward
+
+TIMED = 20
+
+
+def numbers(rows: int, limits: Limits, iterations: int = TIMED) -> list[int]:
+    """How many operations of a collective of so many rows are run, one number after the other."""
+    task = SimpleNamespace(back_to_back=BackToBack(iterations))
+    asked = SimpleNamespace(limits=limits, call=SimpleNamespace(task=task))
+    return ladder._numbers(rows, asked)
 
 
 def ends_of(took: list[float], ranks: int = 3) -> np.ndarray:
@@ -24,43 +34,76 @@ def ends_of(took: list[float], ranks: int = 3) -> np.ndarray:
     return np.cumsum(took)[:, None] - 0.1 * np.arange(ranks)[::-1]
 
 
-@pytest.mark.parametrize("run", [2, 3, 8, TIMED])
-def test_the_mean_is_from_the_first_launch_to_the_last_end(run: int) -> None:
+def test_a_process_ends_with_the_last_of_its_gpus() -> None:
+    ends = np.array([[1.0, 5.0, 2.0, 3.0], [7.0, 6.0, 9.0, 8.0]])
+    two = Clock(BackToBack(2), np.array([0, 0, 1, 1]))
+    assert two.over(ends).tolist() == [(5 + 3) / 2, (7 + 9) / 2]
+    assert (two.seconds(ends[-1]), two.slowest(ends[-1])) == (4.0, 4.5)
+    each = Clock(BackToBack(2), np.arange(4))
+    assert each.over(ends[-1]) == 7.5
+    for which, over in (("first", 7.0), ("min", 6.0), ("max", 9.0)):
+        assert Clock(BackToBack(2, which), np.arange(4)).over(ends[-1]) == over
+    # Ranks that take part may be some of a process, and none of another.
+    some = Clock(BackToBack(2), np.array([0, 2, 2]))
+    assert some.over(ends[-1][:3]) == (7 + 9) / 2
+
+
+@pytest.mark.parametrize("run", [3, 8, TIMED])
+def test_operations_that_are_alike_are_told_from_a_few(run: int) -> None:
     took = [5.0] + [3.0] * (TIMED - 1)
-    assert mean_timed(ends_of(took[:run])) == pytest.approx(sum(took) / TIMED)
+    last = last_of_equal(ends_of(took[:run]), TIMED)
+    assert last == pytest.approx(ends_of(took)[-1])
+
+
+@pytest.mark.parametrize("iterations", [20, 21, 22, 23, 57])
+def test_operations_that_come_in_turns_are_told_at_the_same_place_of_a_turn(
+    iterations: int,
+) -> None:
+    """Three kinds of operations in turn, after two that are like none of them."""
+    took = [9.0, 7.0, *[3.0, 5.0, 4.0] * 30]
+    last = last_of_equal(ends_of(took[:12]), iterations)
+    assert last == pytest.approx(ends_of(took)[iterations - 1])
 
 
 def test_operations_that_were_not_run_take_as_long_as_the_last_half() -> None:
-    mean = (5 + 3 + 4 + 3.5 * (TIMED - 3)) / TIMED
-    assert mean_timed(ends_of([5.0, 3.0, 4.0])) == pytest.approx(mean)
+    def over(took: list[float]) -> np.ndarray:
+        return np.cumsum(took)
+
+    assert estimated(over([5.0, 3.0, 4.0]), TIMED) == pytest.approx(5 + 3 + 4 + 3.5 * (TIMED - 3))
     took = [9.0, 3.0, 7.0, 4.0, 2.0, 6.0]
-    assert mean_timed(ends_of(took)) == pytest.approx((31 + 4 * (TIMED - 6)) / TIMED)
+    assert estimated(over(took), TIMED) == pytest.approx(31 + 4 * (TIMED - 6))
+    assert estimated(over(took), 4) == 9 + 3 + 7 + 4
+
+
+def doubt(took: list[float], early: float = 0.0) -> float:
+    """The doubt of an estimate from operations that take so long."""
+    return doubt_of_estimate(np.cumsum(took), TIMED, early)
 
 
 def test_those_that_were_not_run_may_differ_as_those_do_that_were() -> None:
     late = (TIMED - 4) / TIMED * 0.06 / 4
-    assert unseen(ends_of([9.0, 3.0, 3.0, 3.0])) == pytest.approx(late)
+    assert doubt([9.0, 3.0, 3.0, 3.0]) == pytest.approx(late)
     # The mean of 2, and that of the 16 others, which deviate as 3 do: at odds of 98 in 100.
     apart = 0.2 / 3.2 * np.sqrt(1 / 2 + 1 / 16)
     told = (TIMED - 4) / TIMED * (2.33 + 4.0 / 2) * apart
-    assert unseen(ends_of([9.0, 3.0, 3.4, 3.2])) == pytest.approx(told + late)
-    assert unseen(ends_of([2.0, 3.0] * (TIMED // 2)), 0.5) == 0.0  # all were run
+    assert doubt([9.0, 3.0, 3.4, 3.2]) == pytest.approx(told + late)
+    assert doubt([2.0, 3.0] * (TIMED // 2), 0.5) == 0.0  # all were run
 
 
 def test_those_that_were_not_run_may_differ_whatever_those_show_that_were() -> None:
-    even = [unseen(ends_of([9.0] + [3.0] * more)) for more in (2, 5, 11)]
+    even = [doubt([9.0] + [3.0] * more) for more in (2, 5, 11)]
     assert even == pytest.approx([0.017, 0.007, 0.002])
     # Ranks that end early by a half get ahead by a half, in half of the operations.
-    assert unseen(ends_of([9.0, 3.0, 3.0]), 0.5) == pytest.approx(17 / 20 * 0.5 * 0.5 * 0.5)
+    assert doubt([9.0, 3.0, 3.0], 0.5) == pytest.approx(17 / 20 * 0.5 * 0.5 * 0.5)
 
 
 def test_a_little_may_move_the_mean_by_half_of_what_operations_differ() -> None:
-    assert swing(ends_of([9.0, 3.0, 4.0, 5.0])) == pytest.approx(0.25)
+    assert swing(np.cumsum([9.0, 3.0, 4.0, 5.0])) == pytest.approx(0.25)
 
 
 def test_more_operations_are_run_while_their_rows_are_few() -> None:
-    limits = replace(LIMITS, in_a_row=(3, 8, 20), most=3_000, repeated=1_000)
-    told = {rows: _numbers(rows, limits) for rows in (10, 50, 51, 125, 126, 300, 1000, 1001)}
+    limits = replace(LIMITS, in_a_row=(3, 8), most=3_000, repeated=1_000)
+    told = {rows: numbers(rows, limits) for rows in (10, 50, 51, 125, 126, 300, 1000, 1001)}
     assert told == {
         10: [3, 8, 20],
         50: [3, 8, 20],
@@ -71,7 +114,9 @@ def test_more_operations_are_run_while_their_rows_are_few() -> None:
         1000: [3],
         1001: [],
     }
-    assert _numbers(0, limits) == [3, 8, 20]
+    assert numbers(0, limits) == [3, 8, 20]
+    for iterations, told in ((1, [1]), (3, [3]), (5, [3, 5]), (100, [3, 8, 100])):
+        assert numbers(10, replace(limits, repeated=1e9), iterations) == told
 
 
 def test_what_operations_overlap_grows_with_loops_as_it_did() -> None:
@@ -94,21 +139,21 @@ def test_a_period_is_what_repeats_twice(period: int, first: int) -> None:
         took = [*rng.uniform(3, 4, first), *np.tile(cycle, 20)][:count]
         found = period_of(ends_of(took))
         if count > first + 3 * period:
-            assert found == pytest.approx(cycle.mean())
+            assert found == (period, pytest.approx(cycle.mean()))
         else:
-            assert found is None or found == pytest.approx(cycle.mean())
+            assert found is None or found[1] == pytest.approx(cycle.mean())
 
 
 def test_ranks_that_drift_apart_have_no_period() -> None:
     ends = np.cumsum(np.ones((8, 2)), axis=0) * [1.0, 1.0 + 10 * AGREE]
     assert period_of(ends) is None
-    assert period_of(np.cumsum(np.ones((8, 2)), axis=0)) == pytest.approx(1.0)
+    assert period_of(np.cumsum(np.ones((8, 2)), axis=0)) == (1, pytest.approx(1.0))
 
 
 def test_where_operations_are_apart_once_is_enough() -> None:
     ends = ends_of([5.0, 3.0])
     assert period_of(ends) is None
-    assert period_of(ends_of([5.0, 3.0, 3.0]), apart=True) == pytest.approx(3.0)
+    assert period_of(ends_of([5.0, 3.0, 3.0]), apart=True) == (1, pytest.approx(3.0))
 
 
 def test_a_part_that_was_not_the_last_may_come_up_but_not_overtake() -> None:
@@ -137,7 +182,7 @@ def test_exact_limits_leave_nothing_out() -> None:
     assert {exact.rows, exact.rings, exact.most, exact.repeated, exact.restless, exact.uneven} == {
         np.inf
     }
-    assert _numbers(10**12, exact) == [3, 8, 20]
+    assert numbers(10**12, exact) == [3, 8, 20]
     steps = limits_of(exact=False, step=True)
     assert replace(steps, folded=0) == LIMITS
     assert steps.folded > 0

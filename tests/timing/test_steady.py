@@ -130,7 +130,7 @@ def test_what_is_added_by_the_last_part_alone_goes_on() -> None:
     assert found is not None
     assert found.ends == pytest.approx([15.5 + 3 * 7.5, 33.08 + 3 * 16.08, 0.0])
     assert found.off == pytest.approx(steady.LATE + (1 - 16 / 16.08) * 3 * 16.08 / found.seconds)
-    assert found.how == steady.PACED
+    assert found.how == steady.AT_LAST_RATE
     assert steady.paced(ends_of, 40, 16, 0.004) is None
     runs[16][0] = 8.0 + 16.1  # another adds a little more: it ends no later for that
     found = steady.paced(ends_of, 40, 16, 0.01)
