@@ -358,7 +358,7 @@ def test_what_moves_other_data_is_another_run() -> None:
 def test_how_operations_overlap_is_told_by_few_loops() -> None:
     resolved, size = resolved_of("dgx-h100", "broadcast", 1, "Ring", 2, "64M")
     found = ladder.timed(call_at(resolved, size), "compiled", limits=FEWER)
-    assert "operations overlap like those of " in found.approximation
+    assert "the overlap of operations from " in found.approximation
 
 
 @pytest.mark.slow

@@ -102,7 +102,7 @@ def test_more_are_run_only_while_those_leave_a_doubt(simulated: list[int]) -> No
         simulated.clear()
         found = timed(one, size_of(one), replace(many, idle=0.0, restless=restless))
         assert (simulated, found.uncertainty) == ([*first, 12, TIMED], 0.0)
-    few = replace(many, in_a_row=(3,), repeated=5 * len(found.program), idle=0.0, alike=1.0)
+    few = replace(many, in_a_row=(3,), repeated=7 * len(found.program), idle=0.0, alike=1.0)
     for less in (replace(many, idle=1.0), few):
         simulated.clear()
         sure = timed(one, size_of(one), less)
