@@ -19,9 +19,11 @@ from netsim.measured.training import compared, published
 from netsim.nccl.constants import ELSEWHERE, GENERATIONS, names_of
 from netsim.nccl.constants import constant as usual_value
 from netsim.nccl.facts import parse_version
+from netsim.schedule.repeat import ITERATIONS
 from netsim.tasks.answer import checked_cells
 from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.topology.machine import TRANSPORTS
+from netsim.yamlio.models import override
 
 MOST = 6  # sizes of one run that are simulated
 SHOWS = 0.02  # change of a log time over all values that are tried, from which a point shows one
@@ -167,18 +169,9 @@ def _figures(constant: Constant, resolved: ResolvedCell, value: float) -> Mappin
 
 
 def floor_of_launches(constant: Constant, entry: Entry) -> Floats:
-    """What one process takes for each of its GPUs where calls are so small that only that counts,
-    in all rows."""
-    least, most = _fitted(constant).sizes
-    gpus = int(entry.text("topology", "gpus_per_node"))
-    alone = mapped(entry).data["launch"] == "single_process"
-    return np.array(
-        [
-            seconds / gpus
-            for row in (entry.rows() if alone else ())
-            if least <= row.size_bytes <= most and (seconds := row.seconds(entry.collective))
-        ]
-    )
+    """What one process takes to launch on each of its GPUs where calls are so small that only that
+    counts, in all rows."""
+    return np.array([seconds for _, seconds in _launches_of_a_gpu(constant, entry)])
 
 
 def slope_by_channels(constant: Constant, entry: Entry) -> Floats:
@@ -187,13 +180,33 @@ def slope_by_channels(constant: Constant, entry: Entry) -> Floats:
     found = list[float]()
     rows = _rows_of(entry, *_fitted(constant).sizes, most=len(entry.rows()))
     resolved = _resolved(entry, rows)
-    gpus = int(entry.text("topology", "gpus_per_node"))
-    for one, other in combinations(rows, 2):
+    for (one, first), (other, second) in combinations(_launches_of_a_gpu(constant, entry), 2):
         channels = [_channels(resolved, row.size_bytes) for row in (one, other)]
-        seconds = [(row.seconds(entry.collective) or 0.0) / gpus for row in (one, other)]
         if channels[0] != channels[1]:
-            found.append((seconds[1] - seconds[0]) / (channels[1] - channels[0]))
+            found.append((second - first) / (channels[1] - channels[0]))
     return np.array(found)
+
+
+def _launches_of_a_gpu(constant: Constant, entry: Entry) -> Iterator[tuple[Measured, float]]:
+    """Rows of a run whose launches take longer than what they launch, and the seconds of a launch;
+    nothing if one process has one GPU.
+
+    The last of n operations is launched on the last of N GPUs after n N launches, and then takes as
+    long as one operation alone, which is simulated."""
+    plan = mapped(entry)
+    rows = _rows_of(entry, *_fitted(constant).sizes, most=len(entry.rows()))
+    gpus = int(entry.text("topology", "gpus_per_node"))
+    if plan.data["launch"] != "single_process" or not rows:
+        return
+    source = plan.source(plan.data["name"], *_kind(rows))
+    alone = resolve(checked_cells(override(source, "timing", "single", "an estimate"))[0])
+    iterations = plan.data.get("timing", {}).get("iterations", ITERATIONS)
+    collective = alone.cell.scenario.collective.collective
+    for row in rows:
+        host = alone.launch(row.size_bytes).host
+        one_alone = simulated_seconds(alone, row, collective) - host
+        seconds = row.seconds(entry.collective) or 0.0
+        yield row, (seconds - one_alone / iterations) / gpus
 
 
 def _channels(resolved: ResolvedCell, size: int) -> int:
