@@ -83,7 +83,7 @@ def key_of(resolved: ResolvedCell, size: int, engine: str) -> bytes | None:
             task.collective,
             _runs_of(task),
             (resolved.place, task.groups, task.gpus),
-            (task.launch, repr(task.back_to_back), engine, task.gpus_per_process),
+            (task.launch, repr(task.back_to_back), engine),
             resolved.limits,
             repr(noise),
         )

@@ -114,7 +114,6 @@ class ResolvedCell:
             self.groups,
             launch=self.launch(size),
             back_to_back=self.back_to_back,
-            gpus_per_process=self.gpus_per_process,
         )
         if not self.is_nccl:
             algorithm = scenario.collective.built_by

@@ -45,8 +45,11 @@ class Task:
     back_to_back: BackToBack | None = BackToBack()
     """How many operations are timed, and what of their times is told; None: one operation is timed,
     from an idle cluster until it is over on all ranks."""
-    gpus_per_process: int = 1
-    """The number of GPUs that one process starts, one after the other."""
+
+    @property
+    def gpus_per_process(self) -> int:
+        """The number of GPUs that one process starts, one after the other."""
+        return self.launch.gpus_per_process
 
     @property
     def is_single(self) -> bool:
