@@ -12,7 +12,7 @@ from tests.core.marked import functions_of_tests
 from tests.mutants import __main__ as command
 from tests.mutants import copy_of, draw, trial
 from tests.mutants.draw import ROOT, Mutant, drawn_from, every_mutant, mutants_of
-from tests.mutants.trial import Listed, first_failure, listed_mutants, tests_for, try_mutant
+from tests.mutants.trial import Listed, chosen_tests, first_failure, listed_mutants, try_mutant
 
 LISTED = listed_mutants()
 TEXT = """\
@@ -133,10 +133,10 @@ def test_a_draw_keeps_its_mutants_where_others_come_and_a_longer_one_begins_with
 
 
 def test_a_drawn_mutant_is_tried_first_by_tests_that_import_its_module() -> None:
-    tests = tests_for(Mutant("base/units.py", 1, 0, 0, "1", "2", "parse_size"))
+    tests = chosen_tests(Mutant("base/units.py", 1, 0, 0, "1", "2", "parse_size"))
     assert tests[0] == "tests/base/test_units.py"
     assert len(tests) <= trial.TESTS_OF_DRAWN
-    assert tests_for(Mutant("base/none.py", 1, 0, 0, "1", "2"))[0].startswith("tests/base/")
+    assert chosen_tests(Mutant("base/none.py", 1, 0, 0, "1", "2"))[0].startswith("tests/base/")
 
 
 # **** Mutants that change nothing ****
@@ -233,7 +233,7 @@ def test_the_script_prints_why_a_drawn_mutant_changes_nothing(
     mutants = mutants_of("made.py", TEXT)
     monkeypatch.setattr(command, "every_mutant", lambda _: [mutants[0], mutants[-1]])
     monkeypatch.setattr(command, "argument", lambda one, _: "a reason" if one.line == 1 else "")
-    monkeypatch.setattr(command, "tests_for", lambda _: ["tests/test_made.py"])
+    monkeypatch.setattr(command, "chosen_tests", lambda _: ["tests/test_made.py"])
     assert command.try_drawn(5, 1, [], repository) == 0
     printed = capsys.readouterr().out
     assert "32 -> 16: changes nothing: a reason" in printed

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from tests.mutants.draw import ROOT, argument, drawn_from, every_mutant, known_survivors
-from tests.mutants.trial import copy_of, first_failure, listed_mutants, tests_for, try_mutant
+from tests.mutants.trial import chosen_tests, copy_of, first_failure, listed_mutants, try_mutant
 
 
 def try_listed(names: list[str], copy: Path) -> int:
@@ -40,7 +40,7 @@ def try_drawn(count: int, seed: int, packages: list[str], copy: Path) -> int:
     equivalent = 0
     for mutant in drawn:
         why = argument(mutant, arguments)
-        killer = "" if why else try_mutant(mutant, tests_for(mutant), copy)
+        killer = "" if why else try_mutant(mutant, chosen_tests(mutant), copy)
         if why:
             outcome = f"changes nothing: {why}"
         else:

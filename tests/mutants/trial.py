@@ -115,16 +115,18 @@ def first_failure(tests: Sequence[str], root: Path, seconds: float = SECONDS) ->
     return failures[0] if failures else f"exit code {ended.returncode}"
 
 
-def tests_for(mutant: Mutant) -> list[str]:
-    """Return the files of tests that a drawn mutant is tried by: those first that import its module
-    and name its function, then those of its package."""
-    package = mutant.path.partition("/")[0]
-    module = "netsim." + mutant.path.removesuffix(".py").replace("/", ".")
+def chosen_tests(mutant: Mutant) -> list[str]:
+    """Return the files of tests that a drawn mutant is tried by: those first that have the name of
+    its file, import its module or name its function, then others of its package."""
+    path = Path(mutant.path)
+    module = "netsim." + path.with_suffix("").as_posix().replace("/", ".")
     function = mutant.function.rpartition(".")[2].lstrip("_")
     ranked = []
     for file in sorted((ROOT / "tests").glob("*/test_*.py")):
         text = file.read_text(encoding="utf-8")
-        points = 2 * (module in text) + 2 * (file.parent.name == package)
+        points = 2 * (file.parent.name == path.parts[0])
+        points += 2 * (module in text)
+        points += 2 * (file.stem == f"test_{path.stem}")
         points += bool(function) and bool(re.search(rf"\b{function}\b", text))
         if points > 1:
             ranked.append((-points, len(text), file.relative_to(ROOT).as_posix()))
