@@ -1,10 +1,10 @@
 """Drawn command lines of every verb, on small inputs; their output and files are compared."""
 
-import json
 from typing import Any
 
 from tests.same import clusters, workloads
 from tests.same.draw import Draw
+from tests.same.features import file_text
 
 Mapping = dict[str, Any]
 Commands = tuple[list[str], dict[str, str]]  # command lines, and the files that they read
@@ -13,12 +13,6 @@ MACHINES = ("dgx-h100", "dgx-h100", "dgx-a100", "mi300x", "gb200-nvl72", "l40s-p
 FABRICS = ("leaf-spine", "rail-optimized", "fat-tree", "single-switch", "dual-plane", "rail-only")
 SIZES = ("8,64K,1M", "64K", "1K,1M,16M", "4M", "256K,64M", "8:1K:8")
 SCENARIO = "question.yaml"
-
-
-def file_text(scenario: Mapping) -> str:
-    """Return a scenario as the text of a file; JSON is YAML, and the same on every machine."""
-    lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in scenario.items()]
-    return "\n".join([*lines, ""])
 
 
 def _add_options(draw: Draw, words: list[str], *, hosts: bool = True) -> None:
