@@ -35,7 +35,7 @@ from typing import Any
 
 import yaml
 
-from tests.same import clusters, commands, workloads
+from tests.same import clusters, commands, more_commands, workloads
 from tests.same.commands import SCENARIO
 from tests.same.draw import Draw
 from tests.same.features import DIGESTS, feature_questions, file_text
@@ -183,6 +183,8 @@ def _jobs(draw: Draw) -> Drawn:
     if draw.happens(0.2):
         scenario["noise"] = "quiet"
         scenario["samples"] = 3
+    draw.maybe_set(scenario, 0.3, "limits", (True,))
+    draw.maybe_set(scenario, 0.2, "launch", workloads.LAUNCHES)
     return scenario, {}
 
 
@@ -220,6 +222,20 @@ def _sweep(draw: Draw) -> Drawn:
     if "seeds" in scenario["sweep"]:
         scenario["noise"] = "quiet"
         scenario["samples"] = 3
+    return scenario, {}
+
+
+def _groups(draw: Draw) -> Drawn:
+    """Several communicators at once, or some of the ranks, once from standstill."""
+    cluster = clusters.drawn_hosts(draw, machines=clusters.COMMON_MACHINES, most_hosts=4)
+    cluster["gpus_per_node"] = draw.choose((2, 2, 3, 4))
+    work = workloads.drawn_collective(draw, textbook=draw.happens(0.3))
+    work["timing"] = "single"
+    work.pop("ranks", None)
+    work.pop("split", None)
+    work.update(draw.choose(workloads.GROUPS))
+    scenario: Mapping = {"cluster": cluster, "workload": work}
+    workloads.add_conditions(draw, scenario)
     return scenario, {}
 
 
@@ -280,6 +296,7 @@ ROWS: dict[str, Callable[[Draw], Drawn]] = {
     "background": _background,
     "sweep": _sweep,
     "own": _own_algorithm,
+    "groups": _groups,
 }
 KINDS = (
     *("hosts",) * 8,
@@ -298,8 +315,15 @@ KINDS = (
     *("check",) * 1,
     *("diff",) * 1,
     *("compare",) * 1,
-    *("run",) * 3,
+    *("run",) * 4,
+    *("groups",) * 2,
+    *("machine",) * 3,
+    *("fabric",) * 2,
+    *("mistakes",) * 3,
+    *("logs",) * 2,
+    *("whole sweep",) * 3,
 )
+COMMANDS = {**commands.DRAWN, **more_commands.DRAWN}
 
 
 def question_at(number: int, seed: int = 1) -> Question:
@@ -324,8 +348,8 @@ def question_at(number: int, seed: int = 1) -> Question:
         return Question(number, kind, files, cell, lines)
     draw = Draw(seed, number)
     kind = draw.choose(KINDS)
-    if kind in commands.DRAWN:
-        lines, files = commands.DRAWN[kind](draw)
+    if kind in COMMANDS:
+        lines, files = COMMANDS[kind](draw)
         return Question(number, kind, files, commands=lines)
     scenario, files = ROWS[kind](draw)
     engine = draw.choose(("auto", "auto", "auto", "auto", "compiled"))
