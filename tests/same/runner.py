@@ -46,7 +46,7 @@ TEXTS_OF_DRAWINGS = re.compile(r"<!--(.*?)-->|<text\b[^>]*>(.*?)</text>", re.DOT
 # What depends on the machine or the hour: elapsed seconds, memory, versions, dates.
 VOLATILE = re.compile(
     r"\d+(\.\d+)? s(?![a-z/])|\d+(\.\d+)? ?[MG]B(?!/)|netsim \d[\w.+-]*"
-    r"|\d{4}-\d\d-\d\dT[\d:.+Z-]*|(?<=</dt><dd>)\d+\.\d[\w.+-]*(?=</dd>)"
+    r"|\d{4}-\d\d-\d\d[T ]\d\d:[\d:.+Z-]*|(?<=</dt><dd>)\d+\.\d[\w.+-]*(?=</dd>)"
 )
 WARM_UP = """\
 cluster: {graph: {kind: switch, gpus: 3, bandwidth: 10GB/s}}
