@@ -38,6 +38,8 @@ SCENARIO = "question.yaml"
 MOST_ROWS_FOR_FINISH = 20_000  # of a schedule; above it a second simulation takes too long
 MOST_TEXT = 1_000_000  # characters of a file that an answer holds; of the rest a digest
 SKIPPED_FILES = ("run.json", "timings.csv", "journal.jsonl")  # hours, versions, seconds
+# Lines about progress, which commands print when they take long: a loaded machine has more of them.
+PROGRESS = re.compile(r"^.*\(\d+ of \d+ done\).*\n?", re.MULTILINE)
 PICTURES = (".png", ".pdf")
 # In pages and drawings: what no reader sees as text, and tags. Matplotlib writes texts as comments.
 UNREAD = re.compile(r"<(script|style|svg)\b.*?</\1>", re.DOTALL)
@@ -142,7 +144,7 @@ class SameRunner:
             except SystemExit as end:
                 code = int(end.code or 0)
         texts = [self._cleaned(stream.getvalue(), os.getcwd()) for stream in (out, err)]
-        return {"code": code, "stdout": texts[0], "stderr": texts[1]}
+        return {"code": code, "stdout": texts[0], "stderr": PROGRESS.sub("", texts[1])}
 
     def _written(self, question: dict[str, Any], folder: str) -> dict[str, str]:
         """The texts that commands wrote, by name; of pictures only what is text in them."""
