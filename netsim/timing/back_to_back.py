@@ -17,11 +17,11 @@ from netsim.timing.steady import AGREE, extend
 
 Floats = NDArray[np.float64]
 
-# By which part operations that were not simulated may differ from three that were, and less from
-# more; and of the square of the part by which ranks end apart, for they may get ahead by that much
-# in as many operations. So it is in 99 of 100 drawn tasks
-# (`python -m tests.bench.rounds 500 operations`).
+# The relative error of operations that were not simulated, where three were. It falls with the
+# number of operations that were: `python -m tests.bench.rounds 500 operations`.
 DRIFT = 0.02
+# The same for ranks that end at different times, as a factor of the square of (last end - first
+# end) / last end: ranks that end early by some part get ahead by as much, in as many operations.
 AHEAD = 0.5
 # Standard deviations that 98 of 100 values lie within, and how many more if two values tell what
 # the deviation is.
