@@ -18,8 +18,8 @@ from netsim.timing.steady import AGREE, extend
 Floats = NDArray[np.float64]
 
 # The relative error of operations that were not simulated, where three were. It falls with the
-# number of operations that were. Of 36 drawn tasks none is off by more than is stated, with 0.02 two
-# are (by less than 1.2 times): `python -m tests.bench.rounds 160 operations`.
+# number of operations that were. Of 36 drawn tasks none is off by more than is stated; with 0.02
+# two are (by less than 1.2 times): `python -m tests.bench.rounds 160 operations`.
 DRIFT = 0.029
 # The same for ranks that end at different times, as a factor of the square of (last end - first
 # end) / last end: ranks that end early by some part get ahead by as much, in as many operations.
