@@ -442,9 +442,9 @@ def _launch(entry: Entry, notes: list[str]) -> str:
 
 
 def timing_of(command: str, iterations: int | None = None) -> dict[str, Any]:
-    """The `timing` of a scenario that a command of nccl-tests asks for; empty where it is usual.
+    """The `timing` of a scenario that a command of nccl-tests asks for; empty for its defaults.
 
-    `iterations` are those that the head of a log tells; without them, `-n` does."""
+    `iterations`, from the head of a log, count before `-n` of the command."""
     found: dict[str, Any] = {}
     given = ITERATIONS.search(command)
     count = iterations or (int(given[1]) if given else 0)

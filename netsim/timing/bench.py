@@ -70,7 +70,7 @@ class Alone:
 
     @cached_property
     def taking_part(self) -> NDArray[np.int64]:
-        """The ranks that do anything at all."""
+        """The ranks that send, receive or copy anything; all, if none does."""
         return taking_part(self.schedule)
 
     @cached_property
@@ -86,7 +86,7 @@ class Alone:
 
 
 def taking_part(schedule: Schedule) -> NDArray[np.int64]:
-    """The ranks that do anything at all; everyone, where nobody does."""
+    """The ranks that send, receive or copy anything; all, if none does."""
     busy, written = np.zeros((2, schedule.ranks), bool)
     written[schedule.stand_in(np.arange(schedule.ranks, dtype=np.int32))] = True
     for rows in _in_parts(len(schedule)):
