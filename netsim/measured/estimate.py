@@ -188,7 +188,7 @@ def slope_by_channels(constant: Constant, entry: Entry) -> Floats:
 
 
 def _seconds_per_launch(constant: Constant, entry: Entry) -> Iterator[tuple[Measured, float]]:
-    """Each measured row of a run within the constant's sizes, and the seconds that one launch takes.
+    """The measured rows of a run within the constant's sizes, and the seconds of one launch.
 
     The sizes are so small that launches take longer than the operations. So n operations of one
     process with N GPUs take n * N launches and, after the last launch, one operation alone, which

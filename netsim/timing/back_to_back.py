@@ -6,8 +6,8 @@ all of its GPUs, it divides the time since the start by the number of operations
 the mean over all processes. A rank that ends an operation early begins the next one early, so
 operations may overlap.
 
-`ends[operation, rank]` is when a rank is done with an operation, `over[operation]` when the processes
-that count are (see `Clock`), both in seconds since the start."""
+`ends[operation, rank]` is when a rank is done with an operation, `over[operation]` when the
+processes that count are (see `Clock`), both in seconds since the start."""
 
 import numpy as np
 from numpy.typing import NDArray
