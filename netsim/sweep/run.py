@@ -25,13 +25,13 @@ from netsim.base.errors import (
 from netsim.base.startup import MODEL_VERSION, STAGE, __version__, at, late, memory_limit
 from netsim.base.values import dataclass
 from netsim.engines.engine import FEW
+from netsim.extent.bench import Progress
 from netsim.results.folder import Folder, Key
 from netsim.results.row import Row, row_from
 from netsim.results.sealed import sealed, unsealed
 from netsim.scenario.cells import Cell, Invalid, cell_of, is_textbook, named
 from netsim.tasks.answer import AnyResolved, answer, memory_needed, resolve_any
 from netsim.tasks.row import untimed
-from netsim.timing.bench import Progress
 from netsim.yamlio.read import Source
 
 if TYPE_CHECKING:

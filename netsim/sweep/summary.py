@@ -16,6 +16,7 @@ from netsim.base.units import format_bandwidth, format_size
 from netsim.base.values import dataclass, grouped
 from netsim.costs.prices import Bill, bill_of, load_prices
 from netsim.engines.engine import simulate
+from netsim.extent.call import call_of
 from netsim.metrics.bound import SPOKEN, bound_by
 from netsim.metrics.links import link_use
 from netsim.nccl.environment import EFFECTS
@@ -28,7 +29,6 @@ from netsim.scenario.cells import Cell, Expansion, idle_axis
 from netsim.scenario.models import Workload, line_rate
 from netsim.scenario.sweep import JOB, SEED
 from netsim.tasks.resolve import resolve
-from netsim.timing.call import call_of
 from netsim.topology.cluster import Cluster, build_cluster
 from netsim.topology.config import ClusterConfig
 from netsim.topology.graph import LINK_KINDS

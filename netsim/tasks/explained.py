@@ -18,6 +18,9 @@ from netsim.base.values import dataclass, grouped
 from netsim.engines.engine import simulate
 from netsim.explain.explanation import as_values, explain
 from netsim.explain.what_if import MOST_ROWS, Case
+from netsim.extent import ladder
+from netsim.extent.call import call_of
+from netsim.extent.invariants import Answer, ask
 from netsim.nccl.communicator import Communicator
 from netsim.program.place import place
 from netsim.program.program import Program, Timeline
@@ -29,9 +32,6 @@ from netsim.schedule.schedule import Schedule
 from netsim.tasks.limits import limit_columns
 from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.tasks.row import row_of_size
-from netsim.timing import ladder
-from netsim.timing.call import call_of
-from netsim.timing.invariants import Answer, ask
 from netsim.topology.graph import LINK_KINDS
 from netsim.topology.load import SHARED
 from netsim.topology.network import Fabric, Policy

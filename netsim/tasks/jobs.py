@@ -18,6 +18,8 @@ from netsim.base.errors import NoRoomError
 from netsim.base.memo import Memo, different
 from netsim.base.values import dataclass
 from netsim.engines.engine import choose, simulate
+from netsim.extent.bench import Noise, sampled
+from netsim.extent.call import call_of
 from netsim.metrics.bound import bound_by
 from netsim.metrics.links import link_amounts
 from netsim.program.place import place
@@ -30,8 +32,6 @@ from netsim.schedule.repeat import Launch, repeat
 from netsim.schedule.schedule import TRANSFER, Schedule, Style, combine
 from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.tasks.row import question_row, untimed
-from netsim.timing.bench import Noise, sampled
-from netsim.timing.call import call_of
 from netsim.topology.cluster import Cluster, build_at, build_cluster
 from netsim.topology.fault_times import in_time
 from netsim.topology.faults import with_slow_gpus

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from netsim.extent.bench import Noise, disturbed
+from netsim.extent.ladder import Timing
 from netsim.scenario.models import Scenario
-from netsim.timing.bench import Noise, disturbed
-from netsim.timing.ladder import Timing
 
 
 def noise_of(scenario: Scenario) -> Noise | None:

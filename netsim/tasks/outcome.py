@@ -13,17 +13,17 @@ from netsim.base.memo import Memo, digest
 from netsim.base.values import dataclass
 from netsim.collectives.collective import HAS_IN_PLACE, Collective
 from netsim.collectives.table import stamp
+from netsim.extent import ladder
+from netsim.extent.bench import Progress
+from netsim.extent.call import call_of
+from netsim.extent.invariants import sound
+from netsim.extent.ladder import Timing
 from netsim.metrics.bound import bound_by
 from netsim.metrics.links import Fullest, fullest_link
 from netsim.nccl.schedules.plan import Plan
 from netsim.scenario.models import cluster_label
 from netsim.tasks.noise import noise_of, sampled_seconds
 from netsim.tasks.resolve import ResolvedCell
-from netsim.timing import ladder
-from netsim.timing.bench import Progress
-from netsim.timing.call import call_of
-from netsim.timing.invariants import sound
-from netsim.timing.ladder import Timing
 from netsim.workloads.task import Task
 
 MOST_RANKS = 1024  # of NCCL's communicators; a key of more ranks takes too long to compute

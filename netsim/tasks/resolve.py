@@ -19,6 +19,7 @@ from netsim.base.values import dataclass
 from netsim.collectives import table as tables
 from netsim.collectives.collective import Collective, CollectiveError, collective_of
 from netsim.collectives.forest import links_of
+from netsim.extent.memory import LIMITS, Limits, limits_of, misfit_of_nccl
 from netsim.nccl import choice, environment
 from netsim.nccl.constants import calibrated_launch, nccl_launch
 from netsim.nccl.facts import AUTO, COLLECTIVES, NCCL_NAMES
@@ -33,7 +34,6 @@ from netsim.schedule.repeat import AT_ONCE, BackToBack, Launch
 from netsim.tasks.cluster import Built, built, groups_of, jobs_of, refuse_unjoined, wishes_of
 from netsim.tasks.own_algorithms import verify_own_algorithm
 from netsim.tasks.room import FewerRanks, expected_bytes, why_task_does_not_fit
-from netsim.timing.fits import LIMITS, Limits, limits_of, misfit_of_nccl
 from netsim.topology.config import ClusterConfig, TorusGraph
 from netsim.topology.fabrics.config import TorusFabric
 from netsim.topology.fault_times import in_time
@@ -351,7 +351,7 @@ def _refuse_by_least_rows(resolved: ResolvedCell) -> None:
 
 
 def _may_be_too_large(resolved: ResolvedCell, algorithm: str) -> bool:
-    """Whether it has to be looked at closely if a cell of NCCL's fits."""
+    """Whether it has to be looked at closely if a cell of NCCL's memory."""
     work, group_count = resolved.cell.scenario.collective, len(resolved.groups)
     if resolved.limits.exact or work.collective == "alltoall":
         return True

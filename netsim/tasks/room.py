@@ -7,11 +7,11 @@ from collections.abc import Callable
 from netsim.base.values import dataclass
 from netsim.collectives import table as tables
 from netsim.collectives.collective import Collective, CollectiveError
+from netsim.extent import ladder
+from netsim.extent.call import call_of
+from netsim.extent.memory import Limits, estimated_size, misfit, needed
+from netsim.extent.textbook import why_in_full
 from netsim.schedule.schedule import Schedule
-from netsim.timing import ladder
-from netsim.timing.call import call_of
-from netsim.timing.fits import Limits, estimated_size, misfit, needed
-from netsim.timing.textbook import why_in_full
 from netsim.workloads.task import Task
 
 
@@ -35,7 +35,7 @@ def expected_bytes(task: Task, limits: Limits, fewer: FewerRanks) -> int:
 
 
 def why_task_does_not_fit(task: Task, limits: Limits, fewer: FewerRanks) -> str:
-    """Why a task does not fit, for a message; empty if it fits.
+    """Why a task does not fit, for a message; empty if it memory.
 
     How many rows a textbook algorithm has that cannot be sketched follows from fewer ranks.
     """

@@ -18,6 +18,11 @@ from netsim.base.values import dataclass, grouped
 from netsim.collectives.collective import Collective, collective_of
 from netsim.collectives.table import ALGORITHMS
 from netsim.explain.what_if import link_kinds
+from netsim.extent import ladder
+from netsim.extent.call import Call, Looped, call_of
+from netsim.extent.invariants import sound
+from netsim.extent.memory import Limits, limits_of
+from netsim.extent.steady import runs_of, why_whole
 from netsim.nccl.choice import nccl_plan, with_blocks
 from netsim.nccl.constants import nccl_launch
 from netsim.nccl.job import Job, Wishes, job_of
@@ -36,11 +41,6 @@ from netsim.schedule.schedule import (
     Style,
     Use,
 )
-from netsim.timing import ladder
-from netsim.timing.call import Call, Looped, call_of
-from netsim.timing.fits import Limits, limits_of
-from netsim.timing.invariants import sound
-from netsim.timing.steady import runs_of, why_whole
 from netsim.topology.cluster import Cluster
 from netsim.topology.graph import LINK_KINDS, Topology
 from netsim.workloads.lower import Coarse

@@ -18,6 +18,9 @@ from netsim.base.memo import Memo, Same
 from netsim.base.startup import MODEL_VERSION
 from netsim.base.values import dataclass, grouped
 from netsim.engines.engine import choose, simulate
+from netsim.extent.bench import Noise, Progress, disturbed
+from netsim.extent.invariants import sound_step
+from netsim.extent.memory import available_memory
 from netsim.nccl.facts import parse_version
 from netsim.program.place import place
 from netsim.program.program import Program, Timeline
@@ -26,9 +29,6 @@ from netsim.scenario.models import cluster_label, node_count
 from netsim.scenario.training import Training
 from netsim.schedule.builder import Builder
 from netsim.schedule.schedule import IN_ORDER
-from netsim.timing.bench import Noise, Progress, disturbed
-from netsim.timing.fits import available_memory
-from netsim.timing.invariants import sound_step
 from netsim.topology.fault_times import in_time
 from netsim.training.costs import Costs
 from netsim.training.resolve import PARTS, ResolvedStep, memories, memory_of_gpus, model_flops

@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from netsim.extent import ladder
+from netsim.extent.memory import LIMITS
 from netsim.measured import accuracy
 from netsim.measured.compare import answer
 from netsim.measured.index import read_index
 from netsim.scenario.cells import expand
 from netsim.tasks.outcome import simulate_one
 from netsim.tasks.resolve import resolve
-from netsim.timing import ladder
-from netsim.timing.fits import LIMITS
 from netsim.training.resolve import resolve_step
 from netsim.training.run import simulate_step
 from netsim.yamlio.read import parse_source

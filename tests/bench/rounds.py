@@ -10,10 +10,10 @@ many are off by more.
 
 import sys
 
-from netsim.timing.ladder import EQUAL, KEPT_BUSY, TOGETHER
-from netsim.timing.steady import AT_LAST_RATE
-from tests.timing.cells import call_at, timed
-from tests.timing.test_rungs_keep_their_word import (
+from netsim.extent.ladder import EQUAL, KEPT_BUSY, TOGETHER
+from netsim.extent.steady import AT_LAST_RATE
+from tests.extent.cells import call_at, timed
+from tests.extent.test_rungs_keep_their_word import (
     BUSY,
     EACH_TIMED,
     EQUAL_HEADS,

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from netsim.base.errors import InputError
+from netsim.extent import ladder
+from netsim.extent.memory import BYTES_A_ROW_OF_NCCL, least_rows_of_nccl
 from netsim.scenario.cells import expand
 from netsim.tasks.outcome import simulate_one
 from netsim.tasks.resolve import resolve
-from netsim.timing import ladder
-from netsim.timing.fits import BYTES_A_ROW_OF_NCCL, least_rows_of_nccl
 from netsim.yamlio.read import parse_source
-from tests.timing.cells import call_at
+from tests.extent.cells import call_at
 
 KEPT = Path(__file__).with_suffix(".json")
 GPUS = (64, 512, 1024, 4096, 32768, 131072)

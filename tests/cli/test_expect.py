@@ -10,13 +10,13 @@ from netsim.base.errors import ScenarioError
 from netsim.base.files import find_preset
 from netsim.cli.expect import kind_of
 from netsim.cli.questions import Given, asked
+from netsim.extent.ladder import _same
 from netsim.scenario.cells import expand
 from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.tasks.row import question_row
-from netsim.timing.ladder import _same
 from netsim.yamlio.read import parse_source
 from tests.cli.command import netsim
-from tests.timing.cells import call_at
+from tests.extent.cells import call_at
 
 
 def choices(
@@ -395,7 +395,7 @@ def test_exactly_or_not_at_all(capsys, monkeypatch) -> None:
     found = netsim(capsys, *call)
     assert found.code == 0
     assert "approximated" not in found.err
-    monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 10**6)
+    monkeypatch.setattr("netsim.extent.memory.available_memory", lambda: 10**6)
     found = netsim(capsys, *call)
     assert found.code == 2
     assert "workload: no exact rung tells it" in found.err

@@ -7,15 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from netsim.extent.memory import LIMITS, Limits
+from netsim.extent.textbook import ends_of_all
 from netsim.scenario.cells import expand
 from netsim.tasks.explained import shown_of
 from netsim.tasks.resolve import ResolvedCell, resolve
-from netsim.timing.fits import LIMITS, Limits
-from netsim.timing.textbook import ends_of_all
 from netsim.topology.graph import NODE_KINDS
 from netsim.yamlio.read import parse_source
-from tests.nccl.test_folding import compare
-from tests.timing.cells import (
+from tests.extent.cells import (
     bench_of,
     call_at,
     folded,
@@ -24,6 +23,7 @@ from tests.timing.cells import (
     stands_of,
     within,
 )
+from tests.nccl.test_folding import compare
 
 MIB = 1 << 20
 RAILS = "nodes: 12, gpus_per_node: 2, fabric: {kind: rail-optimized, ports: 8}"  # three levels

@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 
 from netsim.base.units import format_time
 from netsim.collectives.reduced import Relay
+from netsim.extent import max_plus
+from netsim.extent.ladder import Asked, Refusal
+from netsim.extent.ladder import max_plus as max_plus_rung
+from netsim.extent.max_plus import Relayed, _crowded, relayed
+from netsim.extent.memory import LIMITS
+from netsim.extent.textbook import RELAYS
 from netsim.program.program import LinkTable, Paths
 from netsim.results.row import Row
 from netsim.scenario.cells import expand
 from netsim.schedule.schedule import REDUCE, Style
 from netsim.tasks.explained import shown_of
 from netsim.tasks.resolve import ResolvedCell, resolve
-from netsim.timing import max_plus
-from netsim.timing.fits import LIMITS
-from netsim.timing.ladder import Asked, Refusal
-from netsim.timing.ladder import max_plus as max_plus_rung
-from netsim.timing.max_plus import Relayed, _crowded, relayed
-from netsim.timing.textbook import RELAYS
 from netsim.yamlio.read import parse_source
-from tests.timing.cells import bench_of, call_at, simulate_size, within
+from tests.extent.cells import bench_of, call_at, simulate_size, within
 
 MIB = 1 << 20
 FABRICS = {
@@ -240,7 +240,7 @@ def test_what_is_shown_of_long_rings_says_how_long_they_take() -> None:
 
 def test_the_engine_has_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
     """Were costs wrong, the first steps would not end as the engine says."""
-    monkeypatch.setattr("netsim.timing.max_plus.after", lambda ends, *_: ends)
+    monkeypatch.setattr("netsim.extent.max_plus.after", lambda ends, *_: ends)
     why = found_in(FABRICS["fat-tree"], "all_reduce", "ring")
     assert why == "its first steps end at other times than sums of their parts"
 

@@ -6,13 +6,13 @@ import pytest
 
 from netsim.base.errors import ScenarioError
 from netsim.cli.traces import write_traces
+from netsim.extent.memory import Limits
 from netsim.scenario.cells import expand
 from netsim.tasks.explained import explained_run, shown_of
 from netsim.tasks.resolve import ResolvedCell, resolve
-from netsim.timing.fits import Limits
 from netsim.yamlio.read import parse_source
+from tests.extent.cells import simulate_size, sketch_of, stands_of, within
 from tests.nccl.test_folding import compare
-from tests.timing.cells import simulate_size, sketch_of, stands_of, within
 
 MIB = 1 << 20
 
@@ -120,14 +120,14 @@ ODD = [
 def test_why_it_does_not_fit_is_said(
     broken: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 1000)
+    monkeypatch.setattr("netsim.extent.memory.available_memory", lambda: 1000)
     with pytest.raises(ScenarioError, match="not folded: ") as raised:
         ready(f"machine: dgx-h100, nodes: 4, {broken}", "all_reduce", "ring", MIB)
     assert reason in str(raised.value)
 
 
 def test_ways_that_differ_from_host_to_host_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 1000)
+    monkeypatch.setattr("netsim.extent.memory.available_memory", lambda: 1000)
     with pytest.raises(ScenarioError, match="not folded: ways through the network differ"):
         ready(
             "machine: dgx-h100, nodes: 9, fabric: {kind: fat-tree, k: 12}",
@@ -179,7 +179,7 @@ def test_what_is_too_large_to_show_is_shown_folded(
     few = within(one, Limits(shown=10))
     assert "stand for all 32" in shown_of(few, 48 * MIB).notes[0]
     assert "stand for all 32" in explained_run(few, 48 * MIB)[0]["title"]
-    monkeypatch.setattr("netsim.timing.ladder.rows_in_full", lambda call: 10**9)
+    monkeypatch.setattr("netsim.extent.ladder.rows_in_full", lambda call: 10**9)
     files = write_traces([one.cell], tmp_path, "compiled")
     assert "stand for all 32" in files[0]
     assert all(Path(file.split(" (")[0]).exists() for file in files)

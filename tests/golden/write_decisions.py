@@ -5,12 +5,12 @@ from dataclasses import fields
 from functools import partial
 
 from netsim.base.units import format_size
+from netsim.extent.memory import LIMITS
 from netsim.nccl.choice import plan_call
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.facts import FUNCTIONS, parse_version
 from netsim.nccl.node import communicator, search_node
 from netsim.nccl.tuning import Call, choose, launch, timed_costs
-from netsim.timing.fits import LIMITS
 from tests.golden.layout import significant
 from tests.nccl.nccl_nodes import searched_communicator, system_of
 
@@ -106,7 +106,10 @@ def splits(config: str, nodes: int) -> list[str]:
 
 def extent_limits() -> list[str]:
     """Return the limits by which the extent of a simulation is chosen, one a line."""
-    lines = ["Limits by which netsim chooses how much of a task it simulates (timing/fits.py).", ""]
+    lines = [
+        "Limits by which netsim chooses how much of a task it simulates (extent/memory.py).",
+        "",
+    ]
     return [*lines, *(f"{field.name}: {getattr(LIMITS, field.name)}" for field in fields(LIMITS))]
 
 

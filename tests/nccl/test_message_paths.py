@@ -13,7 +13,7 @@ from netsim.program.place import place
 from netsim.scenario.cells import expand
 from netsim.schedule.schedule import Style
 from netsim.tasks.resolve import resolve
-from tests.timing.cells import call_at
+from tests.extent.cells import call_at
 
 MICRO = 1e-6
 SOFTWARE = {"FI_CXI_RX_MATCH_MODE": "software"}

@@ -9,7 +9,7 @@ from netsim.program.place import place
 from netsim.scenario.cells import expand
 from netsim.tasks.resolve import resolve
 from netsim.topology.load import load_machine
-from tests.timing.cells import call_at
+from tests.extent.cells import call_at
 
 MIB = 2**20
 

@@ -15,8 +15,8 @@ from netsim.nccl.schedules.smaller import equal_sends
 from netsim.program.symmetry import Classes, Where, classes
 from netsim.tasks import cluster
 from netsim.tasks.resolve import ResolvedCell
+from tests.extent.cells import call_at, folded, simulate_size
 from tests.nccl.test_folding import compare, resolved
-from tests.timing.cells import call_at, folded, simulate_size
 
 SIZES = (1 << 14, 3 << 20, 1 << 26)
 HALVES = "cluster.fabric={kind: leaf-spine, nodes_per_leaf: 2, oversubscription: 2}"

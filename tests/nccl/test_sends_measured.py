@@ -10,7 +10,7 @@ from netsim.engines.engine import simulate
 from netsim.program.place import place
 from netsim.scenario.cells import expand
 from netsim.tasks.resolve import resolve
-from tests.timing.cells import call_at
+from tests.extent.cells import call_at
 
 MIB = 2**20
 

@@ -6,10 +6,10 @@ import pytest
 from netsim.collectives.collective import Collective
 from netsim.collectives.table import build
 from netsim.engines.engine import simulate
+from netsim.extent.call import call_of
+from netsim.extent.ladder import timed
 from netsim.program.place import place
 from netsim.schedule.repeat import Launch, framed, repeat
-from netsim.timing.call import call_of
-from netsim.timing.ladder import timed
 from netsim.topology.routing import switch
 from netsim.workloads.task import Task
 

@@ -20,7 +20,7 @@ from netsim.tasks.resolve import ResolvedCell, may_fold, resolve
 from netsim.tasks.row import row_of_size
 from netsim.topology.config import ClusterConfig
 from netsim.yamlio.read import Source, parse_source
-from tests.timing.cells import simulate_size
+from tests.extent.cells import simulate_size
 
 SIZE = 1 << 15
 HOSTS: dict[str, Any] = {

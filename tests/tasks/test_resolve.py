@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from netsim.base.errors import NoRoomError
+from netsim.extent.memory import LIMITS
 from netsim.scenario.cells import expand
 from netsim.tasks import explained, jobs, resolve
 from netsim.tasks.resolve import ResolvedCell
-from netsim.timing.fits import LIMITS
 from netsim.yamlio.read import parse_source
 
 GRAPH = "graph: {kind: switch, gpus: 8, bandwidth: 50GB/s, latency: 1us}"

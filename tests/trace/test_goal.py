@@ -13,7 +13,7 @@ from netsim.training.resolve import resolve_step
 from netsim.training.run import simulate_step
 from netsim.yamlio.read import Source
 from tests.cli.command import netsim
-from tests.timing.cells import call_at
+from tests.extent.cells import call_at
 from tests.trace.goal_files import as_binary
 
 FILES = Path(__file__).parents[1] / "data" / "goal"

@@ -8,19 +8,19 @@ import pytest
 from netsim.cli.questions import Given, asked
 from netsim.collectives.collective import Collective
 from netsim.engines.engine import ends_of_operations
+from netsim.extent import bench, ladder
+from netsim.extent.back_to_back import period_of
+from netsim.extent.bench import Bench, InARow
+from netsim.extent.call import Call, call_of
+from netsim.extent.memory import LIMITS
 from netsim.metrics.links import needed
 from netsim.program.program import Operations, operations
 from netsim.schedule.repeat import Launch
 from netsim.tasks.answer import checked_cells
 from netsim.tasks.resolve import ResolvedCell, resolve
-from netsim.timing import bench, ladder
-from netsim.timing.back_to_back import period_of
-from netsim.timing.bench import Bench, InARow
-from netsim.timing.call import Call, call_of
-from netsim.timing.fits import LIMITS
 from netsim.topology.routing import switch
 from netsim.workloads.task import Task
-from tests.timing.cells import bench_of, folded, simulate_size, timed
+from tests.extent.cells import bench_of, folded, simulate_size, timed
 
 MIB = 1 << 20
 TIMED = 20

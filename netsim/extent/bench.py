@@ -1,7 +1,7 @@
 """Operations on an engine: one from standstill, and several back to back.
 
 Ranks that end early begin their next operation early, so operations can overlap. What follows from
-a few of them for all others, the ladder decides (`timing/ladder.py`)."""
+a few of them for all others, the ladder decides (`extent/ladder.py`)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from netsim.base.memo import Memo
 from netsim.base.values import dataclass
 from netsim.engines.engine import AnySimulator, choose, ends_of_operations, simulator
+from netsim.extent.call import Looped
+from netsim.extent.steady import AGREE, Recurrence, lanes_of, recurrence
 from netsim.metrics import links
 from netsim.program.place import place
 from netsim.program.program import Operations, Program, Timeline, operations
 from netsim.schedule.repeat import Launch
 from netsim.schedule.schedule import COMPUTING, Schedule
-from netsim.timing.call import Looped
-from netsim.timing.steady import AGREE, Recurrence, lanes_of, recurrence
 from netsim.topology.graph import Topology
 
 _PART = 1 << 18  # rows

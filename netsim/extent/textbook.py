@@ -10,13 +10,13 @@ from netsim.base.memo import Memo, different, digest
 from netsim.base.values import dataclass
 from netsim.collectives.reduced import Sketch, Stands
 from netsim.collectives.table import build, folds, shown_name
+from netsim.extent import max_plus
+from netsim.extent.bench import Alone
+from netsim.extent.call import Call
+from netsim.extent.max_plus import Relayed
 from netsim.program import symmetry
 from netsim.program.symmetry import MOST_ROUNDS, Together, alike, odd_one, symmetry_of
 from netsim.schedule.schedule import MARK, SCRATCH, TRANSFER, Skeleton, Symmetry
-from netsim.timing import max_plus
-from netsim.timing.bench import Alone
-from netsim.timing.call import Call
-from netsim.timing.max_plus import Relayed
 
 RELAYS = {
     ("all_reduce", "ring"),

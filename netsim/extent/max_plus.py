@@ -17,13 +17,13 @@ from netsim.collectives.collective import Collective
 from netsim.collectives.reduced import Laps, Message, Relay
 from netsim.collectives.table import build
 from netsim.engines.engine import simulate
+from netsim.extent.bench import ends_of, taking_part
 from netsim.metrics.bound import Causes, narrowest_kind, rates_alone
 from netsim.metrics.links import LinkUse, link_amounts, use_of
 from netsim.program.place import place
 from netsim.program.program import Program
 from netsim.schedule.repeat import Launch
 from netsim.schedule.schedule import Schedule
-from netsim.timing.bench import ends_of, taking_part
 from netsim.topology.graph import Topology
 
 Floats = NDArray[np.float64]

@@ -17,8 +17,8 @@ from netsim.scenario.cells import expand
 from netsim.schedule.repeat import repeat
 from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.yamlio.read import parse_source
-from tests.timing.cells import call_at, simulate_size, timed, within
-from tests.timing.test_ladder import FULL
+from tests.extent.cells import call_at, simulate_size, timed, within
+from tests.extent.test_ladder import FULL
 
 KIB = 1 << 10
 MIB = 1 << 20

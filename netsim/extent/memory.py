@@ -164,7 +164,7 @@ def misfit_of_nccl(
 
 
 def misfit(rows: int, memory: int, ranks: int) -> str:
-    """Why a schedule would not fit, and what would; empty if it fits."""
+    """Why a schedule would not fit, and what would; empty if it memory."""
     available = available_memory()
     most = min(available * rows // max(1, memory), MAX_ROWS)
     if rows <= most:

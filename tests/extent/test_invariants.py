@@ -11,6 +11,9 @@ from netsim.cli.questions import Given, asked
 from netsim.collectives.collective import collective_of
 from netsim.collectives.table import build
 from netsim.engines.engine import simulate as run_program
+from netsim.extent import invariants, ladder
+from netsim.extent.invariants import ALWAYS, IN_TESTS, INVARIANTS, Answer, broken
+from netsim.extent.ladder import Timing
 from netsim.nccl import choice
 from netsim.program.place import place
 from netsim.program.program import Timeline
@@ -18,13 +21,10 @@ from netsim.scenario.cells import expand
 from netsim.tasks.outcome import OUTCOMES, simulate_one
 from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.tasks.row import row_of_size
-from netsim.timing import invariants, ladder
-from netsim.timing.invariants import ALWAYS, IN_TESTS, INVARIANTS, Answer, broken
-from netsim.timing.ladder import Timing
 from netsim.topology.routing import switch
 from netsim.training import run as training_run
 from tests.cli.command import netsim
-from tests.timing.cells import IN_FULL, call_at
+from tests.extent.cells import IN_FULL, call_at
 
 MIB = 1 << 20
 STEP = """\

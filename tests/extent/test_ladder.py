@@ -10,21 +10,21 @@ import pytest
 
 from netsim.base.errors import InputError
 from netsim.collectives.collective import Collective
+from netsim.extent import ladder
+from netsim.extent.ladder import Asked, Offer, Refusal
+from netsim.extent.memory import Limits
+from netsim.extent.steady import Recurrence, full_ring, runs_of, why_whole
 from netsim.nccl.choice import schedule_of
 from netsim.nccl.schedules.ring import round_again
 from netsim.scenario.cells import expand
 from netsim.tasks.cluster import wishes_of
 from netsim.tasks.resolve import ResolvedCell, resolve
-from netsim.timing import ladder
-from netsim.timing.fits import Limits
-from netsim.timing.ladder import Asked, Offer, Refusal
-from netsim.timing.steady import Recurrence, full_ring, runs_of, why_whole
 from netsim.training.costs import Costs
 from netsim.workloads.lower import Coarse
 from netsim.workloads.tape import TapeEntry
 from netsim.yamlio.read import parse_source
+from tests.extent.cells import call_at, simulate_size, within
 from tests.nccl.nccl_plans import small_plan
-from tests.timing.cells import call_at, simulate_size, within
 
 MIB = 1 << 20
 FULL = Limits(rows=1e18, rings=1e18, folded=1 << 60)
@@ -291,7 +291,7 @@ def test_rings_that_hops_do_not_tell_are_run_in_full_or_refused(
     case = Case(9, MIB, name="all_gather")
     assert in_cell(case, NEVER) == in_cell(case, FULL)
     call = call_at(case.ready, case.size)
-    monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 1000)
+    monkeypatch.setattr("netsim.extent.memory.available_memory", lambda: 1000)
     with pytest.raises(InputError, match=r"rows would take .* GB .*; what a few hops add differs"):
         ladder.timed(call, limits=NEVER)
 

@@ -18,11 +18,11 @@ from netsim.base.errors import InvariantError
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.engines.engine import simulate
+from netsim.extent.ladder import Timing
+from netsim.extent.steady import AGREE
 from netsim.metrics.links import LinkUse, link_amounts, link_use, needed
 from netsim.program.program import Program, Timeline
 from netsim.schedule.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Schedule
-from netsim.timing.ladder import Timing
-from netsim.timing.steady import AGREE
 
 ALWAYS, IN_TESTS = "every answer", "tests"
 EQUAL = 1e-9  # relative: what rounding may do

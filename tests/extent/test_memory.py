@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from netsim.extent import memory
+from netsim.extent.ladder import bytes_expected
+from netsim.extent.memory import PROCESS, available_memory, estimated_rows, needed
 from netsim.scenario.cells import expand
 from netsim.tasks.resolve import resolve
-from netsim.timing import fits
-from netsim.timing.fits import PROCESS, available_memory, estimated_rows, needed
-from netsim.timing.ladder import bytes_expected
 from netsim.yamlio.read import parse_source
 from tests.bench.memory import AT_MOST, needed_and_taken
 from tests.cli.command import netsim
-from tests.timing.cells import call_at
+from tests.extent.cells import call_at
 
 
 @pytest.mark.sample(2)
@@ -66,17 +66,17 @@ def test_groups_of_both_versions_leave_what_they_do_not_have_yet(tmp_path: Path)
         memory__stat=stat,
     )
     group(root, memory__max="max", memory__current=600, memory__stat=stat)
-    assert sorted(fits._of_groups(root, own)) == [430, 430]
-    assert list(fits._of_groups(tmp_path / "none", own)) == []
+    assert sorted(memory._of_groups(root, own)) == [430, 430]
+    assert list(memory._of_groups(tmp_path / "none", own)) == []
     assert available_memory() > 0
 
 
 def test_a_group_limits_what_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fits, "_of_system", lambda: 200)
+    monkeypatch.setattr(memory, "_of_system", lambda: 200)
     for of_groups, available in ([123], 123), ([300, 150], 150), ([300], 200), ([], 200):
-        monkeypatch.setattr(fits, "_of_groups", lambda of=of_groups: iter(of))
+        monkeypatch.setattr(memory, "_of_groups", lambda of=of_groups: iter(of))
         assert available_memory() == available
-    assert needed(10, 5) == PROCESS + 10 * fits.BYTES_A_GPU + 5 * fits.BYTES_A_ROW_IN_STEP
+    assert needed(10, 5) == PROCESS + 10 * memory.BYTES_A_GPU + 5 * memory.BYTES_A_ROW_IN_STEP
 
 
 SWEEP = """\

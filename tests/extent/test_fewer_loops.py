@@ -10,22 +10,22 @@ import pytest
 from netsim.base.errors import ScenarioError
 from netsim.cli.questions import Given, asked
 from netsim.collectives.collective import Collective
+from netsim.extent import ladder
+from netsim.extent.bench import Bench, Runs
+from netsim.extent.call import Call, call_of
+from netsim.extent.ladder import Asked, Refusal, Timing
+from netsim.extent.memory import LIMITS, Limits
+from netsim.extent.steady import lanes_of, recurrence
 from netsim.metrics.links import link_amounts, needed
 from netsim.nccl.schedules.plan import Plan, Work
 from netsim.nccl.schedules.smaller import loops_of, shorter
 from netsim.schedule.repeat import BackToBack, Launch
 from netsim.tasks.answer import checked_cells
 from netsim.tasks.resolve import ResolvedCell, resolve
-from netsim.timing import ladder
-from netsim.timing.bench import Bench, Runs
-from netsim.timing.call import Call, call_of
-from netsim.timing.fits import LIMITS, Limits
-from netsim.timing.ladder import Asked, Refusal, Timing
-from netsim.timing.steady import lanes_of, recurrence
 from netsim.topology.routing import switch
 from netsim.workloads.task import Task
+from tests.extent.cells import IN_FULL, bench_of, call_at, folded, simulate_size, within
 from tests.nccl.test_folding import resolved as asked_for
-from tests.timing.cells import IN_FULL, bench_of, call_at, folded, simulate_size, within
 
 # Small buffers make many loops of little data.
 BUFFER = ("NCCL_BUFFSIZE=32768", "NCCL_MAX_NCHANNELS=2")
@@ -183,7 +183,7 @@ def test_few_loops_are_not_cut_and_few_rows_not_either() -> None:
 
 
 def test_sends_that_are_too_many_to_fold_are_refused_before_they_are_planned(monkeypatch) -> None:
-    monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 24 * 10**9)
+    monkeypatch.setattr("netsim.extent.memory.available_memory", lambda: 24 * 10**9)
     message = (
         r"about 8\.6e\+09 rows would take 4295 GB of memory, but 24 GB are free .* about 4\d+ ranks"
     )
@@ -195,7 +195,7 @@ HASHED = {"fabric": "leaf-spine", "transport": "roce"}
 
 
 def test_sends_that_hashes_keep_apart_are_refused_by_their_loops(monkeypatch) -> None:
-    monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 24 * 10**9)
+    monkeypatch.setattr("netsim.extent.memory.available_memory", lambda: 24 * 10**9)
     message = (
         r"about 4\.9e\+07 rows would take 29 GB of memory.* not folded: paths are chosen by hash"
     )

@@ -6,12 +6,12 @@ import pytest
 
 from netsim.base import constants
 from netsim.engines.engine import simulate
+from netsim.extent.bench import Noise, disturbed
 from netsim.program.place import place
 from netsim.report.rows import run
 from netsim.scenario.models import Noise as NoiseSetting
 from netsim.schedule.builder import Builder
 from netsim.schedule.schedule import Style
-from netsim.timing.bench import Noise, disturbed
 from netsim.topology import routing
 from tests.bench import noise as estimator
 from tests.cli.command import netsim

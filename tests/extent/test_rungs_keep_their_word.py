@@ -8,19 +8,19 @@ import pytest
 
 from netsim.base.errors import InputError
 from netsim.cli import shown
+from netsim.extent import ladder, steady
+from netsim.extent.bench import Bench, Runs
+from netsim.extent.call import Call
+from netsim.extent.ladder import Asked, Offer, Timing
+from netsim.extent.memory import LIMITS, Limits, limits_of
 from netsim.metrics.links import link_amounts
 from netsim.results.nccl_tests import microseconds
 from netsim.scenario.cells import expand
 from netsim.sweep.summary import best_row
 from netsim.tasks.resolve import ResolvedCell, resolve
-from netsim.timing import ladder, steady
-from netsim.timing.bench import Bench, Runs
-from netsim.timing.call import Call
-from netsim.timing.fits import LIMITS, Limits, limits_of
-from netsim.timing.ladder import Asked, Offer, Timing
 from netsim.topology.graph import LINK_KINDS
 from netsim.yamlio.read import parse_source
-from tests.timing.cells import IN_FULL, call_at, simulate_size, timed, within
+from tests.extent.cells import IN_FULL, call_at, simulate_size, timed, within
 
 MIB = 1 << 20
 WRITTEN_OUT = replace(
@@ -222,7 +222,7 @@ def test_first_rounds_are_those_of_sends_to_all_and_told_once() -> None:
 def test_sends_that_take_very_long_are_refused_with_how_long(
     fabric: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 64 * 10**9)
+    monkeypatch.setattr("netsim.extent.memory.available_memory", lambda: 64 * 10**9)
     many = f"machine: dgx-h100, nodes: 512, fabric: {{kind: {fabric}}}"
     with pytest.raises(InputError, match=r"9.1e\+07 rows .* some 15 minutes a size"):
         cell(many, "{collective: alltoall, sizes: [1GiB]}")
@@ -642,7 +642,7 @@ def test_exactly_is_in_full_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> No
     assert "loops" not in told.approximation
     assert_within(timed(one, size, some), told)
     call = call_at(one, size)
-    monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 1000)
+    monkeypatch.setattr("netsim.extent.memory.available_memory", lambda: 1000)
     with pytest.raises(InputError, match="rows would take"):
         ladder.timed(call, limits=exact)
     why = ladder.why_not(call, exact)

@@ -4,9 +4,9 @@ import pytest
 
 from netsim.collectives.collective import collective_of
 from netsim.collectives.table import build
+from netsim.extent.memory import BYTES_A_PATH, BYTES_A_ROW, available_memory, estimated_size, misfit
 from netsim.program.place import place
 from netsim.schedule.schedule import Schedule
-from netsim.timing.fits import BYTES_A_PATH, BYTES_A_ROW, available_memory, estimated_size, misfit
 from netsim.topology.routing import switch
 
 

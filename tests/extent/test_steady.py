@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netsim.engines.engine import simulate
+from netsim.extent import steady
+from netsim.extent.steady import AGREE, Lane, Recurrence, extend, recurrence
 from netsim.program.place import place
 from netsim.program.program import Program, Timeline
 from netsim.schedule.builder import Builder
 from netsim.schedule.schedule import ARRIVED, IN_ORDER, Schedule, Style
-from netsim.timing import steady
-from netsim.timing.steady import AGREE, Lane, Recurrence, extend, recurrence
 from netsim.topology.routing import switch
 
 RATE = 3.0

@@ -6,9 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from netsim.schedule.repeat import BackToBack
-from netsim.timing import ladder
-from netsim.timing.back_to_back import (
+from netsim.extent import ladder
+from netsim.extent.back_to_back import (
     Clock,
     doubt_of_estimate,
     estimated,
@@ -16,8 +15,9 @@ from netsim.timing.back_to_back import (
     period_of,
     swing,
 )
-from netsim.timing.fits import LIMITS, Limits, limits_of
-from netsim.timing.steady import AGREE, extend, more_gained, onward
+from netsim.extent.memory import LIMITS, Limits, limits_of
+from netsim.extent.steady import AGREE, extend, more_gained, onward
+from netsim.schedule.repeat import BackToBack
 
 TIMED = 20
 

@@ -2,7 +2,7 @@
 
 Cells, training steps, traces, explanations and the question whether a run fits ask here, and nobody
 else decides. The first rungs time one operation from standstill; the last ones, operations back to
-back, of which one is known by then. All thresholds are `Limits` (`timing/fits.py`)."""
+back, of which one is known by then. All thresholds are `Limits` (`extent/memory.py`)."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from netsim.base.units import format_time
 from netsim.base.values import dataclass
 from netsim.collectives.reduced import STEPS as STEPS_OF_RINGS
 from netsim.engines.engine import choose, simulator
-from netsim.metrics.bound import Causes
-from netsim.metrics.links import LinkUse, amounts_by, link_amounts, link_use, needed, use_of
-from netsim.nccl.schedules.smaller import ends_by_rank, written_share
-from netsim.program.program import Program, Timeline
-from netsim.schedule.repeat import Launch
-from netsim.schedule.schedule import Schedule
-from netsim.timing import fits, steady
-from netsim.timing.back_to_back import (
+from netsim.extent import memory, steady
+from netsim.extent.back_to_back import (
     Clock,
     doubt_of_estimate,
     estimated,
     last_of_equal,
     swing,
 )
-from netsim.timing.bench import Alone, Bench, Floats, InARow, Progress, Runs, ends_of, taking_part
-from netsim.timing.call import Call, Looped, looped_fold
-from netsim.timing.fits import LIMITS, Limits
-from netsim.timing.max_plus import Relayed, causes_of, relayed_in_a_row, replayed, whole_use
-from netsim.timing.steady import more_gained
-from netsim.timing.textbook import ends_of_all, sketched, standing
+from netsim.extent.bench import Alone, Bench, Floats, InARow, Progress, Runs, ends_of, taking_part
+from netsim.extent.call import Call, Looped, looped_fold
+from netsim.extent.max_plus import Relayed, causes_of, relayed_in_a_row, replayed, whole_use
+from netsim.extent.memory import LIMITS, Limits
+from netsim.extent.steady import more_gained
+from netsim.extent.textbook import ends_of_all, sketched, standing
+from netsim.metrics.bound import Causes
+from netsim.metrics.links import LinkUse, amounts_by, link_amounts, link_use, needed, use_of
+from netsim.nccl.schedules.smaller import ends_by_rank, written_share
+from netsim.program.program import Program, Timeline
+from netsim.schedule.repeat import Launch
+from netsim.schedule.schedule import Schedule
 
 WIDTHS = 4  # by so many instants a time may be off at least, where they are wide
 APART = 0.5  # what rounds of sends add may differ by so much: distances do
@@ -229,9 +229,9 @@ def _in_full(call: Call, limits: Limits) -> Offer | Refusal:
 
 def _misfit(call: Call, rings: int, limits: Limits) -> str:
     if rings or not _may_be_cut(call.looped, limits):
-        return fits.misfit(rings, rings * fits.BYTES_A_ROW_OF_NCCL, call.collective.ranks)
+        return memory.misfit(rings, rings * memory.BYTES_A_ROW_OF_NCCL, call.collective.ranks)
     rows = call.looped.rows()
-    return fits.misfit(rows, rows * fits.BYTES_A_ROW, call.collective.ranks)
+    return memory.misfit(rows, rows * memory.BYTES_A_ROW, call.collective.ranks)
 
 
 def _all_of(bench: Bench, work: Looped, limits: Limits) -> One:
@@ -998,17 +998,17 @@ def why_not(call: Call, limits: Limits) -> str:
         return f"no exact rung tells it, for {why}; in full it has about {rows:.2g} rows"
     if not call.task.is_nccl:
         found = size_of(call, limits)
-        return "" if found is None else fits.misfit(*found, len(call.task.gpus))
+        return "" if found is None else memory.misfit(*found, len(call.task.gpus))
     c, plan, loops = call.collective, call.plans[0], 1
     if c.name == "alltoall" and c.count:
         loops = call.looped.least
         if runs := _told_by_rounds(call, limits, steady.WINDOW + 1):  # which it mostly takes
-            why = fits.misfit(runs[-1], runs[-1] * fits.BYTES_A_ROW_IN_STEP, c.ranks)
-            return why or fits.too_long(sum(runs), limits.solved)
+            why = memory.misfit(runs[-1], runs[-1] * memory.BYTES_A_ROW_IN_STEP, c.ranks)
+            return why or memory.too_long(sum(runs), limits.solved)
     asked = c.name, c.ranks, len(call.task.groups), plan.algorithm, loops
-    if not fits.misfit_of_nccl(*asked) or not c.count or told_by_hops(call, limits):
+    if not memory.misfit_of_nccl(*asked) or not c.count or told_by_hops(call, limits):
         return ""
-    return fits.misfit_of_nccl(*asked, written_share((call.folded or call).plans[0]))
+    return memory.misfit_of_nccl(*asked, written_share((call.folded or call).plans[0]))
 
 
 def _told_by_rounds(call: Call, limits: Limits, runs: int) -> list[int]:
@@ -1033,11 +1033,11 @@ def size_of(call: Call, limits: Limits = LIMITS) -> tuple[int, int] | None:
     for rung in (in_step, max_plus, folded):
         found = rung(Asked(call, limits))
         if isinstance(found, Offer):
-            return found.rows, found.rows * fits.BYTES_A_ROW + found.ways * fits.BYTES_A_PATH
+            return found.rows, found.rows * memory.BYTES_A_ROW + found.ways * memory.BYTES_A_PATH
     sketch = sketched(call)
     if sketch is None:
         return None
-    return sketch.full, sketch.full * fits.BYTES_A_ROW + sketch.ways(None) * fits.BYTES_A_PATH
+    return sketch.full, sketch.full * memory.BYTES_A_ROW + sketch.ways(None) * memory.BYTES_A_PATH
 
 
 LOOPS = 128  # of a call, of which a run has at most so many, but for very few
@@ -1050,7 +1050,11 @@ def bytes_expected(call: Call, limits: Limits = LIMITS) -> int:
     written = _form(Asked(call, limits))
     plan, ranks = written.plans[0], call.collective.ranks
     apart = plan.symmetry is None or plan.transfers is not None
-    a_row = fits.BYTES_A_ROW_APART if apart and ranks > fits.TOGETHER else fits.BYTES_A_ROW_IN_STEP
+    a_row = (
+        memory.BYTES_A_ROW_APART
+        if apart and ranks > memory.TOGETHER
+        else memory.BYTES_A_ROW_IN_STEP
+    )
     if rings := written.rows_of_rings:
         most = limits.rings * (limits.doubted if ranks * limits.doubt < 2 else 1)
         if rings > most and _asked((fewer_hops,), limits):
@@ -1060,7 +1064,7 @@ def bytes_expected(call: Call, limits: Limits = LIMITS) -> int:
         hopped = rings > limits.hopped * limits.rings
         return a_row * rings if hopped else _bytes(rings, a_row, written, limits)
     if sent := _told_by_rounds(call, limits, steady.WINDOW + 3):
-        return fits.BYTES_A_ROW_IN_STEP * sent[-1]
+        return memory.BYTES_A_ROW_IN_STEP * sent[-1]
     moved = ranks * max(1, len(plan.work))
     if plan.transfers is not None:
         moved = ranks * (ranks if call.collective.name in ("alltoall", "alltoallv") else 1)
@@ -1080,14 +1084,14 @@ def bytes_expected(call: Call, limits: Limits = LIMITS) -> int:
 
 def _bytes(rows: int, a_row: int, call: Call, limits: Limits) -> int:
     in_full = not _may_be_cut(call.looped, limits) and _can_be_timed(call, rows, limits)
-    return rows * max(a_row, fits.BYTES_A_ROW_TIMED if in_full else 0)
+    return rows * max(a_row, memory.BYTES_A_ROW_TIMED if in_full else 0)
 
 
 def rows_in_full(call: Call) -> int:
     """Rows that a call has at least where nothing is left out; 0 where that is not known."""
     if call.task.is_nccl:
         c = call.collective
-        return fits.least_rows_of_nccl(c.name, c.ranks, call.plans[0].algorithm)
+        return memory.least_rows_of_nccl(c.name, c.ranks, call.plans[0].algorithm)
     sketch = sketched(call)
     return 0 if sketch is None else sketch.full
 

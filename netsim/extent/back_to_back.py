@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
+from netsim.extent.steady import AGREE, extend
 from netsim.schedule.repeat import BackToBack
-from netsim.timing.steady import AGREE, extend
 
 Floats = NDArray[np.float64]
 

@@ -16,6 +16,8 @@ from netsim.collectives.reduced import Stands
 from netsim.collectives.table import build, parameters_of, stamp
 from netsim.collectives.writing import piece_count
 from netsim.engines.engine import tight_entries
+from netsim.extent.memory import LIMITS, Limits
+from netsim.extent.steady import LATE, LONGEST_PERIOD
 from netsim.nccl import choice
 from netsim.nccl.schedules import smaller
 from netsim.nccl.schedules.plan import Plan
@@ -23,8 +25,6 @@ from netsim.nccl.schedules.ring import WALKS, evened, rows_of_rings
 from netsim.program.place import TIGHT, place
 from netsim.program.symmetry import Where
 from netsim.schedule.schedule import Schedule, Symmetry, combine
-from netsim.timing.fits import LIMITS, Limits
-from netsim.timing.steady import LATE, LONGEST_PERIOD
 from netsim.topology.graph import Topology
 from netsim.workloads.task import Task
 

@@ -3,16 +3,16 @@
 from dataclasses import replace
 
 from netsim.collectives.reduced import Stands
+from netsim.extent import ladder
+from netsim.extent.bench import Bench
+from netsim.extent.call import Call, Looped, call_of
+from netsim.extent.ladder import Timing
+from netsim.extent.memory import LIMITS, Limits
+from netsim.extent.textbook import Sketched, sketched
 from netsim.results.row import Row
 from netsim.tasks import outcome
 from netsim.tasks.resolve import ResolvedCell
 from netsim.tasks.row import row_of_outcome
-from netsim.timing import ladder
-from netsim.timing.bench import Bench
-from netsim.timing.call import Call, Looped, call_of
-from netsim.timing.fits import LIMITS, Limits
-from netsim.timing.ladder import Timing
-from netsim.timing.textbook import Sketched, sketched
 
 IN_FULL = replace(LIMITS.in_full, shown=1 << 60)
 
