@@ -22,7 +22,7 @@ from netsim.base.startup import STAGE, memory
 from netsim.base.units import format_size, format_time
 from netsim.base.values import dataclass
 from netsim.cli.shown import shortened
-from netsim.extent.bench import Progress as ProgressReport
+from netsim.extent.engine_runs import Progress as ProgressReport
 from netsim.results.row import Row
 from netsim.sweep.run import SizedCell
 

@@ -17,7 +17,7 @@ from netsim.cli import refuse_output_as_input, wrote
 from netsim.cli.progress import tell, workers
 from netsim.cli.traces import LOAD, ROWS, TRACE
 from netsim.collectives.table import UntrustedCodeError, without_python_files
-from netsim.extent.call import call_of
+from netsim.extent.shown import row_count
 from netsim.plots.explanation import plot_breakdown
 from netsim.plots.results import (
     asked_of,
@@ -262,7 +262,7 @@ def _explained_size(resolved: Sequence[ResolvedCell], sizes: Sequence[int]) -> i
     """The largest size whose operation is short enough to be explained soon, in all cells."""
     for size in reversed(sizes):  # most are too large, as the first cell shows
         at(format_size(size))
-        if all(call_of(cell.task(size), cell.limits).looped.rows() <= LARGEST for cell in resolved):
+        if all(row_count(cell.task(size), cell.budget) <= LARGEST for cell in resolved):
             return size
     raise InputError(
         f"every size has more than {LARGEST:,} rows, the most that a report explains",

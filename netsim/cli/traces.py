@@ -12,7 +12,7 @@ from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective, CollectiveError
 from netsim.collectives.msccl import MOST_OPERATIONS, AlgoSheet, PlanSheet
 from netsim.engines.engine import simulate
-from netsim.extent.bench import Noise, sampled
+from netsim.extent.noise import NoiseDraws, sampled
 from netsim.metrics.links import gpu_time
 from netsim.program.place import place
 from netsim.program.program import Program, Timeline
@@ -105,7 +105,7 @@ def _simulated(cell: Cell, engine: str) -> _Run:
     program = place(shown.schedule, resolved.topology, resolved.gpus.tolist())
     done, notes = simulate(program, engine), list(shown.notes)
     if given := cell.scenario.disturbances:
-        done = next(sampled(program, Noise(*given), engine))
+        done = next(sampled(program, NoiseDraws(*given), engine))
         notes.append(f"the first of {given[1]} samples with noise")
     title = cell.title(explained_title(resolved, size), *notes)
     return _Run(

@@ -18,7 +18,7 @@ from netsim.base.errors import InvariantError
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.engines.engine import simulate
-from netsim.extent.ladder import Timing
+from netsim.extent.result import Result
 from netsim.extent.steady import AGREE
 from netsim.metrics.links import LinkUse, link_amounts, link_use, needed
 from netsim.program.program import Program, Timeline
@@ -246,7 +246,7 @@ def ask(answer: Answer, about: str) -> None:
         raise InvariantError(about, found)
 
 
-def lifted(timing: Timing) -> Timing:
+def lifted(timing: Result) -> Result:
     """A timing whose bounds reach up to what its links need, and no further down than that.
 
     Operations that repeat agree to `AGREE` (relative), so their time may be that much below what
@@ -267,7 +267,7 @@ def lifted(timing: Timing) -> Timing:
     return replace(raised, approximation=words, uncertainty=high / least - 1)
 
 
-def sound(timing: Timing, collective: Collective, about: str) -> Timing:
+def sound(timing: Result, collective: Collective, about: str) -> Result:
     """A timing that breaks no invariant, lifted to the wire if it says that it may lie there."""
     found = lifted(timing)
     told = found.seconds, found.uncertainty, found.program, found.timeline, found.use

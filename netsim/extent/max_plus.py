@@ -17,7 +17,7 @@ from netsim.collectives.collective import Collective
 from netsim.collectives.reduced import Laps, Message, Relay
 from netsim.collectives.table import build
 from netsim.engines.engine import simulate
-from netsim.extent.bench import ends_of, taking_part
+from netsim.extent.engine_runs import ends_of, taking_part
 from netsim.metrics.bound import Causes, narrowest_kind, rates_alone
 from netsim.metrics.links import LinkUse, link_amounts, use_of
 from netsim.program.place import place

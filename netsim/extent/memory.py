@@ -1,12 +1,10 @@
-"""What is timed in which way, and whether it would fit: thresholds of the ladder, and rows and
-memory of a schedule, estimated before it is built."""
+"""Rows and bytes of a schedule, estimated before it is built, and the memory that there is."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache
 from math import log2
 from pathlib import Path
@@ -14,105 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from netsim.base.memo import different
-from netsim.base.values import dataclass
 from netsim.schedule.builder import MAX_ROWS
 from netsim.schedule.schedule import Schedule
-
-# **** Thresholds ****
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Where one way to time a call ends and another begins.
-
-    Ranks of textbook algorithms are asked whether they keep step from so many `steps` of all of
-    them on, if they end within the part `early` of all steps; rings of `long` rows are followed in
-    (max,+) unless `rounds` of telling apart fold them.
-
-    A call is run in full at once if it has no more `rows`; else with fewer loops, if runs of up to
-    the `part` of them show how they go on. Only rings of more than `rings` rows are told by hops,
-    from runs that differ by at least so many `hops` (as a FIFO has slots): what these add may
-    differ by `alike`, and by `tolerated` once chunks go so `far` or the part `around` of the ring,
-    or the run has more than `meeting` rows.
-    From the part `hopped` of those rows on, so are rings that this tells to within `alike`; up to
-    `doubted` times as many rows, those that it tells to within `doubt`. Rings of fewer than
-    `folded` rows are written out; from so many loops times ranks on (`level`), heads become equal.
-
-    Of operations back to back the numbers `in_a_row` are tried, the first one with up to `most`
-    rows, the others with up to `repeated`; where those not run may move the mean by more than
-    `alike`, or the part `idle` if more are more rows than that, all with up to `uneven` or twice as
-    many with half of that; none, where more than `repeated` rows leave the busiest link idle for so
-    little that one alone is off by up to the part `idle`. Of trees of which all would be more than
-    `uneven`, one tells all if it has up to `soon` loops and ranks that end within the part
-    `tolerated` of their time, or if the fewest are more than `restless`. By `alike` what fewer
-    loops tell of how they overlap may differ, unless all are up to `restless` rows; rings of more
-    tell it by fewer hops. Launches of the host leave no trace in what is longer by `short`. From
-    `meeting` rows on it is asked where channels meet, of trees from where one tells all, and sends
-    to all are told from their first rounds, unless these are more than `solved`. From `crowded`
-    rows times GPUs of sends on, of which no less than the part `little` is written, `crowd` rows
-    are run, in instants of the part `instant` for each of what the busiest link needs. Up to
-    `shown` rows are shown in full. `exact`: nothing is left out. `folds`: one member
-    may be simulated for a class of equal ranks. `without` are rungs that are not asked."""
-
-    steps: int = 1 << 26
-    early: float = 1e-3
-    long: int = 200_000
-    rounds: int = 24
-    rows: float = 50_000
-    part: float = 0.25
-    rings: float = 3_000_000
-    doubted: float = 2.0
-    hopped: float = 2 / 3
-    hops: int = 8
-    tolerated: float = 0.05
-    far: int = 100
-    around: float = 0.125
-    folded: int = 0
-    level: float = 15_000
-    in_a_row: tuple[int, ...] = (3, 8)
-    most: float = 30_000_000
-    repeated: float = 1_000_000
-    restless: float = 8_000_000
-    uneven: float = 44_000_000
-    soon: int = 32
-    idle: float = 0.025
-    alike: float = 7.5e-3
-    doubt: float = 1e-2
-    short: float = 0.1
-    meeting: float = 10_000_000
-    little: float = 0.125
-    solved: float = 80_000_000
-    crowded: float = 1e8
-    crowd: int = 2_000_000
-    instant: float = 6e-9
-    shown: int = 4_000_000
-    exact: bool = False
-    folds: bool = True
-    without: frozenset[str] = frozenset()
-
-    def folds_groups(self, group_count: int) -> bool:
-        """Whether equal ranks may be folded: those of a single communicator only."""
-        return self.folds and group_count == 1
-
-    @property
-    def in_full(self) -> Limits:
-        """The same, but that nothing of one operation is left out."""
-        return replace(self, rows=np.inf, rings=np.inf)
-
-
-LIMITS = Limits()
-FOLDED_IN_STEPS = 30_000  # rows of rings; what a step asks for is mostly small
-
-
-def limits_of(*, exact: bool, step: bool = False) -> Limits:
-    """Those of a cell or a training step; `exact`: nothing is left out."""
-    found = replace(LIMITS, folded=FOLDED_IN_STEPS) if step else LIMITS
-    if not exact:
-        return found
-    return replace(
-        found.in_full, most=np.inf, repeated=np.inf, restless=np.inf, uneven=np.inf, exact=True
-    )
-
 
 # **** Rows and memory ****
 

@@ -4,17 +4,14 @@ What further ones add is found by running a few in full: no closed form is assum
 answer can be off is part of it. Between runs increments are compared (`extend`); within one, all
 that is going on with what was going on loops before (`recurrence`)."""
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, islice, pairwise
+from collections.abc import Callable, Sequence
+from itertools import chain, pairwise
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from netsim.base.values import dataclass
-from netsim.collectives.collective import Collective
-from netsim.nccl.schedules.plan import Plan, Transfers
-from netsim.nccl.schedules.ring import WALKS, shorter_chunks
 from netsim.program.program import Program, Timeline
 from netsim.schedule.schedule import MARK, Schedule
 
@@ -231,87 +228,3 @@ def more_gained(gains: dict[int, float], loops: int) -> tuple[float, float]:
     slopes = [(gains[b] - gains[a]) / (b - a) for a, b in pairwise(known)]
     left = loops - known[-1]
     return left * slopes[-1], left * max(abs(slope) for slope in slopes[-2:])
-
-
-# **** Rings ****
-# Over very many ranks, from runs in which chunks go only a few hosts far.
-# Every rank of the ring is there, with its neighbours and all that they share. Full rings take rows
-# by the square of their ranks. Chunks that are shorter than the others come round in such a run as
-# often as in the full ring (`nccl/schedules/ring`: `round_again`), for what they disturb stays
-# disturbed. Likewise all-to-all, from its first rounds, in turns of all channels: NCCL's order of
-# rounds goes through all distances from early on.
-
-WINDOW = 3  # increments that are held against one another
-TURNS = 32  # into which all-to-all is parted at most
-
-
-@dataclass(frozen=True)
-class Hops:
-    """The time of a full ring, from a run of `hops` of its `whole`, and by which part it is off."""
-
-    seconds: float
-    hops: int
-    whole: int
-    uncertainty: float
-
-
-def why_whole(collective: Collective, plan: Plan, least: int) -> str:
-    """Why what a few hops add does not tell what a plan takes; "" where it may."""
-    if plan.algorithm != "Ring" or collective.name not in WALKS:
-        return "only rings have hops to leave out"
-    if len({len(ranks) for ranks in plan.nodes}) > 1:
-        return "nodes of the ring have different numbers of ranks"
-    if len(list(islice(runs_of(collective, plan, least), WINDOW + 1))) <= WINDOW:
-        return f"a ring of {len(plan.node) - 1} hops is too short to leave some out"
-    return ""
-
-
-def runs_of(collective: Collective, plan: Plan, least: int) -> Iterator[int]:
-    """How far chunks go in runs of a ring, up to half of it: each longer than the last by whole
-    hosts and at least that many hops, from the fifth on by as many as ever. Chunks that are shorter
-    than others fit in between."""
-    ranks, whole = len(plan.nodes[0]), len(plan.node) - 1
-    unit, first = ranks * -(-least // ranks), shorter_chunks(collective, plan)
-    return _lengths(first + (whole - first) % unit or unit, unit, whole)
-
-
-def rounds_of(sends: Transfers, loops: int) -> Iterator[int]:
-    """How many rounds runs of sends to all have, up to half of them: each more than the last by
-    turns of all channels, of sends of more `loops` by fewer, from the fifth on by as many as
-    ever."""
-    ranks = sends.collective.ranks
-    unit = sends.turn * max(1, ranks // sends.turn // TURNS // loops)
-    return _lengths(2 * unit, unit, ranks)  # the first rounds are those between neighbours
-
-
-def _lengths(start: int, unit: int, whole: int) -> Iterator[int]:
-    length = start
-    while length <= (whole - 1) // 2:
-        yield length
-        length += unit if length < start + WINDOW * unit else length - start + unit
-
-
-def full_ring(
-    whole: int,
-    runs: Iterator[int],
-    seconds: Callable[[int], float],
-    tolerated: tuple[float, float],
-    far: float,
-) -> Hops | None:
-    """The time of a ring of `whole` hops, by `seconds` of chunks that go as far as in some `runs`.
-    None if what hops add differs by more than is `tolerated`: at first, and from so `far` on."""
-    times: dict[int, float] = {}
-    for last in runs:
-        times[last] = seconds(last)
-        if len(times) <= WINDOW:
-            continue
-        known = sorted(times)  # of more than four, each adds as much as all before
-        if len(known) > WINDOW + 1:
-            del known[WINDOW - 1]
-        pairs = list(pairwise(known[-1 - WINDOW :]))[::-1]
-        found = extend(lambda hops: times[hops], whole, pairs, tolerated[last > far])
-        if found is not None:
-            # Where the ring closes may be a hop unlike the others, which short ways pass once less.
-            each = (found.seconds - times[last]) / (whole - last) / found.seconds
-            return Hops(found.seconds, last, whole, found.off + each)
-    return None

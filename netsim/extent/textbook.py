@@ -11,8 +11,8 @@ from netsim.base.values import dataclass
 from netsim.collectives.reduced import Sketch, Stands
 from netsim.collectives.table import build, folds, shown_name
 from netsim.extent import max_plus
-from netsim.extent.bench import Alone
-from netsim.extent.call import Call
+from netsim.extent.engine_runs import StandaloneRun
+from netsim.extent.forms import Form
 from netsim.extent.max_plus import Relayed
 from netsim.program import symmetry
 from netsim.program.symmetry import MOST_ROUNDS, Together, alike, odd_one, symmetry_of
@@ -30,9 +30,9 @@ RELAYED, KEPT_STEP = "relayed", "kept step"
 @dataclass(frozen=True)
 class Sketched:
     """A textbook algorithm as a sketch: what of it is alike, in ways that are asked for one by one.
-    What is found is kept in the call's memo, also for other sizes."""
+    What is found is kept in the form's memo, also for other sizes."""
 
-    call: Call
+    form: Form
     sketch: Sketch
     skeleton: Skeleton
     what: tuple[object, ...]
@@ -40,28 +40,28 @@ class Sketched:
     @property
     def full(self) -> int:
         """Rows that are written where nothing is alike."""
-        return int(self.sketch.rows.sum()) + self.call.collective.ranks
+        return int(self.sketch.rows.sum()) + self.form.collective.ranks
 
     def is_long(self, rows: int) -> bool:
         """Whether it is rings of so many rows that they are followed without a row a step."""
-        return (self.call.collective.name, self.call.task.algorithm) in RELAYS and self.full >= rows
+        return (self.form.collective.name, self.form.task.algorithm) in RELAYS and self.full >= rows
 
     def stands(self, rounds: int = MOST_ROUNDS) -> Stands | None:
         """Which lanes stand for which others, if that is told in so many rounds."""
-        return self.call.memo.of((*self.what, rounds), lambda: self._stands(rounds))
+        return self.form.memo.of((*self.what, rounds), lambda: self._stands(rounds))
 
     def together(self, least: int, early: float) -> Together | None:
         """What is alike where all ranks keep step, and end within the part `early` of all steps, of
         which there are some at `least`; None where not."""
-        sketch, call = self.sketch, self.call
-        if sketch.step_count * call.collective.ranks < least:
+        sketch, form = self.sketch, self.form
+        if sketch.step_count * form.collective.ranks < least:
             return None
 
         def kept_step() -> Together | None:
-            rest = sketch.skeleton(_turn(call), steps=False)
-            return symmetry.together(rest, sketch.steps(), call.where)
+            rest = sketch.skeleton(_turn(form), steps=False)
+            return symmetry.together(rest, sketch.steps(), form.where)
 
-        found = call.memo.of((*self.what, KEPT_STEP), kept_step)
+        found = form.memo.of((*self.what, KEPT_STEP), kept_step)
         if found is None:
             return None
         longest = early * sketch.step_count * sketch.step_bytes / found.rate
@@ -69,23 +69,23 @@ class Sketched:
 
     def relayed(self) -> Relayed | str:
         """A few steps of long rings; the last are kept, or why there are none at any size."""
-        call, last = self.call, self.call.memo.of(RELAYED, lambda: Memo(1))
+        form, last = self.form, self.form.memo.of(RELAYED, lambda: Memo(1))
 
         def found() -> Relayed | str:
             what = (
-                call.collective,
-                call.task.algorithm,
-                call.task.parameters,
-                call.topology,
-                call.task.gpus,
+                form.collective,
+                form.task.algorithm,
+                form.task.parameters,
+                form.topology,
+                form.task.gpus,
             )
-            return last.of((self.what, call.collective), lambda: max_plus.relayed(*what))
+            return last.of((self.what, form.collective), lambda: max_plus.relayed(*what))
 
-        return call.memo.of((RELAYED, self.what), found, lambda why: isinstance(why, str))
+        return form.memo.of((RELAYED, self.what), found, lambda why: isinstance(why, str))
 
     def rows(self, stands: Stands) -> int:
         """Rows that are written down so."""
-        return int(self.sketch.rows[different(stands.first)].sum()) + self.call.collective.ranks
+        return int(self.sketch.rows[different(stands.first)].sum()) + self.form.collective.ranks
 
     def ways(self, stands: Stands | None) -> int:
         """Ends between which they go."""
@@ -93,53 +93,53 @@ class Sketched:
         return len(sources if stands is None else stands.written(sources))
 
     def _stands(self, rounds: int) -> Stands | None:
-        call, checks = self.call, self.sketch.checks(_turn(self.call))
-        found = symmetry_of(self.skeleton, call.where, checks, rounds)
+        form, checks = self.form, self.sketch.checks(_turn(self.form))
+        found = symmetry_of(self.skeleton, form.where, checks, rounds)
         stands = None if found is None else standing(found)
         return None if stands is None or (stands.count == 1).all() else stands
 
 
-def sketched(call: Call) -> Sketched | None:
+def sketched(form: Form) -> Sketched | None:
     """The sketch of a textbook algorithm; None if it has no classes of equal lanes to fold."""
-    sketch: Sketched | None = call.answers.of("sketch", lambda: _sketched(call))
+    sketch: Sketched | None = form.answers.of("sketch", lambda: _sketched(form))
     return sketch
 
 
-def _sketched(call: Call) -> Sketched | None:
-    collective, algorithm = call.collective, call.task.algorithm
-    if not call.may_fold or call.task.is_nccl:
+def _sketched(form: Form) -> Sketched | None:
+    collective, algorithm = form.collective, form.task.algorithm
+    if not form.may_fold or form.task.is_nccl:
         return None
     if not folds(collective.name, algorithm) or collective.ranks == 1:
         return None
     sketch = Sketch()
-    build(collective, algorithm, fold=sketch, **call.task.parameters)
+    build(collective, algorithm, fold=sketch, **form.task.parameters)
     if sketch.refused:
         return None
-    skeleton = sketch.skeleton(_turn(call))
+    skeleton = sketch.skeleton(_turn(form))
     what = (
         collective.name,
         algorithm,
-        repr(call.task.parameters),
-        digest((call.task.gpus, skeleton)),
+        repr(form.task.parameters),
+        digest((form.task.gpus, skeleton)),
     )
-    return Sketched(call, sketch, skeleton, what)
+    return Sketched(form, sketch, skeleton, what)
 
 
-def _turn(call: Call) -> NDArray[np.int64]:
-    return np.arange(call.collective.ranks) % call.task.gpus_per_process
+def _turn(form: Form) -> NDArray[np.int64]:
+    return np.arange(form.collective.ranks) % form.task.gpus_per_process
 
 
-def why_in_full(call: Call) -> str:
+def why_in_full(form: Form) -> str:
     """Why little of an algorithm is like the rest, for the end of a message; "" if unknown."""
-    collective, why = call.collective, ""
-    if not call.may_fold:
+    collective, why = form.collective, ""
+    if not form.may_fold:
         why = "fold is off, or there are several communicators"
-    elif odd := odd_one(call.where):
+    elif odd := odd_one(form.where):
         why = odd
-    elif call.task.is_nccl:
+    elif form.task.is_nccl:
         return ""
-    elif not folds(collective.name, call.task.algorithm):
-        why = f"{shown_name(call.task.algorithm)} {collective.name} is always written in full"
+    elif not folds(collective.name, form.task.algorithm):
+        why = f"{shown_name(form.task.algorithm)} {collective.name} is always written in full"
     elif collective.name == "all_reduce" and collective.count % collective.ranks:
         why = f"{collective.count} elements on {collective.ranks} ranks are unequal chunks"
     else:
@@ -160,7 +160,7 @@ def standing(found: Symmetry) -> Stands:
 Floats = NDArray[np.float64]
 
 
-def ends_of_all(call: Call, alone: Alone, spread: float) -> Floats:
+def ends_of_all(form: Form, alone: StandaloneRun, spread: float) -> Floats:
     """When every rank is done: whatever ends last, and the last messages that it receives; by
     `spread` latencies between ranks differ. A message that one rank sends to another, all others
     send as far on."""
@@ -174,7 +174,7 @@ def ends_of_all(call: Call, alone: Alone, spread: float) -> Floats:
     last = timeline.end[crosses].max() - spread
     for row in np.flatnonzero(crosses & (timeline.end >= last)).tolist():
         sender = (ranks - schedule.dst[row] + schedule.src[row]) % len(ranks)
-        src, dst = call.task.gpus[sender], call.task.gpus[ranks]
-        routes = call.topology.routes(src, dst, np.zeros(len(src), np.int32))
+        src, dst = form.task.gpus[sender], form.task.gpus[ranks]
+        routes = form.topology.routes(src, dst, np.zeros(len(src), np.int32))
         ends = np.maximum(ends, timeline.end[row] + routes.latency)
     return ends

@@ -25,7 +25,7 @@ from netsim.base.errors import (
 from netsim.base.startup import MODEL_VERSION, STAGE, __version__, at, late, memory_limit
 from netsim.base.values import dataclass
 from netsim.engines.engine import FEW
-from netsim.extent.bench import Progress
+from netsim.extent.engine_runs import Progress
 from netsim.results.folder import Folder, Key
 from netsim.results.row import Row, row_from
 from netsim.results.sealed import sealed, unsealed

@@ -14,7 +14,7 @@ from netsim.base.errors import NetsimError, NoRoomError, ScenarioError, StalledE
 from netsim.base.files import TRACES, Preset, find_preset, is_path, named_in, preset_folder
 from netsim.base.startup import late
 from netsim.base.units import format_time
-from netsim.extent.bench import Progress
+from netsim.extent.engine_runs import Progress
 from netsim.results.row import Row
 from netsim.scenario.cells import (
     Cell,

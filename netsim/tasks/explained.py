@@ -18,9 +18,8 @@ from netsim.base.values import dataclass, grouped
 from netsim.engines.engine import simulate
 from netsim.explain.explanation import as_values, explain
 from netsim.explain.what_if import MOST_ROWS, Case
-from netsim.extent import ladder
-from netsim.extent.call import call_of
 from netsim.extent.invariants import Answer, ask
+from netsim.extent.shown import shown_schedule
 from netsim.nccl.communicator import Communicator
 from netsim.program.place import place
 from netsim.program.program import Program, Timeline
@@ -48,7 +47,7 @@ class Shown:
 
 def shown_of(resolved: ResolvedCell, size: int) -> Shown:
     """One operation at a size, out of place."""
-    schedule, note = ladder.shown(call_of(resolved.task(size), resolved.limits), resolved.limits)
+    schedule, note = shown_schedule(resolved.task(size), resolved.budget)
     return Shown(schedule, (note,) if note else ())
 
 

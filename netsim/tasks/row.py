@@ -7,7 +7,7 @@ from typing import Any
 
 from netsim.base.memo import kept
 from netsim.base.startup import MODEL_VERSION
-from netsim.extent.bench import Progress
+from netsim.extent.engine_runs import Progress
 from netsim.extent.invariants import Answer, ask
 from netsim.results import row as result_rows
 from netsim.scenario.cells import Cell

@@ -1,0 +1,123 @@
+"""Loops over the buffers: a run with some of them is extrapolated to all.
+
+DOC
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from netsim.extent import steady
+from netsim.extent.all_rows import EQUAL_HEADS
+from netsim.extent.budget import Budget
+from netsim.extent.engine_runs import Bench, LoopRuns
+from netsim.extent.forms import written_form
+from netsim.extent.result import MethodInput, Offer, OneOperation, Refusal, Solver
+from netsim.metrics.links import needed
+
+
+def fewer_loops(given: MethodInput) -> Offer | Refusal:
+    """Offer to extrapolate loops that recur within a run with some of them."""
+    form, budget = written_form(given.form, given.budget), given.budget
+    schedules, thresholds = form.loop_schedule, budget.thresholds
+    if budget.is_exact:
+        return Refusal("extrapolating loops is not exact")
+    if form.ring_rows > thresholds.max_ring_rows:
+        return Refusal("a loop has too many rows")
+    if not schedules.has_loops_to_spare(budget):
+        return Refusal(f"{schedules.loops} loops are too few to leave some out")
+    if form.ring_rows or any(plan.transfers for plan in form.plans):
+        # Rings and sends may be extrapolated from this run once more: errors would add up.
+        budget = budget.with_thresholds(min_rows_for_pace=np.inf)
+
+    def run(bench: Bench, _: Solver) -> OneOperation | Refusal:
+        fewer_channels = None
+        if schedules.rows() >= thresholds.min_rows_for_channels:
+            fewer_channels = given.form.with_fewer_channels
+        if fewer_channels is not None:
+            one = _extrapolate(LoopRuns(bench, fewer_channels.loop_schedule), budget)
+            if isinstance(one, Refusal):
+                return one
+        return _extrapolate(LoopRuns(bench, schedules), budget)
+
+    return Offer(run)
+
+
+def _extrapolate(runs: LoopRuns, budget: Budget) -> OneOperation | Refusal:
+    """One operation from the shortest run that has reached a steady state."""
+    schedules, thresholds = runs.schedules, budget.thresholds
+    size = schedules.first
+    largest = thresholds.max_loop_fraction * schedules.loops
+    is_pace_enough = schedules.rows() > thresholds.min_rows_for_pace
+    while size <= largest and schedules.rows(size) <= thresholds.max_rows_of_loop_run:
+        one = _recurring(runs, size) if runs.has_lanes(size) else _repeating(runs, size)
+        if one is None and is_pace_enough and size > schedules.first:
+            ends = steady.paced(runs.ends, schedules.loops, size, steady.LATE, runs.need(size))
+            one = _with_all_loops(runs, size, ends)
+        if one is not None:
+            return one
+        size *= 2
+    last = size // 2
+    one = None
+    if is_pace_enough and last >= 4 * schedules.first:
+        tolerance = thresholds.max_pace_error
+        ends = steady.paced(runs.ends, schedules.loops, last, tolerance, runs.need(last))
+        ends = ends or steady.paced(runs.ends, schedules.loops, last, tolerance)
+        one = _with_all_loops(runs, last, ends)
+    return one or Refusal(f"no steady state in {last} of {schedules.loops} loops")
+
+
+def _recurring(runs: LoopRuns, size: int) -> OneOperation | None:
+    """One operation with all loops, from a run with the first of them in which they recur."""
+    all_loops, steady_state, last = runs.schedules.loops, runs.recurs(size), size
+    if steady_state is not None:
+        last = size - (size - all_loops) % steady_state.loops
+    if last != size:
+        steady_state = runs.recurs(last)  # a verdict at another phase
+    if steady_state is None or (all_loops - last) % steady_state.loops:
+        return None
+    ends, seconds = runs.ends(last), steady_state.seconds / steady_state.loops
+    takes_part = ends > runs.bench.launch.kernel
+    added = np.where(takes_part, (all_loops - last) * seconds, 0.0)
+    return _with_all_loops(runs, last, steady.onward(ends, added, steady_state.spread))
+
+
+def _repeating(runs: LoopRuns, size: int) -> OneOperation | None:
+    """The same from several runs, whose rows cannot be told apart by loops."""
+    schedules, least = runs.schedules, runs.schedules.least
+    shortest = float(runs.ends(least).max())
+    seconds_per_loop = (float(runs.ends(size).max()) - shortest) / (size - least)
+    seconds_before_last = (size - steady.LONGEST_PERIOD - 1) * seconds_per_loop
+    if seconds_before_last < shortest - (least - 1) * seconds_per_loop:
+        return None  # loops that are all under way at once take the same time, but not for long
+    for period in range(1, steady.LONGEST_PERIOD + 1):
+        last = size - (size - schedules.loops) % period
+        pairs = [(last - k - period, last - k) for k in range(period + 1)]
+        ends = steady.extend(runs.ends, schedules.loops, pairs)
+        if ends is not None:
+            return _with_all_loops(runs, last, ends)
+    return None
+
+
+def _with_all_loops(
+    runs: LoopRuns, last: int, extended: steady.Extended | None
+) -> OneOperation | None:
+    """One operation from the finish times of all loops, unless a link needs longer for them."""
+    if extended is None:
+        return None
+    schedules, run = runs.schedules, runs[last]
+    by_rank = extended.ends.reshape(run.ends.shape).max(axis=0)[run.busy]
+    use = runs.use_of_all(last, extended.seconds)
+    if extended.seconds < needed(use, run.program.links)[0] * (1 - steady.AGREE):
+        return None  # FIFOs are not full yet: from then on the links decide
+    words = [f"{last} of {schedules.loops} loops", extended.how]
+    if schedules.uncertainty:
+        words.append(EQUAL_HEADS)
+    return OneOperation(
+        run,
+        by_rank,
+        use,
+        ", ".join(filter(None, words)),
+        extended.off + schedules.rounding + schedules.uncertainty,
+        fewer_loops=runs,
+    )

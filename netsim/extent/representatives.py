@@ -1,0 +1,41 @@
+"""One representative for each class of equal ranks and channels is simulated; exact.
+
+DOC
+"""
+
+from __future__ import annotations
+
+from netsim.extent.all_rows import offer_in_full, run_in_full
+from netsim.extent.forms import folded_textbook, written_form
+from netsim.extent.result import MethodInput, Offer, Refusal
+from netsim.extent.textbook import sketched
+
+NO_CLASSES = Refusal("no two ranks or channels are equal in everything that decides their time")
+
+
+def representatives(given: MethodInput) -> Offer | Refusal:
+    """Offer to simulate one member of each class of equal ranks and channels."""
+    form, budget = given.form, given.budget
+    if form.task.is_nccl:
+        if form.ring_rows < budget.thresholds.min_folded_ring_rows:
+            return Refusal("it has few rows")
+        with_representatives = written_form(form, budget)
+        if with_representatives is form:
+            return NO_CLASSES
+        return offer_in_full(with_representatives, budget)
+    sketch = sketched(form)
+    if sketch is None:
+        return NO_CLASSES
+    classes = None
+    if sketch.is_long(budget.thresholds.min_long_ring_rows):
+        classes = sketch.stands(budget.thresholds.max_partition_rounds)
+    classes = classes or sketch.stands()
+    if not classes:
+        return NO_CLASSES
+    schedules = folded_textbook(form, classes)
+    return Offer(
+        lambda bench, _: run_in_full(bench, schedules, budget),
+        schedules,
+        sketch.rows(classes),
+        sketch.ways(classes),
+    )
