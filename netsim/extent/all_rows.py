@@ -17,7 +17,7 @@ from netsim.extent.result import Floats, Follow, MethodInput, Offer, OneOperatio
 from netsim.metrics.links import link_use
 from netsim.schedule.repeat import Launch
 
-EQUAL_HEADS = "heads with equal amounts of data"
+WITH_EQUAL_HEADS = "heads with equal amounts of data"
 HAS_REPRESENTATIVES = Refusal("one representative is simulated for each class of equal ranks")
 
 
@@ -62,7 +62,7 @@ def run_in_full(bench: Bench, schedules: LoopSchedule, budget: Budget) -> OneOpe
         run,
         run.first[run.busy],
         link_use(run.program, run.timeline),
-        EQUAL_HEADS if schedules.uncertainty else "",
+        WITH_EQUAL_HEADS if schedules.uncertainty else "",
         schedules.uncertainty,
         rows=len(run.program),
         follow=_following(run, bench.engine),

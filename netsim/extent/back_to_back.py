@@ -17,11 +17,11 @@ from netsim.schedule.repeat import BackToBack
 
 Floats = NDArray[np.float64]
 
-# By which part operations that were not simulated may differ from three that were, and less from
-# more; and of the square of the part by which ranks end apart, for they may get ahead by that much
-# in as many operations. So it is in 99 of 100 drawn tasks
-# (`python -m tests.bench.rounds 500 operations`).
+# The relative error of operations that were not simulated, where three were. It falls with the
+# number of operations that were: `python -m tests.bench.rounds 500 operations`.
 DRIFT = 0.02
+# The same for ranks that end at different times, as a factor of the square of (last end - first
+# end) / last end: ranks that end early by some part get ahead by as much, in as many operations.
 AHEAD = 0.5
 # Standard deviations that 98 of 100 values lie within, and how many more if two values tell what
 # the deviation is.
@@ -81,15 +81,16 @@ def last_of_equal(ends: Floats, iterations: int, *, apart: bool = False) -> Floa
     where each operation is over before the next one begins (`apart`), once is enough. None if they
     do not repeat.
     """
-    found = period_of(ends, apart=apart)
-    if found is None:
+    period = period_of(ends, apart=apart)
+    if period is None:
         return None
-    length, seconds = found
-    known = len(ends) - 1
-    wanted = iterations - 1
-    like = known - (known - wanted) % length  # the last known operation at the same place
-    last: Floats = ends[like] + (wanted - like) * seconds
-    return last
+    length, seconds = period
+    last_simulated = len(ends) - 1
+    last_timed = iterations - 1
+    # The last simulated operation that is at the same place of a period.
+    like = last_simulated - (last_simulated - last_timed) % length
+    ends_of_last: Floats = ends[like] + (last_timed - like) * seconds
+    return ends_of_last
 
 
 def period_of(ends: Floats, *, apart: bool = False) -> tuple[int, float] | None:
@@ -100,8 +101,10 @@ def period_of(ends: Floats, *, apart: bool = False) -> tuple[int, float] | None:
         pairs = [(last - k - length, last - k) for k in range(1 if apart else 2)]
         if pairs[-1][0] < 0:
             continue
-        found = extend(lambda k: ends[k], last + length, pairs)
-        if found is not None and np.ptp(found.ends - ends[last]) <= AGREE * length * seconds:
+        extended = extend(lambda k: ends[k], last + length, pairs)
+        if extended is None:
+            continue
+        if np.ptp(extended.ends - ends[last]) <= AGREE * length * seconds:
             return length, seconds
     return None
 
@@ -109,11 +112,11 @@ def period_of(ends: Floats, *, apart: bool = False) -> tuple[int, float] | None:
 def estimated(over: Floats, iterations: int) -> float:
     """When the last of all operations is over, if those that were not simulated take as long as the
     last half of those that were; `over` is when each of these is over."""
-    known = len(over)
-    if known >= iterations:
+    simulated = len(over)
+    if simulated >= iterations:
         return float(over[iterations - 1])
-    each = np.diff(over)[-max(2, known // 2) :].mean()
-    return float(over[-1] + (iterations - known) * each)
+    seconds = np.diff(over)[-max(2, simulated // 2) :].mean()
+    return float(over[-1] + (iterations - simulated) * seconds)
 
 
 def doubt_of_estimate(over: Floats, iterations: int, early: float = 0.0) -> float:
@@ -123,15 +126,15 @@ def doubt_of_estimate(over: Floats, iterations: int, early: float = 0.0) -> floa
     values do that scatter like these (about as Student has it). Besides, operations that run into
     the next one get out of step late, or ahead where ranks end `early` by some part.
     """
-    known = len(over)
-    left = iterations - known
+    simulated = len(over)
+    left = iterations - simulated
     if left <= 0:
         return 0.0
     took = np.diff(over)
     scatter = float(np.std(took, ddof=1) / took.mean())
-    apart = float(np.sqrt(1 / max(2, known // 2) + 1 / left))
+    apart = float(np.sqrt(1 / max(2, simulated // 2) + 1 / left))
     sampled = (SURE + UNSURE_OF_FEW / (len(took) - 1)) * scatter * apart
-    return left / iterations * (sampled + max(3 * DRIFT / known, AHEAD * early**2))
+    return left / iterations * (sampled + max(3 * DRIFT / simulated, AHEAD * early**2))
 
 
 def swing(over: Floats) -> float:

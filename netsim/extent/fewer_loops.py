@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from netsim.extent import steady
-from netsim.extent.all_rows import EQUAL_HEADS
+from netsim.extent.all_rows import WITH_EQUAL_HEADS
 from netsim.extent.budget import Budget
 from netsim.extent.engine_runs import Bench, LoopRuns
 from netsim.extent.forms import written_form
@@ -112,7 +112,7 @@ def _with_all_loops(
         return None  # FIFOs are not full yet: from then on the links decide
     words = [f"{last} of {schedules.loops} loops", extended.how]
     if schedules.uncertainty:
-        words.append(EQUAL_HEADS)
+        words.append(WITH_EQUAL_HEADS)
     return OneOperation(
         run,
         by_rank,

@@ -43,8 +43,8 @@ class Task:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     launch: Launch = AT_ONCE
     back_to_back: BackToBack | None = BackToBack()
-    """How many operations are timed, and what of their times is told; None: one operation is timed,
-    from an idle cluster until it is over on all ranks."""
+    """How many operations are timed, and which mean of the times of processes is the result. None:
+    one operation is timed, from an idle cluster until it is over on all ranks."""
 
     @property
     def gpus_per_process(self) -> int:

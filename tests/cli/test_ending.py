@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.command import netsim
+
 ROOT = Path(__file__).parents[2]
 ENDS = """
 import atexit, sys, threading, time
@@ -74,3 +76,19 @@ def test_what_cannot_be_written_is_told_as_by_the_interpreter() -> None:
         done = ended("print('said')", stdout=full)
     assert done.returncode == 120
     assert "No space left on device" in done.stderr
+
+
+def test_a_bug_is_one_line_that_names_the_file_and_line_that_raised_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(*_: object) -> str:
+        raise KeyError("lost")
+
+    monkeypatch.setattr("netsim.cli.files.check_file", fail)
+    outcome = netsim(capsys, "check", tmp_path / "any.yaml")
+    assert outcome.code == 2
+    assert outcome.err.count("\n") == 1
+    line = fail.__code__.co_firstlineno + 1
+    assert f"a bug in netsim, not in your input: KeyError: 'lost' (test_ending.py:{line})" in (
+        outcome.err
+    )

@@ -10,13 +10,13 @@ from netsim.base.errors import ScenarioError
 from netsim.base.files import find_preset
 from netsim.cli.expect import kind_of
 from netsim.cli.questions import Given, asked
-from netsim.extent.ladder import _same
+from netsim.extent.shown import has_same_rows
 from netsim.scenario.cells import expand
 from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.tasks.row import question_row
 from netsim.yamlio.read import parse_source
 from tests.cli.command import netsim
-from tests.extent.cells import call_at
+from tests.extent.cells import form_at
 
 
 def choices(
@@ -406,7 +406,7 @@ def test_exactly_or_not_at_all(capsys, monkeypatch) -> None:
 def test_all_reduce_is_the_same_in_place(algorithm: str) -> None:
     found = resolved(SCENARIO.replace("sizes", f"algorithm: {algorithm}, sizes"))
     one, other = (
-        call_at(found, 4096).looped.schedule(),
-        call_at(found, 4096, in_place=True).looped.schedule(),
+        form_at(found, 4096).loop_schedule.schedule(),
+        form_at(found, 4096, in_place=True).loop_schedule.schedule(),
     )
-    assert _same(one, other)
+    assert has_same_rows(one, other)

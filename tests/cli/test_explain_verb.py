@@ -48,6 +48,18 @@ def test_json_and_csv_hold_the_same_values(capsys) -> None:
     assert per_unit["per_unit"] == pytest.approx(12.0)  # two links a hop, six hops
 
 
+def test_the_change_per_percent_is_the_simulated_one_where_there_is_one(capsys) -> None:
+    found = json.loads(netsim(capsys, "explain", "ring.yaml", "--format", "json").out)
+    first, second = found["parameters"][:2]
+    first.update(per_percent_us=5.0, per_percent_simulated_us=7.0)
+    second.update(per_percent_us=-3.0, per_percent_simulated_us=None)
+    lines = list(explain_lines(found, "t"))
+    (of_first,) = (line for line in lines if line.startswith(f"  {first['label']}"))
+    (of_second,) = (line for line in lines if line.startswith(f"  {second['label']}"))
+    assert "+7 us" in of_first
+    assert "-3 us" in of_second
+
+
 def test_files_and_pictures(capsys) -> None:
     done = netsim(capsys, "explain", "ring.yaml", "--size", "1M", "-o", "out")
     assert done.code == 0

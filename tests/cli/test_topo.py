@@ -272,3 +272,13 @@ def test_switches_of_astra_sim_pass_data_on_or_store_it(capsys) -> None:
     assert took["cut", "simpy"] == pytest.approx(3 * 100)
     assert took["stored", "simpy"] == pytest.approx(6 * 100)
     assert took["stored", "compiled"] == pytest.approx(6 * 100)
+
+
+def test_many_switches_of_a_rail_are_shown_by_the_first_two_the_last_and_their_number(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    one_node_a_leaf = ("--fabric", "leaf-spine", "--set", "cluster.fabric.nodes_per_leaf=1")
+    for nodes, switches in ((3, "leaf0, leaf1, leaf2"), (5, "leaf0, leaf1, … leaf4 (5)")):
+        shown = netsim(capsys, "topo", "show", "dgx-h100", "--nodes", nodes, *one_node_a_leaf).out
+        (line,) = (line for line in shown.splitlines() if line.startswith("nic0 … nic7, each"))
+        assert line.endswith(f"  {switches}")

@@ -208,3 +208,14 @@ def test_sharded_servers_carry_what_a_ring_does() -> None:
     assert sent.tolist() == received.tolist() == [2 * 3 / 4 * 96] * 4
     sent, received = volumes(build(make("all_reduce", 4, 24), "parameter-server"))
     assert sent.tolist() == received.tolist() == [3 * 96, 96, 96, 96]
+
+
+@pytest.mark.parametrize("ranks", [2, 5])
+def test_each_of_two_trees_moves_half_of_the_data_in_pieces(ranks: int) -> None:
+    """Four pieces a tree: each goes up and down every edge of both trees."""
+    collective = make("all_reduce", ranks, 64)
+    half_bytes = 32 * collective.element_bytes
+    schedule = build(collective, "double-binary-tree", chunk_bytes=half_bytes / 4)
+    transfers = schedule.kind == TRANSFER
+    assert transfers.sum() == 2 * 2 * (ranks - 1) * 4
+    assert set(schedule.amount[transfers].tolist()) == {half_bytes / 4}

@@ -6,12 +6,11 @@ import pytest
 
 from netsim.base.errors import ScenarioError
 from netsim.cli.traces import write_traces
-from netsim.extent.memory import Limits
 from netsim.scenario.cells import expand
 from netsim.tasks.explained import explained_run, shown_of
 from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.yamlio.read import parse_source
-from tests.extent.cells import simulate_size, sketch_of, stands_of, within
+from tests.extent.cells import budget_with, simulate_size, sketch_of, stands_of, within
 from tests.nccl.test_folding import compare
 
 MIB = 1 << 20
@@ -176,10 +175,10 @@ def test_what_is_too_large_to_show_is_shown_folded(
 ) -> None:
     one = ready(FABRICS["one switch"], "all_reduce", "hierarchical", 48 * MIB)
     assert not shown_of(one, 48 * MIB).notes
-    few = within(one, Limits(shown=10))
+    few = within(one, budget_with(max_shown_rows=10))
     assert "stand for all 32" in shown_of(few, 48 * MIB).notes[0]
     assert "stand for all 32" in explained_run(few, 48 * MIB)[0]["title"]
-    monkeypatch.setattr("netsim.extent.ladder.rows_in_full", lambda call: 10**9)
+    monkeypatch.setattr("netsim.extent.shown.rows_in_full", lambda *_: 10**9)
     files = write_traces([one.cell], tmp_path, "compiled")
     assert "stand for all 32" in files[0]
     assert all(Path(file.split(" (")[0]).exists() for file in files)

@@ -1,5 +1,8 @@
 """`python -m tests.same` asks two commits the same questions and classifies the differences."""
 
+import csv
+import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -19,7 +22,9 @@ from tests.same.comparison import (
     read_declarations,
     worst,
 )
+from tests.same.features import feature_questions
 from tests.same.questions import KINDS, ROWS, SCENARIO, Question, digest_questions, question_at
+from tests.same.runner import read_text
 from tests.same.workers import Worker, ask_all
 
 QUESTION = Question(7, "hosts", {SCENARIO: "cluster: {machine: dgx-h100}\n"})
@@ -54,7 +59,9 @@ def test_two_thousand_questions_have_all_kinds_and_all_questions_of_the_digests(
     questions = [question_at(number) for number in range(2000)]
     kinds = Counter(question.kind for question in questions)
     assert set(KINDS) <= set(kinds)
-    of_digests = [one for one in questions if one.kind not in KINDS]
+    of_features = [one for one in questions if one.kind.startswith("feature: ")]
+    assert len({one.key for one in of_features}) == len(feature_questions())
+    of_digests = [one for one in questions if one.kind not in KINDS and one not in of_features]
     assert len({one.key for one in of_digests}) == len(digest_questions())
     assert len({one.key for one in questions}) > 1900
 
@@ -64,6 +71,79 @@ def test_every_question_asks_for_rows_of_a_scenario_or_for_commands() -> None:
         question = question_at(number)
         assert question.commands or SCENARIO in question.files
         assert not (question.commands and question.kind in ROWS)
+
+
+def test_a_sample_of_150_questions_asks_about_every_feature_whatever_the_seed() -> None:
+    for seed in (1, 2):
+        sample = [question_at(number, seed) for number in range(150)]
+        asked = {question.kind.removeprefix("feature: ") for question in sample}
+        assert {question.feature for question in feature_questions()} <= asked
+
+
+def asked_commands() -> list[str]:
+    questions = (question_at(number) for number in range(1000))
+    return [command for question in questions for command in question.commands]
+
+
+def test_questions_use_every_verb() -> None:
+    verbs = csv_rows("verbs.csv")
+    asked = {command.split()[0] for command in asked_commands()}
+    assert {row["verb"] for row in verbs} - asked == set()
+
+
+# What questions cannot ask: other machines and processes, and files beside those of a question.
+UNASKED_OPTIONS = {"--dask", "--cache", "--page"}
+
+
+def test_questions_use_every_option() -> None:
+    words = {word.partition("=")[0] for line in asked_commands() for word in line.split()}
+    missing = {
+        row["flags"]
+        for row in csv_rows("options.csv")
+        if row["flags"] and not words & set(re.split("[ /]", row["flags"]))
+    }
+    assert missing == UNASKED_OPTIONS
+
+
+def csv_rows(name: str) -> list[dict[str, str]]:
+    text = (workers.ROOT / "netsim" / "cli" / name).read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
+def keys_of_schema(schema: object) -> set[str]:
+    """The keys that files may have, by the JSON Schema."""
+    if isinstance(schema, list):
+        return set().union(*map(keys_of_schema, schema))
+    if not isinstance(schema, dict):
+        return set()
+    inner = set().union(*map(keys_of_schema, schema.values()))
+    properties = schema.get("properties", {})
+    return inner | set(properties)
+
+
+# `code` holds the text of an algorithm's file, which netsim itself fills in.
+UNASKED_KEYS = {"code"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["scenario", "machine"])
+def test_questions_use_every_key_of_a_file(kind: str) -> None:
+    command = [sys.executable, "-m", "netsim", "schema", kind]
+    printed = subprocess.run(
+        command, cwd=workers.ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    text = "\n".join(question_at(number).text for number in range(1000))
+    words = set(re.findall(r"[\w-]+", text))
+    keys = keys_of_schema(json.loads(printed))
+    assert keys - words == UNASKED_KEYS & keys
+
+
+def test_pages_and_drawings_are_compared_by_what_is_text_in_them() -> None:
+    page = "<p>Ring is <b>best</b>.</p>\n<style>p {}</style>\n<svg><text>1</text></svg>"
+    assert read_text(".html", page) == "Ring is best."
+    drawing = "<svg><!-- 64 KiB --><path d='M 0 0'/><text x='1'>busbw</text></svg>"
+    assert read_text(".svg", drawing) == "64 KiB\nbusbw"
+    assert read_text(".csv", "<p>") == "<p>"
 
 
 # **** Comparison ****

@@ -40,7 +40,7 @@ def test_every_row_of_a_shipped_scenario(monkeypatch: pytest.MonkeyPatch, file: 
             assert_agreement(program)
         (compared if len(program) <= MOST else left_out).append(len(program))
 
-    monkeypatch.setattr("netsim.extent.bench.simulator", watched(both))
+    monkeypatch.setattr("netsim.extent.engine_runs.simulator", watched(both))
     cells = checked_cells(load_source(file, SMALLER.get(file.stem, [])))
     for cell in cells[:: len(cells) // MOST_CELLS + 1]:
         if isinstance(cell.scenario.workload, Training):

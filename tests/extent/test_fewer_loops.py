@@ -1,6 +1,5 @@
 """Calls of very many loops: with most of them left out they take as long as in full."""
 
-from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -10,11 +9,13 @@ import pytest
 from netsim.base.errors import ScenarioError
 from netsim.cli.questions import Given, asked
 from netsim.collectives.collective import Collective
-from netsim.extent import ladder
-from netsim.extent.bench import Bench, Runs
-from netsim.extent.call import Call, call_of
-from netsim.extent.ladder import Asked, Refusal, Timing
-from netsim.extent.memory import LIMITS, Limits
+from netsim.extent.all_rows import all_rows
+from netsim.extent.budget import USUAL_BUDGET
+from netsim.extent.engine_runs import Bench, LoopRuns
+from netsim.extent.fewer_loops import fewer_loops
+from netsim.extent.forms import Form, form_of
+from netsim.extent.result import MethodInput, Offer, Refusal, Result
+from netsim.extent.solve import solve_form
 from netsim.extent.steady import lanes_of, recurrence
 from netsim.metrics.links import link_amounts, needed
 from netsim.nccl.schedules.plan import Plan, Work
@@ -24,7 +25,15 @@ from netsim.tasks.answer import checked_cells
 from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.topology.routing import switch
 from netsim.workloads.task import Task
-from tests.extent.cells import IN_FULL, bench_of, call_at, folded, simulate_size, within
+from tests.extent.cells import (
+    IN_FULL,
+    bench_of,
+    budget_with,
+    folded,
+    form_at,
+    simulate_size,
+    within,
+)
 from tests.nccl.test_folding import resolved as asked_for
 
 # Small buffers make many loops of little data.
@@ -59,15 +68,17 @@ def resolved_of(machine, collective, nodes, algorithm, gpus, size, variables=BUF
     return resolved, resolved.cell.scenario.collective.size_list()[0]
 
 
-FEWER = replace(LIMITS, rows=0, part=0.5)  # loops are left out of short calls, too
+FEWER = budget_with(
+    USUAL_BUDGET, max_rows_in_full=0, max_loop_fraction=0.5
+)  # loops are left out of short calls, too
 
 
-def both(call: Call, engine: str = "compiled") -> tuple[Timing, Timing]:
+def both(call: Form, engine: str = "compiled") -> tuple[Result, Result]:
     """The time in full, and with fewer loops."""
-    return tuple(ladder.timed(call, engine, limits=some) for some in (IN_FULL, FEWER))  # type: ignore[return-value]
+    return tuple(solve_form(call, engine, some) for some in (IN_FULL, FEWER))  # type: ignore[return-value]
 
 
-def assert_alike(full: Timing, short: Timing) -> None:
+def assert_alike(full: Result, short: Result) -> None:
     most = short.uncertainty + full.uncertainty + 1e-9
     assert short.seconds == pytest.approx(full.seconds, rel=most)
     assert short.use.link.tolist() == full.use.link.tolist()
@@ -82,7 +93,7 @@ def assert_alike(full: Timing, short: Timing) -> None:
 def test_nccl_with_fewer_loops_takes_as_long_as_in_full(case, single: bool) -> None:
     resolved, size = resolved_of(*case)
     full, short = both(
-        call_at(resolved, size).changed(back_to_back=None if single else BackToBack())
+        form_at(resolved, size).changed(back_to_back=None if single else BackToBack())
     )
     assert_alike(full, short)
     assert short.uncertainty < 1e-2
@@ -94,7 +105,7 @@ def test_nccl_with_fewer_loops_takes_as_long_as_in_full(case, single: bool) -> N
 @pytest.mark.parametrize("engine", ["simpy", "compiled"])
 def test_both_engines_leave_out_the_same(engine: str) -> None:
     resolved, size = resolved_of("dgx-h100", "all_reduce", 1, "Ring", 2, "3M")
-    full, short = both(call_at(resolved, size), engine)
+    full, short = both(form_at(resolved, size), engine)
     assert_alike(full, short)
     assert (short.engine, short.approximation) == (engine, "16 of 48 loops")
 
@@ -124,11 +135,11 @@ def test_pipelines_with_fewer_pieces_take_as_long_as_in_full(
         launch=Launch(kernel=1e-6),
         back_to_back=None if single else BackToBack(),
     )
-    call = call_of(task)
+    call = form_of(task)
     full, short = both(call)
     assert_alike(full, short)
     assert " loops" in short.approximation
-    pieces = call.looped.loops * (2 if algorithm == "double-binary-tree" else 1)
+    pieces = call.loop_schedule.loops * (2 if algorithm == "double-binary-tree" else 1)
     # Pieces that differ by an element count as equal: by so much the answer may be off.
     assert (short.uncertainty > 1e-6) == (count % pieces != 0)
 
@@ -137,7 +148,7 @@ def test_pipelines_with_fewer_pieces_take_as_long_as_in_full(
 def test_what_is_left_is_what_it_was(case) -> None:
     """Loops go one by one; the last, partial one keeps its size, and rows grow evenly."""
     resolved, size = resolved_of(*case)
-    work = call_at(resolved, size).looped
+    work = form_at(resolved, size).loop_schedule
     rows = [len(work.schedule(work.least + k)) for k in range(4)]
     assert len({b - a for a, b in pairwise(rows)}) == 1
     last = [work.schedule(work.least + k).amount for k in (0, 3)]
@@ -173,13 +184,19 @@ def test_the_row_says_what_was_left_out() -> None:
 
 def test_few_loops_are_not_cut_and_few_rows_not_either() -> None:
     resolved, size = resolved_of("dgx-h100", "all_reduce", 1, "Ring", 2, "3M")
-    call = call_at(resolved, size)
-    assert call.folded is not None
-    call = call.folded
-    assert isinstance(ladder.fewer_loops(Asked(call, Limits(part=0.3))), Refusal)
-    assert isinstance(ladder.whole(Asked(call, Limits(part=0.3, rows=0))), ladder.Offer)
-    assert isinstance(ladder.whole(Asked(call, FEWER)), Refusal)
-    assert isinstance(ladder.whole(Asked(call, replace(FEWER, rows=10**6))), ladder.Offer)
+    call = form_at(resolved, size)
+    assert call.with_representatives is not None
+    call = call.with_representatives
+    assert isinstance(
+        fewer_loops.fewer_loops(MethodInput(call, budget_with(max_loop_fraction=0.3))), Refusal
+    )
+    assert isinstance(
+        all_rows(MethodInput(call, budget_with(max_loop_fraction=0.3, max_rows_in_full=0))), Offer
+    )
+    assert isinstance(all_rows(MethodInput(call, FEWER)), Refusal)
+    assert isinstance(
+        all_rows(MethodInput(call, budget_with(FEWER, max_rows_in_full=10**6))), Offer
+    )
 
 
 def test_sends_that_are_too_many_to_fold_are_refused_before_they_are_planned(monkeypatch) -> None:
@@ -206,9 +223,9 @@ def test_sends_that_hashes_keep_apart_are_refused_by_their_loops(monkeypatch) ->
 @pytest.mark.parametrize("size", ["64K", "4M", "16M", "64M"])
 def test_sends_have_no_fewer_rows_than_they_are_refused_for(size: str) -> None:
     resolved = asked_for("dgx-h100", "alltoall", 4, "", sizes=size, **HASHED)
-    call = call_of(
-        resolved.task(resolved.cell.scenario.collective.size_list()[0]), resolved.limits
-    ).looped
+    call = form_of(
+        resolved.task(resolved.cell.scenario.collective.size_list()[0]), resolved.budget
+    ).loop_schedule
     assert 2 * call.least * (32 * 31) <= len(call.shortest)
 
 
@@ -247,7 +264,7 @@ def over(case: tuple[object, ...], variables: tuple[str, ...] = SMALL) -> tuple[
 def test_fewer_loops_take_as_long_as_all(case, single: bool) -> None:
     resolved, size = over(case)
     full, short = both(
-        call_at(resolved, size).changed(back_to_back=None if single else BackToBack())
+        form_at(resolved, size).changed(back_to_back=None if single else BackToBack())
     )
     most = short.uncertainty + full.uncertainty + 1e-9
     assert short.seconds == pytest.approx(full.seconds, rel=most)
@@ -267,9 +284,9 @@ def test_what_recurs_within_a_run_is_what_further_loops_add(case) -> None:
     """From the first run that is steady on, whatever its length."""
     resolved, size = over(case)
     work, bench = folded(resolved, size), bench_of(resolved, size, "compiled")
-    full, found = bench.alone(work.schedule(work.loops)).ends, 0
+    full, found = bench.standalone(work.schedule(work.loops)).ends, 0
     for loops in range(work.least + 8, work.loops - 4, max(1, work.loops // 16)):
-        run = bench.alone(work.schedule(loops))
+        run = bench.standalone(work.schedule(loops))
         lanes = lanes_of(run.schedule, work.shortest, loops - work.least)
         assert lanes
         seen = recurrence(run.program, run.timeline, lanes)
@@ -296,7 +313,7 @@ def test_as_many_loops_are_left_out_as_have_whole_periods(period: int, last: int
         use_of_all = staticmethod(lambda loops, end: None)
         __missing__ = staticmethod(lambda loops: one)
 
-    found = ladder._repeating(Linear(), 16)
+    found = fewer_loops._repeating(Linear(), 16)
     assert found.words == f"{last} of 101 loops"
     assert found.ends == pytest.approx([seconds(101)])
 
@@ -324,18 +341,20 @@ GIB = 1 << 30
 def chosen(protocol: str = "Simple") -> ResolvedCell:
     flags = {"fabric": "rail-optimized", "proto": protocol}
     one = asked_for("dgx-h100", "all_reduce", 3, "NVLSTree", **flags)
-    return within(one, replace(LIMITS, rows=1000))  # so that few loops are tried
+    return within(
+        one, budget_with(USUAL_BUDGET, max_rows_in_full=1000)
+    )  # so that few loops are tried
 
 
 @pytest.mark.slow
 def test_a_size_is_answered_the_same_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone, runs = Bench.alone, list[int]()
+    alone, runs = Bench.standalone, list[int]()
 
     def counted(bench: Bench, schedule: object) -> object:
         runs.append(len(schedule))  # type: ignore[arg-type]
         return alone(bench, schedule)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Bench, "alone", counted)
+    monkeypatch.setattr(Bench, "standalone", counted)
     fresh = simulate_size(chosen(), 4 * GIB)[0]
     first = len(runs)
     both = chosen()
@@ -349,15 +368,15 @@ def test_what_moves_other_data_is_another_run() -> None:
     one = chosen()
     calls = [folded(one, size) for size in (GIB, 2 * GIB)]
     assert calls[0].like is not None
-    assert calls[0].like(8) == calls[1].like(8)
-    assert calls[0].like(8) != calls[1].like(9)
-    assert calls[0].like(8) != call_at(one, GIB).looped.like(8)
-    assert folded(one, GIB + 4096 * 3).like(8) != calls[0].like(8)
+    assert calls[0].key_of(8) == calls[1].key_of(8)
+    assert calls[0].key_of(8) != calls[1].key_of(9)
+    assert calls[0].key_of(8) != form_at(one, GIB).loop_schedule.key_of(8)
+    assert folded(one, GIB + 4096 * 3).key_of(8) != calls[0].key_of(8)
 
 
 def test_how_operations_overlap_is_told_by_few_loops() -> None:
     resolved, size = resolved_of("dgx-h100", "broadcast", 1, "Ring", 2, "64M")
-    found = ladder.timed(call_at(resolved, size), "compiled", limits=FEWER)
+    found = solve_form(form_at(resolved, size), "compiled", FEWER)
     assert "the overlap of operations from " in found.approximation
 
 
@@ -366,7 +385,7 @@ def test_loops_that_go_on_faster_than_their_links_are_in_no_steady_state() -> No
     """The first 14 of 512 loops fill FIFOs: what they add is less than the NICs need for it."""
     size = 4 << 30
     source = asked("gh200-x4", "alltoall", Given(nodes=16, sizes=str(size))).source
-    timing = ladder.timed(call_at(resolve(checked_cells(source)[0]), size))
+    timing = solve_form(form_at(resolve(checked_cells(source)[0]), size))
     least, _ = needed(timing.use, timing.program.links)
     assert least <= timing.seconds < 1.001 * least
     assert "of 512 loops" in timing.approximation
@@ -375,8 +394,8 @@ def test_loops_that_go_on_faster_than_their_links_are_in_no_steady_state() -> No
 def test_links_carry_what_is_theirs_though_few_loops_come_to_them_in_another_order() -> None:
     buffer = ("NCCL_BUFFSIZE=262144",)
     one, size = resolved_of("a100-x4", "all_reduce", 5, "Tree", 4, "100000000", buffer)
-    bench, work = bench_of(one, size), call_at(one, size).looped
-    runs = Runs(bench, work)
+    bench, work = bench_of(one, size), form_at(one, size).loop_schedule
+    runs = LoopRuns(bench, work)
     use, some = runs.use_of_all(work.first, 0.0), runs[work.first].program.links
     every = bench.placed(work.schedule())
     assert some.own == every.links.own != bench.placed(work.shortest).links.own

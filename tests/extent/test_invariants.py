@@ -11,9 +11,10 @@ from netsim.cli.questions import Given, asked
 from netsim.collectives.collective import collective_of
 from netsim.collectives.table import build
 from netsim.engines.engine import simulate as run_program
-from netsim.extent import invariants, ladder
+from netsim.extent import finish_times, invariants
 from netsim.extent.invariants import ALWAYS, IN_TESTS, INVARIANTS, Answer, broken
-from netsim.extent.ladder import Timing
+from netsim.extent.result import Result
+from netsim.extent.solve import solve_form
 from netsim.nccl import choice
 from netsim.program.place import place
 from netsim.program.program import Timeline
@@ -24,7 +25,7 @@ from netsim.tasks.row import row_of_size
 from netsim.topology.routing import switch
 from netsim.training import run as training_run
 from tests.cli.command import netsim
-from tests.extent.cells import IN_FULL, call_at
+from tests.extent.cells import IN_FULL, form_at
 
 MIB = 1 << 20
 STEP = """\
@@ -201,8 +202,8 @@ def test_no_bytes_are_lost_and_no_byte_too_many_is_asked_for(
 # **** Asked everywhere ****
 
 
-def halved(kept: Callable[..., Timing]) -> Callable[..., Timing]:
-    def timing_of(*given, **named) -> Timing:
+def halved(kept: Callable[..., Result]) -> Callable[..., Result]:
+    def timing_of(*given, **named) -> Result:
         found = kept(*given, **named)
         seconds = found.seconds / 2
         return replace(found, seconds=seconds, slowest=seconds, approximation="", uncertainty=0.0)
@@ -232,7 +233,7 @@ def test_expect_ends_with_3_and_asks_for_a_report(capsys, monkeypatch) -> None:
         "64M",
     )
     assert netsim(capsys, *arguments).code == 0
-    monkeypatch.setattr(ladder, "_timing", halved(ladder._timing))
+    monkeypatch.setattr(finish_times, "result_of", halved(finish_times.result_of))
     OUTCOMES.clear()
     found = netsim(capsys, *arguments)
     assert found.code == 3
@@ -285,11 +286,11 @@ def test_doctor_lists_them(capsys) -> None:
 # **** Lifted ****
 
 
-def sent_between_two() -> tuple[ResolvedCell, Timing, float]:
+def sent_between_two() -> tuple[ResolvedCell, Result, float]:
     """Sends between two hosts: as told, and what the wire needs."""
     ready = cell("dgx-h100", "sendrecv", "512M")
     size = 512 * MIB
-    timing = ladder.timed(call_at(ready, size))
+    timing = solve_form(form_at(ready, size))
     least, _ = invariants.needed(timing.use, timing.program.links)
     return ready, timing, least
 
@@ -350,7 +351,7 @@ def test_a_rung_is_as_far_off_the_run_in_full_as_it_says(machine, name, size, no
     told = simulate_one(ready, size)
 
     def in_full() -> float:
-        return ladder.timed(call_at(ready, size), limits=IN_FULL).seconds
+        return solve_form(form_at(ready, size), IN_FULL).seconds
 
     answer = Answer(told.seconds, told.uncertainty, in_full=in_full)
     assert broken(answer, IN_TESTS) == []

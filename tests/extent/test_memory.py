@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from netsim.extent import memory
-from netsim.extent.ladder import bytes_expected
+from netsim.extent.budget import USUAL_BUDGET
+from netsim.extent.fit import bytes_of_form
 from netsim.extent.memory import PROCESS, available_memory, estimated_rows, needed
 from netsim.scenario.cells import expand
 from netsim.tasks.resolve import resolve
 from netsim.yamlio.read import parse_source
 from tests.bench.memory import AT_MOST, needed_and_taken
 from tests.cli.command import netsim
-from tests.extent.cells import call_at
+from tests.extent.cells import form_at
 
 
 @pytest.mark.sample(2)
@@ -42,10 +43,10 @@ def test_what_folds_is_expected_to_need_no_more_than_what_is_written_of_it() -> 
     one, apart = (
         resolve(expand(parse_source(text + more, "x.yaml"))[0]) for more in ("", "fold: off\n")
     )
-    call, whole = call_at(one, 1 << 20), call_at(apart, 1 << 20)
-    assert call.folded is not None
-    assert whole.folded is None
-    assert bytes_expected(call) < bytes_expected(whole) / 4
+    call, whole = form_at(one, 1 << 20), form_at(apart, 1 << 20)
+    assert call.with_representatives is not None
+    assert whole.with_representatives is None
+    assert bytes_of_form(call, USUAL_BUDGET) < bytes_of_form(whole, USUAL_BUDGET) / 4
 
 
 def group(folder: Path, **files: object) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from netsim.base import constants
 from netsim.engines.engine import simulate
-from netsim.extent.bench import Noise, disturbed
+from netsim.extent.noise import NoiseDraws, disturbed
 from netsim.program.place import place
 from netsim.report.rows import run
 from netsim.scenario.models import Noise as NoiseSetting
@@ -25,7 +25,7 @@ def one_send(**said):
     b = Builder(2)
     b.rows(Style(), src=[0], dst=[1], piece=b.pieces(count=[1_000_000]))
     made = place(b.finish(), routing.switch(2, 1e9))
-    return made, Noise(NoiseSetting(**said).draws, 50, 3)
+    return made, NoiseDraws(NoiseSetting(**said).draws, 50, 3)
 
 
 def test_the_last_of_two_ranks_begins_a_send():
@@ -47,7 +47,7 @@ def test_kinds_of_draws():
     assert said.compute.draw(random, many).mean() == pytest.approx(0.1, rel=0.01)
     assert said.link.draw(random, many).mean() == pytest.approx(0.03, rel=0.02)
     assert NoiseSetting(compute={"normal": {"sigma": "9%"}}).compute.draw(random, many).min() == 0
-    noise = Noise(said.draws, 1)
+    noise = NoiseDraws(said.draws, 1)
     alike = noise.of("link", 0, ["node0.nic0->a", "node0.nic1->b", "node1.nic0->a"])
     assert alike[0] == alike[1] != alike[2]
 

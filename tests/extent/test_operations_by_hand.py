@@ -1,12 +1,10 @@
 """What few operations or loops tell of all, on series whose continuation is known."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from netsim.extent import ladder
 from netsim.extent.back_to_back import (
     Clock,
     doubt_of_estimate,
@@ -15,18 +13,20 @@ from netsim.extent.back_to_back import (
     period_of,
     swing,
 )
-from netsim.extent.memory import LIMITS, Limits, limits_of
+from netsim.extent.budget import USUAL_BUDGET, Budget, budget_for
+from netsim.extent.finish_times import operation_counts
 from netsim.extent.steady import AGREE, extend, more_gained, onward
 from netsim.schedule.repeat import BackToBack
+from tests.extent.cells import budget_with
 
 TIMED = 20
 
 
-def numbers(rows: int, limits: Limits, iterations: int = TIMED) -> list[int]:
+def numbers(rows: int, limits: Budget, iterations: int = TIMED) -> list[int]:
     """How many operations of a collective of so many rows are run, one number after the other."""
     task = SimpleNamespace(back_to_back=BackToBack(iterations))
     asked = SimpleNamespace(limits=limits, call=SimpleNamespace(task=task))
-    return ladder._numbers(rows, asked)
+    return operation_counts(rows, asked)
 
 
 def ends_of(took: list[float], ranks: int = 3) -> np.ndarray:
@@ -102,7 +102,14 @@ def test_a_little_may_move_the_mean_by_half_of_what_operations_differ() -> None:
 
 
 def test_more_operations_are_run_while_their_rows_are_few() -> None:
-    limits = replace(LIMITS, in_a_row=(3, 8), most=3_000, repeated=1_000)
+    limits = budget_with(
+        USUAL_BUDGET,
+        operation_counts=(3, 8),
+        max_rows_of_fewest_operations=3_000,
+        max_rows_of_loop_run=3000,
+        max_rows_of_few_operations=1_000,
+        min_rows_for_pace=1000,
+    )
     told = {rows: numbers(rows, limits) for rows in (10, 50, 51, 125, 126, 300, 1000, 1001)}
     assert told == {
         10: [3, 8, 20],
@@ -116,7 +123,14 @@ def test_more_operations_are_run_while_their_rows_are_few() -> None:
     }
     assert numbers(0, limits) == [3, 8, 20]
     for iterations, told in ((1, [1]), (3, [3]), (5, [3, 5]), (100, [3, 8, 100])):
-        assert numbers(10, replace(limits, repeated=1e9), iterations) == told
+        assert (
+            numbers(
+                10,
+                budget_with(limits, max_rows_of_few_operations=1e9, min_rows_for_pace=1000000000.0),
+                iterations,
+            )
+            == told
+        )
 
 
 def test_what_operations_overlap_grows_with_loops_as_it_did() -> None:
@@ -176,13 +190,18 @@ def test_increments_are_weighted_by_how_many_they_stand_for() -> None:
 
 
 def test_exact_limits_leave_nothing_out() -> None:
-    assert limits_of(exact=False) is LIMITS
-    exact = limits_of(exact=True)
-    assert exact.exact
-    assert {exact.rows, exact.rings, exact.most, exact.repeated, exact.restless, exact.uneven} == {
-        np.inf
-    }
+    assert budget_for(exact=False) is USUAL_BUDGET
+    exact = budget_for(is_exact=True)
+    assert exact.is_exact
+    assert {
+        exact.thresholds.max_rows_in_full,
+        exact.thresholds.max_ring_rows,
+        exact.thresholds.max_rows_of_fewest_operations,
+        exact.thresholds.max_rows_of_few_operations,
+        exact.thresholds.max_rows_of_several_operations,
+        exact.thresholds.max_rows_of_all_operations,
+    } == {np.inf}
     assert numbers(10**12, exact) == [3, 8, 20]
-    steps = limits_of(exact=False, step=True)
-    assert replace(steps, folded=0) == LIMITS
-    assert steps.folded > 0
+    steps = budget_for(exact=False, step=True)
+    assert budget_with(steps, min_folded_ring_rows=0) == USUAL_BUDGET
+    assert steps.thresholds.min_folded_ring_rows > 0

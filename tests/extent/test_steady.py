@@ -73,7 +73,7 @@ def test_it_is_steady_once_the_fifo_is_full() -> None:
     shared=st.booleans(),
     loops=st.sampled_from([16, 24, 40]),
 )
-def test_what_is_seen_goes_on(slots: int, caps: list[float], shared: bool, loops: int) -> None:
+def test_what_is_seen_is_steady(slots: int, caps: list[float], shared: bool, loops: int) -> None:
     size = len(caps) + shared
     found, seconds = seen(filling(loops, slots, tuple(caps), shared), size)
     if found is None:
@@ -105,7 +105,7 @@ def test_what_is_over_where_the_past_begins_may_have_taken_another_time(last, re
     assert found == (Recurrence(1, 1.0, 0.0, 19.0) if recurs else None)
 
 
-def test_what_is_added_alike_at_two_phases_goes_on() -> None:
+def test_what_is_added_alike_at_two_phases_is_steady() -> None:
     ends = {k: np.array([5.0 + 2 * k, 3.0 + 2 * k]) for k in range(12)}
     found = extend(ends.get, 1000, [(8, 11), (7, 10)])
     assert found is not None
@@ -123,7 +123,7 @@ def test_what_differs_a_little_says_how_far_that_may_lead() -> None:
     assert found.off == pytest.approx(100 * 1.005 * (0.01 / 1.01) / found.seconds)
 
 
-def test_what_is_added_by_the_last_part_alone_goes_on() -> None:
+def test_what_is_added_by_the_last_part_alone_is_steady() -> None:
     runs = {4: [5.0, 9.0, 0.0], 8: [8.0, 17.0, 0.0], 16: [15.5, 33.08, 0.0]}
     ends_of = lambda loops: np.array(runs[loops])  # noqa: E731
     found = steady.paced(ends_of, 40, 16, 0.01)

@@ -17,8 +17,8 @@ from netsim.scenario.cells import expand
 from netsim.schedule.repeat import repeat
 from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.yamlio.read import parse_source
-from tests.extent.cells import call_at, simulate_size, timed, within
-from tests.extent.test_ladder import FULL
+from tests.extent.cells import budget_with, form_at, simulate_size, timed, within
+from tests.extent.test_methods import FULL
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -43,11 +43,11 @@ def cell(cluster: str, workload: str, others: str = "") -> ResolvedCell:
 
 def time_by_hand(one: ResolvedCell, size: int) -> float:
     """The seconds of a collective from a run of all operations."""
-    call = call_at(one, size)
+    call = form_at(one, size)
     task = call.task
     assert task.back_to_back is not None
     iterations = task.back_to_back.iterations
-    operations = repeat(call.looped.schedule(), iterations, task.launch)
+    operations = repeat(call.loop_schedule.schedule(), iterations, task.launch)
     program = place(operations.schedule, task.topology, task.gpus.tolist())
     timeline = simulate(program, "compiled")
     ends_of_last = timeline.end[operations.ends[-1]].tolist()
@@ -191,7 +191,18 @@ def test_older_spellings_of_timing_mean_the_same() -> None:
 
 def test_a_row_says_how_many_operations_were_simulated() -> None:
     one = cell("machine: dgx-h100, nodes: 3", "collective: broadcast, sizes: [128MiB]")
-    few = within(one, FULL.__class__(rows=1e18, rings=1e18, repeated=1, uneven=1, idle=0.0))
+    few = within(
+        one,
+        budget_with(
+            max_rows_in_full=1e18,
+            max_ring_rows=1e18,
+            max_rows_of_few_operations=1,
+            min_rows_for_pace=1,
+            max_rows_of_all_operations=1,
+            max_idle_fraction=0.0,
+            max_error_of_large_runs=0.0,
+        ),
+    )
     row = simulate_size(few, 128 * MIB)[0]
     assert row.approximation == "3 of 20 operations"
     assert row.approximation_pct > 1

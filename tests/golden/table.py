@@ -6,6 +6,8 @@ from pathlib import Path
 
 from tests.golden import (
     write_decisions,
+    write_estimates,
+    write_inputs,
     write_programs,
     write_readers,
     write_schedules,
@@ -23,6 +25,8 @@ WRITERS: dict[str, Callable[[], list[str]]] = {
     **write_traces.WRITERS,
     **write_steps.WRITERS,
     **write_topologies.WRITERS,
+    **write_estimates.WRITERS,
+    **write_inputs.WRITERS,
 }
 
 

@@ -5,7 +5,7 @@ from dataclasses import fields
 from functools import partial
 
 from netsim.base.units import format_size
-from netsim.extent.memory import LIMITS
+from netsim.extent.budget import USUAL_BUDGET
 from netsim.nccl.choice import plan_call
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.facts import FUNCTIONS, parse_version
@@ -107,10 +107,13 @@ def splits(config: str, nodes: int) -> list[str]:
 def extent_limits() -> list[str]:
     """Return the limits by which the extent of a simulation is chosen, one a line."""
     lines = [
-        "Limits by which netsim chooses how much of a task it simulates (extent/memory.py).",
+        "Budget by which netsim chooses how much of a task it simulates (extent/memory.py).",
         "",
     ]
-    return [*lines, *(f"{field.name}: {getattr(LIMITS, field.name)}" for field in fields(LIMITS))]
+    return [
+        *lines,
+        *(f"{field.name}: {getattr(USUAL_BUDGET, field.name)}" for field in fields(USUAL_BUDGET)),
+    ]
 
 
 WRITERS: dict[str, Writer] = {

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,15 +17,24 @@ from netsim.topology.routing import switch
 from netsim.trace.chrome import write_trace
 from netsim.trace.goal import Sheet, read_goal, replayed
 from netsim.trace.tables import write_links, write_links_over_time, write_rows
+from netsim.training.recorded.chakra import (
+    COLLECTIVE,
+    COMPUTE,
+    RECEIVE,
+    SEND,
+    Node,
+    nodes_of,
+)
 from netsim.training.recorded.kineto import read_profile, step_of, tape_of
 from netsim.training.run import write_collectives, write_memory
 from netsim.training.timeline import write_step_trace
+from netsim.workloads.step import training_step
 from tests.collectives.collective_cases import build_small, make
 from tests.golden.layout import MOST_LINES, plain_value, schedule_lines, significant
 from tests.golden.write_steps import task_text
 from tests.trace.output_runs import chain_run, launched_run, mixed_run, ring_run
 from tests.training.profiler import NAME, said, steps_of_data_parallelism
-from tests.training.steps import step
+from tests.training.steps import SMALL, setting, step
 
 Writer = Callable[[], list[str]]
 RUNS = {"ring": ring_run, "launched": launched_run, "mixed": mixed_run, "chain": chain_run}
@@ -157,7 +167,45 @@ def step_events() -> list[str]:
     return cut(["Trace events of a training step, DDP over 2 GPUs.", "", *trace_lines(content)])
 
 
+NODE_KINDS = {COMPUTE: "kernel", COLLECTIVE: "collective", SEND: "send", RECEIVE: "receive"}
+WRITTEN_STEPS: dict[str, dict[str, Any]] = {
+    "data": {"dp": 2, "data": "zero1"},
+    "tensor": {"tp": 2, "dp": 2},
+    "pipeline": {"pp": 2, "batch": 2, "micro": 1},
+}
+
+
+def node_text(node: Node) -> str:
+    """Return one node of a Chakra trace: what it does, what it waits for, its attributes."""
+    waits = f" after {' '.join(f'#{number}' for number in node.after)}" if node.after else ""
+    shown = {
+        key: value.decode() if isinstance(value, bytes) else value
+        for key, value in node.attributes.items()
+        if key != "is_cpu_op"
+    }
+    attributes = f" | {plain_value(shown)}" if shown else ""
+    duration = f" {node.micros} us" if node.micros else ""
+    return f"#{node.number} {NODE_KINDS[node.kind]} {node.name}{duration}{waits}{attributes}"
+
+
+def chakra(layout: dict[str, Any]) -> list[str]:
+    """Return the Chakra traces of the first and the last rank of a step, and its groups."""
+    made = setting(model=replace(SMALL, layers=1), **{"batch": 2, **layout})
+    tape = training_step(made)
+    last = max(int(entry.groups.max()) for entry in tape.entries)
+    lines = [
+        f"Chakra execution traces of a step of one layer, {plain_value(layout)}.",
+        "One line a node: number, kind, name, duration, the nodes that it waits for, attributes.",
+    ]
+    groups: dict[tuple[int, ...], int] = {}
+    for rank in (0, last):
+        lines += ["", f"rank {rank}", *map(node_text, nodes_of(tape, rank, groups))]
+    names = (f"group {number}: {' '.join(map(str, ranks))}" for ranks, number in groups.items())
+    return [*lines, "", *names]
+
+
 WRITERS: dict[str, Writer] = {
+    **{f"traces/chakra-{name}": partial(chakra, layout) for name, layout in WRITTEN_STEPS.items()},
     **{f"traces/tables-{name}": partial(tables, name) for name in RUNS},
     **{f"traces/chrome-{name}": partial(events, name) for name in RUNS},
     "traces/goal-written": goal_written,

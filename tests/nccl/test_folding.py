@@ -13,7 +13,7 @@ from netsim.program.program import Program, Timeline
 from netsim.scenario.cells import expand
 from netsim.schedule.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Fold, Schedule
 from netsim.tasks.resolve import ResolvedCell, resolve
-from tests.extent.cells import call_at, folded, simulate_size
+from tests.extent.cells import folded, form_at, simulate_size
 
 NANOSECOND = 1e-9
 
@@ -43,7 +43,7 @@ def ends(program: Program, timeline: Timeline, fold: Fold, leader: int) -> NDArr
 def compare(ready: ResolvedCell, size: int, engine: str = "compiled") -> float:
     """Hold every transfer and every link against the run in full; by how much rows are fewer."""
     whole, part = (
-        call_at(ready, size).looped.schedule(),
+        form_at(ready, size).loop_schedule.schedule(),
         folded(ready, size).schedule(),
     )
     fold = part.fold

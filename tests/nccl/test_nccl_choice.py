@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from netsim.base.errors import InputError
-from netsim.nccl.constants import nccl_launch
+from netsim.nccl.constants import HOST, KERNEL, calibrated_launch, nccl_launch
 from netsim.nccl.facts import NEWEST, Version, function_of
 from netsim.nccl.job import _joined
 from netsim.nccl.tuning import (
@@ -17,6 +17,8 @@ from netsim.nccl.tuning import (
     time_us,
     timed_costs,
 )
+from netsim.schedule.repeat import Launch
+from netsim.topology.machine import Figure
 from tests.nccl.nccl_nodes import searched_communicator
 
 MIB = 2**20
@@ -197,3 +199,14 @@ def test_trees_are_discounted_at_middle_sizes_as_nccl_does(protocol: str) -> Non
             assert _correction(comm, Call("AllReduce", nbytes), cost) == factor
     assert _correction(comm, Call("AllReduce", 63), cost) == 1.0
     assert _correction(comm, Call("Broadcast", 1 << 16), cost) == 1.0
+
+
+def test_a_calibrated_launch_takes_the_place_of_the_usual_one_and_keeps_what_is_added() -> None:
+    times = Launch(HOST + 2e-6, KERNEL + 3e-6)
+    assert calibrated_launch(times, {}) == times
+    of_host = calibrated_launch(times, {"launch.host": Figure(value="9us")})
+    assert of_host.host == pytest.approx(9e-6 + 2e-6)
+    assert of_host.kernel == times.kernel
+    of_kernel = calibrated_launch(times, {"launch.kernel": Figure(value="1us")})
+    assert of_kernel.host == times.host
+    assert of_kernel.kernel == pytest.approx(1e-6 + 3e-6)

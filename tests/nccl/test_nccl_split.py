@@ -329,3 +329,21 @@ def test_nvls_has_its_own_channels_on_a_node_and_shares_those_of_others_between_
         assert launch(comm, 2**26, "NVLSTree", "Simple", 20).n_channels == 9
         assert launch(comm, 2**26, "Ring", "Simple", 20).n_channels == 3
         assert launch(comm, 2**26, "Ring", "Simple", 0).n_channels == 3
+
+
+@pytest.mark.parametrize("channels", [1, 4, 16])
+def test_chunks_of_collnet_direct_are_halved_by_the_bytes_of_each_head_of_a_channel(
+    channels: int,
+) -> None:
+    """As in NCCL's `src/enqueue.cc, calcCollChunking`: 64 and 8 chunks a step of the tree."""
+    comm = searched_communicator("h100_8nic", 2)
+    depth = 2
+    whole = chunk_bytes(comm, "AllReduce", "CollNetDirect", "Simple", 2**50)
+    for size in (3 << power for power in range(14, 36)):
+        chunk = whole
+        for least_chunks, floor in ((64, 131072), (8, 65536), (8, 32768)):
+            of_head = channels * comm.n_heads
+            while chunk > floor and size // (of_head * chunk) < depth * least_chunks:
+                chunk //= 2
+        found = chunk_bytes(comm, "AllReduce", "CollNetDirect", "Simple", size, n_channels=channels)
+        assert found == chunk, size

@@ -35,6 +35,7 @@ class Relation:
     holds: Callable[[Values, Values], str]
     draws: int = 1  # in the default tests
     fails: str = ""  # why it does not hold yet; the test then must fail
+    package: str = ""  # without which it is skipped
 
 
 # **** Answers ****

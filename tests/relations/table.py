@@ -5,7 +5,7 @@ further and longer faults), ids of cells in `tests/scenario/test_cell_ids.py`, a
 the fluid oracle on drawn faults in `tests/engines/drawn_scenarios.py`.
 """
 
-from tests.relations import answers, draws
+from tests.relations import answers, draws, imports
 from tests.relations.relation import (
     AT_MOST,
     EQUAL,
@@ -674,6 +674,14 @@ EXPLANATIONS = [
         answers.explained_time_for_each_part,
         AT_MOST,
     ),
+    Relation(
+        "a what-if of factor 1 changes nothing",
+        draws.any_cluster,
+        imports.time_with_each_parameter_times_one,
+        imports.time_for_each_parameter,
+        EQUAL,
+        draws=2,
+    ),
 ]
 
 CALIBRATION = [
@@ -768,6 +776,104 @@ SPELLINGS = [
     ),
 ]
 
+IMPORTS = [
+    Relation(
+        "a machine that is exported as NCCL's topology XML takes as long when it is read",
+        draws.one_host,
+        times,
+        imports.read_as_nccl_topology,
+        EQUAL,
+    ),
+    Relation(
+        "hosts of a machine that is exported as NCCL's topology XML take as long when it is read",
+        draws.hosts,
+        times,
+        imports.read_as_nccl_topology,
+        EQUAL,
+    ),
+    Relation(
+        "channels that are written as NCCL's graph XML take as long as those of the search",
+        draws.hosts,
+        times,
+        imports.with_graphs_of_the_search,
+        EQUAL,
+    ),
+    Relation(
+        "the tuner's table that `expect` writes makes no operation slower",
+        imports.drawn_for_tuner,
+        imports.with_tuner_of_expect,
+        times,
+        AT_MOST,
+    ),
+    Relation(
+        "a graph that is exported as InfraGraph takes as long when it is read",
+        draws.switch,
+        times,
+        imports.read_as_infragraph,
+        EQUAL,
+        package="infragraph",
+    ),
+    Relation(
+        "ASTRA-sim's network of one switch is the preset switch",
+        draws.switch,
+        times,
+        imports.read_as_astra_network,
+        EQUAL,
+    ),
+    Relation(
+        "an algorithm that is written as MSCCL's XML takes as long when it is read",
+        imports.drawn_schedule,
+        times,
+        imports.read_as("msccl", "**/algorithm.xml"),
+        EQUAL,
+    ),
+    Relation(
+        "an algorithm that is written as a plan of MSCCL++ takes no less time when it is read",
+        # A block of a plan does one thing after the other, which adds some latencies.
+        imports.drawn_schedule,
+        times,
+        imports.read_as("mscclpp", "**/plan.json"),
+        AT_MOST,
+    ),
+    Relation(
+        "an operation that is written as GOAL takes as long when it is replayed",
+        imports.drawn_schedule,
+        times,
+        imports.replayed_as("goal", "**/*.goal"),
+        EQUAL,
+    ),
+    Relation(
+        "a step that is written as Chakra traces takes as long when they are read",
+        # Chakra has durations in whole microseconds, and no launches of the host.
+        answers.drawn(draws.step, {"launch": "cuda_graph"}),
+        times,
+        imports.replayed_as("chakra", "chakra/*.0.et", "launch"),
+        within(5e-3),
+    ),
+    Relation(
+        "a step that is written as a trace of PyTorch's profiler takes as long when it is read",
+        # All ranks do the same, as one rank's trace stands for all.
+        lambda draw: draws.step(draw, dp=8),
+        times,
+        imports.replayed_as("trace", "trace.json*"),
+        within(1e-6),
+    ),
+    Relation(
+        "the table of nccl-tests that `expect` prints has the times of the rows",
+        imports.drawn_table,
+        times,
+        imports.read_from_printed_log,
+        within(1e-3),  # two digits after the point
+    ),
+    Relation(
+        "the JSON of nccl-tests that `expect` writes has the times of the rows",
+        imports.drawn_table,
+        times,
+        imports.read_from_json_log,
+        within(1e-3),
+    ),
+]
+
 ENGINES = [
     Relation(
         "both engines take as long",
@@ -807,5 +913,6 @@ RELATIONS = [
     *EXPLANATIONS,
     *CALIBRATION,
     *SPELLINGS,
+    *IMPORTS,
     *ENGINES,
 ]

@@ -12,6 +12,8 @@ MORE_DRAWS = 20  # of each relation, with `pytest -m full`
 
 def check(relation: Relation, number: int) -> None:
     """Draw a scenario and fail with it where the relation does not hold."""
+    if relation.package:
+        pytest.importorskip(relation.package)
     scenario = relation.draw(random.Random(f"{relation.claim} {number}"))
     wrong = relation.holds(relation.left(scenario), relation.right(scenario))
     assert not wrong, f"{relation.claim}: {wrong}\n{scenario}"

@@ -1,10 +1,10 @@
 """Drawn command lines of every verb, on small inputs; their output and files are compared."""
 
-import json
 from typing import Any
 
 from tests.same import clusters, workloads
 from tests.same.draw import Draw
+from tests.same.features import file_text
 
 Mapping = dict[str, Any]
 Commands = tuple[list[str], dict[str, str]]  # command lines, and the files that they read
@@ -13,12 +13,6 @@ MACHINES = ("dgx-h100", "dgx-h100", "dgx-a100", "mi300x", "gb200-nvl72", "l40s-p
 FABRICS = ("leaf-spine", "rail-optimized", "fat-tree", "single-switch", "dual-plane", "rail-only")
 SIZES = ("8,64K,1M", "64K", "1K,1M,16M", "4M", "256K,64M", "8:1K:8")
 SCENARIO = "question.yaml"
-
-
-def file_text(scenario: Mapping) -> str:
-    """Return a scenario as the text of a file; JSON is YAML, and the same on every machine."""
-    lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in scenario.items()]
-    return "\n".join([*lines, ""])
 
 
 def _add_options(draw: Draw, words: list[str], *, hosts: bool = True) -> None:
@@ -174,8 +168,25 @@ def drawn_compare(draw: Draw) -> Commands:
     return [command], {"log.txt": "".join(lines)}
 
 
-def drawn_run(draw: Draw) -> Commands:
-    """Return `netsim run` of a small scenario with the tables and traces that it writes."""
+COLLECTIVE_OUTPUTS: tuple[list[str], ...] = (
+    [],
+    ["goal"],
+    ["connections"],
+    ["msccl"],
+    ["mscclpp"],
+    ["trace_per_rank"],
+    ["parquet", "trace_per_rank"],
+)
+STEP_OUTPUTS: tuple[list[str], ...] = ([], ["trace_per_rank"], ["chakra"], ["goal", "parquet"])
+SWEEPS: tuple[Mapping, ...] = (
+    {"workload.dtype": ["half", "float"]},
+    {"workload.sizes": [["4KiB"], ["64KiB"]]},
+    {"seed": [1, 2]},
+)
+
+
+def _drawn_run_of_collective(draw: Draw) -> Mapping:
+    """Return a scenario of a collective, perhaps in parts, with noise or with a sweep."""
     if draw.happens(0.5):
         cluster = clusters.drawn_graph(draw)
         textbook = True
@@ -184,18 +195,38 @@ def drawn_run(draw: Draw) -> Commands:
         cluster["gpus_per_node"] = draw.choose((1, 2, 4))
         textbook = draw.happens(0.3)
     work = workloads.drawn_collective(draw, textbook=textbook, sizes=workloads.SMALL_SIZES)
-    outputs = ["csv", "trace", *draw.choose(([], ["goal"], ["connections"], ["msccl"]))]
+    if "ranks" in work or "split" in work:
+        work["timing"] = "single"  # twenty operations of several communicators take long
+    outputs = ["csv", "trace", *draw.choose(COLLECTIVE_OUTPUTS)]
     scenario: Mapping = {"cluster": cluster, "workload": work, "outputs": outputs}
     draw.maybe_set(scenario, 0.6, "fold", ("off",))
-    if draw.happens(0.3):
-        scenario["sweep"] = draw.choose(
-            (
-                {"workload.dtype": ["half", "float"]},
-                {"workload.sizes": [["4KiB"], ["64KiB"]]},
-                {"seed": [1, 2]},
-            )
-        )
-    return [f"run {SCENARIO} --jobs 1 -o made"], {SCENARIO: file_text(scenario)}
+    draw.maybe_set(scenario, 0.3, "limits", (True,))
+    draw.maybe_set(scenario, 0.3, "launch", workloads.LAUNCHES)
+    if draw.happens(0.15):
+        scenario["noise"] = draw.choose(workloads.NOISES)
+        scenario["samples"] = 4
+    draw.maybe_set(scenario, 0.3, "sweep", SWEEPS)
+    return scenario
+
+
+def _drawn_run_of_step(draw: Draw) -> Mapping:
+    """Return a scenario of a training step on eight GPUs or four."""
+    scenario = workloads.drawn_step(draw)
+    scenario["outputs"] = ["csv", "trace", *draw.choose(STEP_OUTPUTS)]
+    draw.maybe_set(scenario, 0.3, "prices", ("default",))
+    return scenario
+
+
+def drawn_run(draw: Draw) -> Commands:
+    """Return `netsim run` of a small scenario with the tables and traces that it writes."""
+    if draw.happens(0.35):
+        scenario = _drawn_run_of_step(draw)
+    else:
+        scenario = _drawn_run_of_collective(draw)
+    commands = [f"run {SCENARIO} --jobs 1 -o made"]
+    if draw.happens(0.25):
+        commands.append(f"explain {SCENARIO}")
+    return commands, {SCENARIO: file_text(scenario)}
 
 
 DRAWN = {

@@ -4,25 +4,29 @@ The working tree answers the questions once, and it is measured which of its lin
 runs. Mutants (`tests.mutants`) are then drawn from lines that some question runs, but for those of
 compiled code, whose lines cannot be measured, and for those of which `tests/data/mutants.yaml` says
 why they change nothing. Each is asked the questions that run its line, those first that take least
-time, then others that run its file, until an answer is wrong or the time is over.
+time, then others that run its file, until an answer is wrong or the time is over. A mutant whose
+answers differ only within 1e-9 or the stated error is noticed, too, and counted apart.
 """
 
 import argparse
 import queue
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tests.mutants import Mutant, argument, copy_of, drawn_from, every_mutant, known_survivors
-from tests.same.comparison import Class, Comparison, Difference
+from tests.same.comparison import Class, Comparison, Difference, worst
 from tests.same.questions import Question
 from tests.same.workers import ROOT, Worker, ask_all
 
 COMPILED = "engines/compiled/"
+# Classes that show a change of the code: the last two are no mistakes of results, but are printed.
+SHOWN = (Class.WRONG, Class.WITHIN_ERROR, Class.CLOSE)
 SECONDS_OF_MUTANT = 60.0  # of processor time of the unchanged code, for the questions of a mutant
 
 Answer = dict[str, Any]
@@ -115,15 +119,20 @@ def try_mutant(mutant: Mutant, baseline: Baseline, copy: Path, seconds: float) -
     worker = Worker(copy, seconds, keeps_bytecode=False)
     comparison = Comparison()
     asked = 0
+    trial = Trial(mutant, asked)
     try:
         for question in baseline.questions_for(mutant):
             asked += 1
             answer = worker.ask(question)
             before = baseline.answers[question.number]
-            for difference in comparison.differences(question, before, answer):
-                if difference.kind is Class.WRONG:
-                    return Trial(mutant, asked, question, difference)
-        return Trial(mutant, asked)
+            differences = comparison.differences(question, before, answer)
+            kind = worst(differences)
+            if kind in SHOWN and (trial.difference is None or kind is Class.WRONG):
+                difference = next(one for one in differences if one.kind is kind)
+                trial = Trial(mutant, asked, question, difference)
+            if kind is Class.WRONG:
+                return trial
+        return replace(trial, asked=asked)
     finally:
         worker.close()
         file.write_text(text, encoding="utf-8")
@@ -157,14 +166,21 @@ def report(questions: Sequence[Question], options: argparse.Namespace) -> int:
     took = time.monotonic() - begin
     print(f"{len(questions)} questions run {measured_lines} lines ({took:.0f} s)", flush=True)
     mutants = draw_mutants(baseline, options.mutants, options.seed)
-    noticed = 0
+    counts = Counter[Class]()
     for trial in try_all(mutants, baseline, options.seconds, options.jobs):
-        if trial.question is None:
-            outcome = f"not noticed by {trial.asked} questions"
-        else:
-            noticed += 1
+        outcome = f"not noticed by {trial.asked} questions"
+        if trial.question is not None and trial.difference is not None:
+            kind = trial.difference.kind
+            counts[kind] += 1
             question = trial.question
             outcome = f"question {question.number} ({question.kind}): {trial.difference}"[:200]
+            if kind is not Class.WRONG:
+                outcome = f"only {kind.title}: {outcome}"
         print(f"{trial.mutant}: {outcome}", flush=True)
-    print(f"{noticed} of {len(mutants)} mutants noticed")
+    noticed = counts.total()
+    only_shown = noticed - counts[Class.WRONG]
+    print(
+        f"{noticed} of {len(mutants)} mutants noticed: {counts[Class.WRONG]} by wrong answers, "
+        f"{only_shown} only by answers that are equal within 1e-9 or the stated error"
+    )
     return int(noticed < len(mutants))

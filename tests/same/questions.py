@@ -1,9 +1,28 @@
 """The questions that two commits are asked: each a pure function of a seed and its number.
 
 A question is text: files (a scenario, perhaps an algorithm of its own) and what to do with them,
-either to compute all rows of the scenario or to run command lines. A third of the first 2,000 are
-those behind the digests that the tests had in November 2026 (`tests/data/digest_questions.yaml`);
-the others are drawn.
+either to compute all rows of the scenario or to run command lines. There are three sources:
+
+- every second question, until all have been asked, is one about a feature that is written out
+  (`tests/data/feature_questions.yaml`, `features.py`): the same whatever the seed;
+- a third of the others are those behind the digests that the tests had in November 2026
+  (`tests/data/digest_questions.yaml`); 2,000 questions have all of them;
+- the rest is drawn with the seed.
+
+A table of which kind of drawn question has which feature:
+
+    features                                             kinds
+    machines, hosts, fabrics, routing, transports        hosts, textbook, mixture, topo, expect
+    trees, dragonflies and tori of up to 130 hosts       fabric, topo
+    plain graphs                                         graph, explain, run
+    faults: permanent, in time, of each part in turn     faults, hosts, sweep
+    NCCL's versions, variables, launches, noise, limits  all kinds with collectives
+    communicators (split, ranks), p2p, exact answers     hosts, groups
+    steps of training                                    step, run, optimize
+    jobs, background                                     jobs, background, run
+    own algorithms; MSCCL's and MSCCL++'s files          own, run
+    outputs and files of every verb                      the kinds named after verbs
+    mistakes in scenarios, machines and options          mistakes, check
 """
 
 import hashlib
@@ -12,17 +31,17 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tests.same import clusters, commands, workloads
-from tests.same.commands import SCENARIO, file_text
+from tests.same import clusters, commands, more_commands, workloads
+from tests.same.commands import SCENARIO
 from tests.same.draw import Draw
+from tests.same.features import DIGESTS, feature_questions, file_text
 
-DIGESTS = Path(__file__).parents[1] / "data" / "digest_questions.yaml"
-DIGEST_FRACTION = 0.35  # of questions; 2,000 questions have all of them
+FEATURE_STRIDE = 2  # one question of so many is about a feature, until all have been asked
+DIGEST_FRACTION = 0.37  # of the other questions; 2,000 questions have all of them
 DIGEST_STRIDE = 101  # a prime: neighboring questions come from different families
 
 Mapping = dict[str, Any]
@@ -164,6 +183,8 @@ def _jobs(draw: Draw) -> Drawn:
     if draw.happens(0.2):
         scenario["noise"] = "quiet"
         scenario["samples"] = 3
+    draw.maybe_set(scenario, 0.3, "limits", (True,))
+    draw.maybe_set(scenario, 0.2, "launch", workloads.LAUNCHES)
     return scenario, {}
 
 
@@ -201,6 +222,20 @@ def _sweep(draw: Draw) -> Drawn:
     if "seeds" in scenario["sweep"]:
         scenario["noise"] = "quiet"
         scenario["samples"] = 3
+    return scenario, {}
+
+
+def _groups(draw: Draw) -> Drawn:
+    """Several communicators at once, or some of the ranks, once from standstill."""
+    cluster = clusters.drawn_hosts(draw, machines=clusters.COMMON_MACHINES, most_hosts=4)
+    cluster["gpus_per_node"] = draw.choose((2, 2, 3, 4))
+    work = workloads.drawn_collective(draw, textbook=draw.happens(0.3))
+    work["timing"] = "single"
+    work.pop("ranks", None)
+    work.pop("split", None)
+    work.update(draw.choose(workloads.GROUPS))
+    scenario: Mapping = {"cluster": cluster, "workload": work}
+    workloads.add_conditions(draw, scenario)
     return scenario, {}
 
 
@@ -261,6 +296,7 @@ ROWS: dict[str, Callable[[Draw], Drawn]] = {
     "background": _background,
     "sweep": _sweep,
     "own": _own_algorithm,
+    "groups": _groups,
 }
 KINDS = (
     *("hosts",) * 8,
@@ -279,8 +315,15 @@ KINDS = (
     *("check",) * 1,
     *("diff",) * 1,
     *("compare",) * 1,
-    *("run",) * 3,
+    *("run",) * 4,
+    *("groups",) * 2,
+    *("machine",) * 3,
+    *("fabric",) * 2,
+    *("mistakes",) * 3,
+    *("logs",) * 2,
+    *("whole sweep",) * 3,
 )
+COMMANDS = {**commands.DRAWN, **more_commands.DRAWN}
 
 
 def question_at(number: int, seed: int = 1) -> Question:
@@ -289,16 +332,24 @@ def question_at(number: int, seed: int = 1) -> Question:
     >>> question_at(3) == question_at(3)
     True
     """
-    digest_count = int(number * DIGEST_FRACTION)  # of questions before this one
-    is_digest = int((number + 1) * DIGEST_FRACTION) > digest_count
+    features = feature_questions()
+    is_feature = number % FEATURE_STRIDE == 0 and number // FEATURE_STRIDE < len(features)
+    if is_feature:
+        feature = features[number // FEATURE_STRIDE]
+        kind = f"feature: {feature.feature}"
+        return Question(number, kind, feature.files, commands=feature.commands)
+    # Questions before this one that are about no feature.
+    place_of_others = number - min(len(features), -(-number // FEATURE_STRIDE))
+    digest_count = int(place_of_others * DIGEST_FRACTION)
+    is_digest = int((place_of_others + 1) * DIGEST_FRACTION) > digest_count
     if is_digest and digest_count < len(digest_questions()):
         place = digest_count * DIGEST_STRIDE % len(digest_questions())
         kind, files, cell, lines = digest_questions()[place]
         return Question(number, kind, files, cell, lines)
     draw = Draw(seed, number)
     kind = draw.choose(KINDS)
-    if kind in commands.DRAWN:
-        lines, files = commands.DRAWN[kind](draw)
+    if kind in COMMANDS:
+        lines, files = COMMANDS[kind](draw)
         return Question(number, kind, files, commands=lines)
     scenario, files = ROWS[kind](draw)
     engine = draw.choose(("auto", "auto", "auto", "auto", "compiled"))

@@ -38,11 +38,17 @@ SCENARIO = "question.yaml"
 MOST_ROWS_FOR_FINISH = 20_000  # of a schedule; above it a second simulation takes too long
 MOST_TEXT = 1_000_000  # characters of a file that an answer holds; of the rest a digest
 SKIPPED_FILES = ("run.json", "timings.csv", "journal.jsonl")  # hours, versions, seconds
-PICTURES = (".png", ".svg", ".pdf")
+# Lines about progress, which commands print when they take long: a loaded machine has more of them.
+PROGRESS = re.compile(r"^.*\(\d+ of \d+ done\).*\n?", re.MULTILINE)
+PICTURES = (".png", ".pdf")
+# In pages and drawings: what no reader sees as text, and tags. Matplotlib writes texts as comments.
+UNREAD = re.compile(r"<(script|style|svg)\b.*?</\1>", re.DOTALL)
+TAGS = re.compile(r"<[^>]*>")
+TEXTS_OF_DRAWINGS = re.compile(r"<!--(.*?)-->|<text\b[^>]*>(.*?)</text>", re.DOTALL)
 # What depends on the machine or the hour: elapsed seconds, memory, versions, dates.
 VOLATILE = re.compile(
     r"\d+(\.\d+)? s(?![a-z/])|\d+(\.\d+)? ?[MG]B(?!/)|netsim \d[\w.+-]*"
-    r"|\d{4}-\d\d-\d\dT[\d:.+Z-]*|(?<=</dt><dd>)\d+\.\d[\w.+-]*(?=</dd>)"
+    r"|\d{4}-\d\d-\d\d[T ]\d\d:[\d:.+Z-]*|(?<=</dt><dd>)\d+\.\d[\w.+-]*(?=</dd>)"
 )
 WARM_UP = """\
 cluster: {graph: {kind: switch, gpus: 3, bandwidth: 10GB/s}}
@@ -138,23 +144,23 @@ class SameRunner:
             except SystemExit as end:
                 code = int(end.code or 0)
         texts = [self._cleaned(stream.getvalue(), os.getcwd()) for stream in (out, err)]
-        return {"code": code, "stdout": texts[0], "stderr": texts[1]}
+        return {"code": code, "stdout": texts[0], "stderr": PROGRESS.sub("", texts[1])}
 
     def _written(self, question: dict[str, Any], folder: str) -> dict[str, str]:
-        """The texts that commands wrote, by name; of pictures only that they are there."""
+        """The texts that commands wrote, by name; of pictures only what is text in them."""
         texts = {}
         for path in sorted(Path(folder).rglob("*")):
             name = path.relative_to(folder).as_posix()
             if not path.is_file() or name in question["files"] or path.name in SKIPPED_FILES:
                 continue
-            if path.suffix in PICTURES or path.suffix == ".html":
-                texts[name] = "(not compared)"
+            if path.suffix in PICTURES:
+                texts[name] = "(a picture)"
                 continue
             content = path.read_bytes()
             if path.suffix == ".gz":
                 content = gzip.decompress(content)
             text = self._cleaned(content.decode(errors="replace"), folder)
-            texts[name] = _shortened(text)
+            texts[name] = _shortened(read_text(path.suffix, text))
         return texts
 
     def _cleaned(self, text: str, folder: str) -> str:
@@ -163,6 +169,21 @@ class SameRunner:
         for place in (str(self.checkout.resolve()), str(self.checkout)):
             text = text.replace(place, "(checkout)")
         return VOLATILE.sub("_", text)
+
+
+def read_text(suffix: str, text: str) -> str:
+    """Return what a reader of a page or a drawing sees as text; any other file as it is.
+
+    >>> read_text(".html", "<p>Ring is <b>best</b>.</p><script>x()</script>")
+    'Ring is best.'
+    """
+    if suffix == ".svg":
+        parts = ("".join(match) for match in TEXTS_OF_DRAWINGS.findall(text))
+        return "\n".join(TAGS.sub("", part).strip() for part in parts)
+    if suffix == ".html":
+        lines = TAGS.sub("", UNREAD.sub("", text)).splitlines()
+        return "\n".join(line.strip() for line in lines if line.strip())
+    return text
 
 
 def _shortened(text: str) -> str:

@@ -70,7 +70,7 @@ NCCL_COLLECTIVES = (
 NCCL_ALGORITHMS = ("Ring", "Ring", "Tree", "Tree", "NVLS", "NVLSTree", "PAT")
 SIZES = ("8", "1000", "4KiB", "40KB", "64KiB", "300KiB", "1MiB", "5000000", "32MiB", "256MiB")
 SMALL_SIZES = SIZES[:6]
-DTYPES = ("half", "double", "f8e4m3", "int8", "uint64", "bfloat16")
+DTYPES = ("half", "double", "f8e4m3", "f8e5m2", "int8", "uint8", "int32", "uint64", "bfloat16")
 WITH_PROTOCOL = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
 MOST_VALUES_OF_MATRIX = 4
@@ -80,6 +80,17 @@ PARTS: tuple[Mapping, ...] = (
     {"split": "MOD 2"},
     {"split": "DIV 2"},
     {"split": "AND 0x3"},
+)
+GROUPS: tuple[Mapping, ...] = (
+    {"split": "MOD 2"},
+    {"split": "MOD 4"},
+    {"split": "DIV 2"},
+    {"split": "DIV 4"},
+    {"split": "AND 0x1"},
+    {"split": "AND 0x2"},
+    {"ranks": [3, 0, 1]},
+    {"ranks": [2, 0]},
+    {"ranks": [0, 2, 1, 3]},
 )
 NCCL_VERSIONS = (
     "2.10",
@@ -125,6 +136,20 @@ VARIABLES: tuple[Mapping, ...] = (
     {"NCCL_P2P_LL_THRESHOLD": 0},
     {"NCCL_MNNVL_ENABLE": 0},
     {"NCCL_NO_SUCH": 1},
+    {"NCCL_ALGO": "allreduce:Tree;broadcast:Ring"},
+    {"NCCL_ALGO": "Tree,NVLS"},
+    {"NCCL_PROTO": "LL128,Simple"},
+    {"NCCL_LL128_NTHREADS": 160},
+    {"NCCL_LL128_BUFFSIZE": 131072},
+    {"NCCL_MIN_CTAS": 6},
+    {"NCCL_MIN_P2P_NCHANNELS": 8},
+    {"NCCL_IB_SPLIT_DATA_ON_QPS": 1, "NCCL_IB_QPS_PER_CONNECTION": 2},
+    {"NCCL_IB_HCA": "^=mlx5_0"},
+    {"NCCL_SOCKET_NTHREADS": 4},
+    {"NCCL_NET_GDR_READ": 0},
+    {"NCCL_P2P_NVL_CHUNKSIZE": 262144},
+    {"NCCL_THREAD_THRESHOLDS": "8 8 64 8 8 8"},
+    {"NCCL_TOPO_FILE": "none.xml"},
 )
 LAUNCHES: tuple[Any, ...] = (
     "single_process",
@@ -321,6 +346,11 @@ STEP_CHOICES: tuple[Mapping, ...] = (
     {"scaling": "block"},
     {"scaling": "tensor"},
     {"stragglers": [{"rank": 3, "slowdown": 1.5}]},
+    {"attention": "unpadded"},
+    {"dtype": "fp8", "scaling": "row"},
+    {"extras": [{"preset": "loss-reduce"}, {"preset": "input-scatter"}]},
+    {"extras": [{"preset": "evaluation-gather"}]},
+    {"compute": {"attention_efficiency": "40%", "memory_efficiency": "60%"}},
 )
 EIGHT_GPUS: tuple[Mapping, ...] = (
     {"machine": "dgx-h100"},
@@ -370,11 +400,14 @@ def drawn_step(draw: Draw) -> Mapping:
         {"chunks": 2},
         {"schedule": "naive"},
         {"schedule": "1f1b", "blocking_sends": True},
+        {"schedule": "interleaved", "chunks": 2},
+        {"stages": [3, 1]},
     )
     draw.maybe_set(work, 0.3, "pipeline", pipelines)
     draw.maybe_set(work, 0.4, "replicas", REPLICAS)
     if draw.happens(0.2):
         work["compression"] = {"kind": draw.choose(("fp16", "bf16", "fp8", "top-k"))}
+        draw.maybe_set(work["compression"], 0.3, "keep", ("1%", "10%"))
     recomputed = (
         "selective",
         "full",
@@ -382,6 +415,8 @@ def drawn_step(draw: Draw) -> Mapping:
         "ops",
         ["core_attn", "mlp"],
         ["layernorm", "moe_act"],
+        ["moe", "shared_experts"],
+        ["mla_up_proj"],
     )
     draw.maybe_set(work, 0.4, "recompute", recomputed)
     draw.maybe_update(work, 0.4, STEP_CHOICES)

@@ -8,11 +8,25 @@ import pytest
 
 from netsim.base.errors import InputError
 from netsim.cli import shown
-from netsim.extent import ladder, steady
-from netsim.extent.bench import Bench, Runs
-from netsim.extent.call import Call
-from netsim.extent.ladder import Asked, Offer, Timing
-from netsim.extent.memory import LIMITS, Limits, limits_of
+from netsim.extent import one_operation, steady
+from netsim.extent.all_rows import WITH_EQUAL_HEADS, all_rows
+from netsim.extent.budget import USUAL_BUDGET, Budget, budget_for
+from netsim.extent.channels_apart import channels_apart
+from netsim.extent.engine_runs import Bench, LoopRuns
+from netsim.extent.fit import EXACT_METHODS, bytes_of_form, why_not_fit
+from netsim.extent.forms import Form
+from netsim.extent.long_rings import long_rings
+from netsim.extent.one_operation import (
+    END_TOGETHER,
+    KEEPS_BUSY,
+    LONG_TREE_ERROR,
+    MAX_LONG_TREE_SPREAD,
+    SHORT_TREE_ERROR,
+)
+from netsim.extent.operations import TOO_MANY_ROWS
+from netsim.extent.result import MethodInput, Offer, OneOperation, Refusal, Result
+from netsim.extent.rounds_of_sends import rounds_of_sends
+from netsim.extent.solve import solve_form
 from netsim.metrics.links import link_amounts
 from netsim.results.nccl_tests import microseconds
 from netsim.scenario.cells import expand
@@ -20,21 +34,40 @@ from netsim.sweep.summary import best_row
 from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.topology.graph import LINK_KINDS
 from netsim.yamlio.read import parse_source
-from tests.extent.cells import IN_FULL, call_at, simulate_size, timed, within
+from tests.extent.cells import IN_FULL, budget_with, form_at, simulate_size, timed, within
 
 MIB = 1 << 20
-WRITTEN_OUT = replace(
-    IN_FULL, without=frozenset({"in_step", "max_plus", "folded"}), most=1e12, repeated=1e12
+WRITTEN_OUT = budget_with(
+    IN_FULL,
+    excluded=frozenset({"lockstep", "long_rings", "representatives"}),
+    max_rows_of_fewest_operations=1e12,
+    max_rows_of_loop_run=1000000000000.0,
+    max_rows_of_few_operations=1e12,
+    min_rows_for_pace=1000000000000.0,
 )
-NOT_FOLDED = frozenset({"folded"})
+NOT_FOLDED = frozenset({"representatives"})
 FORCED = {
-    "folded": IN_FULL,
-    "max_plus": replace(IN_FULL, long=0, rounds=0, without=NOT_FOLDED),
-    "in_step": replace(IN_FULL, steps=0, early=1e9),
-    "fewer_loops": replace(LIMITS, rows=0, part=0.5, repeated=1e5),
-    "some_operations": replace(LIMITS, repeated=1, restless=2e4, uneven=2e4),
+    "representatives": IN_FULL,
+    "long_rings": budget_with(
+        IN_FULL, min_long_ring_rows=0, max_partition_rounds=0, excluded=NOT_FOLDED
+    ),
+    "lockstep": budget_with(IN_FULL, min_lockstep_steps=0, max_lockstep_spread=1e9),
+    "fewer_loops": budget_with(
+        USUAL_BUDGET,
+        max_rows_in_full=0,
+        max_loop_fraction=0.5,
+        max_rows_of_few_operations=1e5,
+        min_rows_for_pace=100000.0,
+    ),
+    "some_operations": budget_with(
+        USUAL_BUDGET,
+        max_rows_of_few_operations=1,
+        min_rows_for_pace=1,
+        max_rows_of_several_operations=2e4,
+        max_rows_of_all_operations=2e4,
+    ),
 }
-WIDE = replace(LIMITS, crowded=0.0, instant=4e-7)
+WIDE = budget_with(USUAL_BUDGET, min_crowded_rows=0.0, wide_instant=4e-7)
 TIMINGS = ("single", "throughput")
 SIMPLE = "{collective: %s, algorithm: %s, protocol: Simple, sizes: [%dB], timing: %s}"
 FABRICS = ("{kind: rail-optimized}", "{kind: leaf-spine}", "{kind: single-switch}")
@@ -89,14 +122,14 @@ def size_of(one: ResolvedCell) -> int:
     return one.cell.scenario.collective.size_list()[0]
 
 
-def assert_within(told: Timing, full: Timing) -> None:
+def assert_within(told: Result, full: Result) -> None:
     off = told.uncertainty + full.uncertainty + 1e-9
     assert told.seconds == pytest.approx(full.seconds, rel=off)
 
 
 @pytest.mark.sample(4)
 @pytest.mark.slow
-@pytest.mark.parametrize("rung", ["folded", "fewer_loops", "some_operations"])
+@pytest.mark.parametrize("rung", ["representatives", "fewer_loops", "some_operations"])
 @pytest.mark.parametrize("seed", range(5))
 def test_rungs_of_nccl_are_off_by_no_more_than_they_state(rung: str, seed: int) -> None:
     one = drawn(seed)
@@ -111,16 +144,16 @@ HASHED = (
 )
 
 
-def crowded(seed: int) -> tuple[ResolvedCell, Limits]:
+def crowded(seed: int) -> tuple[ResolvedCell, Budget]:
     """Messages of many on few links, and limits within which rates are solved at wide instants."""
-    some, crowd = random.Random(seed), 1 if seed % 3 == 2 else WIDE.crowd
+    some, crowd = random.Random(seed), 1 if seed % 3 == 2 else WIDE.thresholds.rows_of_wide_instants
     nodes, gpus, timing = some.randint(5, 8), some.choice((2, 4)), TIMINGS[seed % 2]
     cluster = f"machine: dgx-h100, nodes: {nodes}, gpus_per_node: {gpus}"
     size, env = int(2 ** some.uniform(18, 23)), "{NCCL_BUFFSIZE: '65536'}"
     work = f"{{collective: alltoall, sizes: [{size}B], timing: {timing}}}"
     more = f"fold: off\nnccl: {{env: {env if crowd == 1 else {}}}}"
     one = cell(f"{cluster}, fabric: {{kind: {some.choice(HASHED)}}}", work, more)
-    return one, replace(WIDE, crowd=crowd)
+    return one, budget_with(WIDE, rows_of_wide_instants=crowd)
 
 
 @pytest.mark.sample(3)
@@ -130,13 +163,16 @@ def test_wide_instants_are_off_by_no_more_than_they_state(seed: int) -> None:
     one, wide = crowded(seed)
     told, full = (timed(one, size_of(one), limits) for limits in (wide, WRITTEN_OUT))
     assert "rates solved anew" in told.approximation
-    loops = call_at(one, size_of(one)).looped.loops
+    loops = form_at(one, size_of(one)).loop_schedule.loops
     whole = f"{loops} of {loops} loops" in told.approximation
     assert whole == (len(told.program) == len(full.program))
     assert told.uncertainty > 0.0
     assert_within(told, full)
-    if one.cell.scenario.collective.timing == "single" and wide.crowd > 1:
-        narrow = timed(one, size_of(one), replace(wide, instant=0.0))
+    if (
+        one.cell.scenario.collective.timing == "single"
+        and wide.thresholds.rows_of_wide_instants > 1
+    ):
+        narrow = timed(one, size_of(one), budget_with(wide, wide_instant=0.0))
         assert narrow.seconds == pytest.approx(full.seconds, rel=1e-9)
 
 
@@ -146,12 +182,12 @@ def test_wide_instants_of_sends_that_fold_are_within_what_they_state(fabric: str
         f"machine: dgx-h100, nodes: 4, gpus_per_node: 4, fabric: {{kind: {fabric}}}",
         "{collective: alltoall, sizes: [4MiB], timing: single}",
     )
-    limits = replace(WIDE, little=0.0)
+    limits = budget_with(WIDE, min_written_share=0.0)
     told, full = (timed(one, size_of(one), some) for some in (limits, WRITTEN_OUT))
     assert "rates solved anew" in told.approximation
     assert len(told.program) < len(full.program)
     assert_within(told, full)
-    assert not timed(one, size_of(one), replace(limits, little=0.5)).approximation
+    assert not timed(one, size_of(one), budget_with(limits, min_written_share=0.5)).approximation
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -160,14 +196,16 @@ def test_instants_that_tell_little_are_halved(seed: int) -> None:
         f"machine: dgx-h100, nodes: {5 + seed}, gpus_per_node: 2, fabric: {{kind: {HASHED[0]}}}"
     )
     one = cell(cluster, "{collective: alltoall, sizes: [2MiB], timing: single}", "fold: off")
-    usual, wide = (timed(one, size_of(one), replace(WIDE, instant=x)) for x in (4e-7, 8e-5))
+    usual, wide = (
+        timed(one, size_of(one), budget_with(WIDE, wide_instant=x)) for x in (4e-7, 8e-5)
+    )
     full = timed(one, size_of(one), WRITTEN_OUT)
     assert_within(wide, full)
     assert wide.uncertainty < 0.2
     assert usual.uncertainty < 0.2
 
 
-ROUNDS = replace(LIMITS, meeting=0.0)
+ROUNDS = budget_with(USUAL_BUDGET, min_rows_for_channels=0.0, min_rows_of_sends=0.0, far_rows=0.0)
 MANY = (
     "dragonfly",
     "fat-tree",
@@ -197,7 +235,7 @@ def sent_to_all(seed: int) -> ResolvedCell:
 @pytest.mark.parametrize("seed", range(8))
 def test_sends_told_from_their_first_rounds_are_off_by_no_more_than_they_state(seed: int) -> None:
     one = sent_to_all(seed)
-    told, full = (timed(one, size_of(one), limits) for limits in (ROUNDS, LIMITS))
+    told, full = (timed(one, size_of(one), limits) for limits in (ROUNDS, USUAL_BUDGET))
     assert "rounds of sends" in told.approximation
     assert "rounds of sends" not in full.approximation
     assert len(told.program) < 0.6 * len(full.program)
@@ -206,14 +244,21 @@ def test_sends_told_from_their_first_rounds_are_off_by_no_more_than_they_state(s
 
 def test_first_rounds_are_those_of_sends_to_all_and_told_once() -> None:
     one = sent_to_all(0)
-    call = call_at(one, size_of(one))
-    assert isinstance(ladder.fewer_rounds(Asked(call, ROUNDS)), Offer)
-    assert not isinstance(ladder.fewer_rounds(Asked(call, LIMITS)), Offer)  # few enough rows
-    assert not isinstance(ladder.fewer_rounds(Asked(call, replace(ROUNDS, exact=True))), Offer)
-    assert not isinstance(ladder.fewer_rounds(Asked(call.of_hops(40), ROUNDS)), Offer)
-    few = replace(ROUNDS, crowd=0)
-    assert 0 < ladder.bytes_expected(call, few) < 0.5 * ladder.bytes_expected(call)
-    part = call.of_hops(40).looped.schedule().amount.sum() / call.looped.schedule().amount.sum()
+    call = form_at(one, size_of(one))
+    assert isinstance(rounds_of_sends(MethodInput(call, ROUNDS)), Offer)
+    assert not isinstance(
+        rounds_of_sends(MethodInput(call, USUAL_BUDGET)), Offer
+    )  # few enough rows
+    assert not isinstance(
+        rounds_of_sends(MethodInput(call, budget_with(ROUNDS, is_exact=True))), Offer
+    )
+    assert not isinstance(rounds_of_sends(MethodInput(call.with_distance(40), ROUNDS)), Offer)
+    few = budget_with(ROUNDS, rows_of_wide_instants=0)
+    assert 0 < bytes_of_form(call, few) < 0.5 * bytes_of_form(call, USUAL_BUDGET)
+    part = (
+        call.with_distance(40).loop_schedule.schedule().amount.sum()
+        / call.loop_schedule.schedule().amount.sum()
+    )
     assert part == pytest.approx(40 / call.collective.ranks, rel=0.05)
 
 
@@ -227,9 +272,9 @@ def test_sends_that_take_very_long_are_refused_with_how_long(
     with pytest.raises(InputError, match=r"9.1e\+07 rows .* some 15 minutes a size"):
         cell(many, "{collective: alltoall, sizes: [1GiB]}")
     small = cell(many.replace("512", "256"), "{collective: alltoall, sizes: [1GiB]}")
-    call = call_at(small, 1 << 30)
-    assert ladder.why_not(call, LIMITS) == ""
-    assert "minutes" in ladder.why_not(call, replace(LIMITS, solved=6e7))
+    call = form_at(small, 1 << 30)
+    assert why_not_fit(call.task, USUAL_BUDGET) == ""
+    assert "minutes" in why_not_fit(call.task, budget_with(USUAL_BUDGET, max_rows_of_sends=6e7))
 
 
 def test_wide_instants_are_for_sends_that_are_many_and_nothing_exact() -> None:
@@ -237,7 +282,7 @@ def test_wide_instants_are_for_sends_that_are_many_and_nothing_exact() -> None:
         "machine: dgx-h100, nodes: 2, gpus_per_node: 2, fabric: {kind: leaf-spine}",
         "{collective: alltoall, sizes: [1MiB], timing: single}",
     )
-    for limits in (LIMITS, replace(WIDE, exact=True)):
+    for limits in (USUAL_BUDGET, budget_with(WIDE, is_exact=True)):
         assert not timed(one, size_of(one), limits).approximation
 
 
@@ -254,7 +299,7 @@ def test_very_many_loops_of_few_sends_are_told_from_fewer_and_no_crowd() -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rung", ["folded", "max_plus", "in_step"])
+@pytest.mark.parametrize("rung", ["representatives", "long_rings", "lockstep"])
 @pytest.mark.parametrize("seed", range(6))
 def test_rungs_of_textbooks_are_exact(rung: str, seed: int) -> None:
     one, limits = textbook(seed), FORCED[rung]
@@ -267,30 +312,40 @@ def test_every_exact_rung_is_asked_for_somewhere() -> None:
     seen = set()
     for limits in (*FORCED.values(), WRITTEN_OUT):
         for one in (*map(textbook, range(6)), drawn(0)):
-            asked = Asked(call_at(one, size_of(one)), limits)
-            rungs = [rung for rung in ladder.EXACT if rung.__name__ not in limits.without]
+            asked = MethodInput(form_at(one, size_of(one)), limits)
+            rungs = [rung for rung in EXACT_METHODS if rung.__name__ not in limits.excluded]
             seen.add(next(rung.__name__ for rung in rungs if isinstance(rung(asked), Offer)))
-    assert seen == {rung.__name__ for rung in ladder.EXACT}
+    assert seen == {rung.__name__ for rung in EXACT_METHODS}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_the_law_holds_at_other_limits(seed: int) -> None:
     one, full = drawn(seed), timed(drawn(seed), size_of(drawn(seed)), WRITTEN_OUT)
-    for some in ({"part": 0.1}, {"part": 1.0, "uneven": 0.0}, {"part": 0.5, "short": 0.0}):
-        assert_within(timed(one, size_of(one), replace(LIMITS, rows=0, **some)), full)
+    for some in (
+        {"max_loop_fraction": 0.1},
+        {"max_loop_fraction": 1.0, "max_rows_of_all_operations": 0.0},
+        {"max_loop_fraction": 0.5, "negligible_launch_fraction": 0.0},
+    ):
+        assert_within(
+            timed(one, size_of(one), budget_with(USUAL_BUDGET, max_rows_in_full=0, **some)), full
+        )
 
 
 def test_whether_loops_may_be_cut_is_asked_of_the_limits_of_the_question() -> None:
-    one = next(one for one in map(drawn, range(8)) if call_at(one, size_of(one)).looped.loops >= 64)
-    call = call_at(one, size_of(one))
+    one = next(
+        one for one in map(drawn, range(8)) if form_at(one, size_of(one)).loop_schedule.loops >= 64
+    )
+    call = form_at(one, size_of(one))
     bench = Bench(call.topology, call.task.gpus, call.task.launch)
     for part in (0.25, 0.0):
-        found = ladder.whole(Asked(call, replace(IN_FULL, part=part, without=NOT_FOLDED)))
+        found = all_rows(
+            MethodInput(call, budget_with(IN_FULL, max_loop_fraction=part, excluded=NOT_FOLDED))
+        )
         assert isinstance(found, Offer)
         told = found.run(bench)
-        assert isinstance(told, ladder.One)
-        assert (told.fewer is not None) == (part > 0)
+        assert isinstance(told, OneOperation)
+        assert (told.fewer_loops is not None) == (part > 0)
 
 
 # **** One channel for all ****
@@ -308,7 +363,14 @@ def trees(seed: int, timing: str) -> ResolvedCell:
     )
 
 
-BY_CHANNEL = replace(IN_FULL, meeting=0, uneven=0, restless=0)
+BY_CHANNEL = budget_with(
+    IN_FULL,
+    min_rows_for_channels=0,
+    min_rows_of_sends=0,
+    far_rows=0,
+    max_rows_of_all_operations=0,
+    max_rows_of_several_operations=0,
+)
 
 
 @pytest.mark.sample(4)
@@ -317,7 +379,7 @@ BY_CHANNEL = replace(IN_FULL, meeting=0, uneven=0, restless=0)
 def test_one_channel_for_all_is_off_by_no_more_than_it_states(seed: int) -> None:
     one = trees(seed, "single")
     told, full = (timed(one, size_of(one), limits) for limits in (BY_CHANNEL, WRITTEN_OUT))
-    assert told.approximation == ladder.BY_CHANNEL
+    assert told.approximation == ONE_CHANNEL
     assert told.uncertainty < 0.1
     assert len(told.program) < 0.6 * len(full.program)
     assert_within(told, full)
@@ -328,19 +390,26 @@ def test_one_channel_for_all_is_off_by_no_more_than_it_states(seed: int) -> None
 
 def test_one_channel_for_all_is_taken_where_loops_are_too_few_to_be_left_out() -> None:
     one = trees(2, "single")
-    for part, kind in ((0.0, Offer), (1e9, ladder.Refusal)):
-        asked = Asked(
-            call_at(one, size_of(one)),
-            replace(LIMITS, meeting=0, uneven=0, part=part),
+    for part, kind in ((0.0, Offer), (1e9, Refusal)):
+        asked = MethodInput(
+            form_at(one, size_of(one)),
+            budget_with(
+                USUAL_BUDGET,
+                min_rows_for_channels=0,
+                min_rows_of_sends=0,
+                far_rows=0,
+                max_rows_of_all_operations=0,
+                max_loop_fraction=part,
+            ),
         )
-        assert isinstance(ladder.by_channel(asked), kind)
+        assert isinstance(channels_apart(asked), kind)
 
 
 @pytest.mark.slow
 def test_engines_agree_on_one_channel_for_all() -> None:
     one = trees(2, "single")
     fast, other = (timed(one, size_of(one), BY_CHANNEL, engine) for engine in ("compiled", "simpy"))
-    assert fast.approximation == other.approximation == ladder.BY_CHANNEL
+    assert fast.approximation == other.approximation == ONE_CHANNEL
     assert fast.seconds == pytest.approx(other.seconds, rel=1e-9)
 
 
@@ -349,26 +418,37 @@ def test_one_channel_for_all_tells_neither_exactly_nor_operations_in_a_row(
 ) -> None:
     one = trees(2, "throughput")
     two, full = (timed(one, size_of(one), limits) for limits in (BY_CHANNEL, WRITTEN_OUT))
-    assert two.approximation == f"{ladder.BY_CHANNEL}, {ONE_OF_ALL}"
-    assert two.uncertainty == ladder.FURTHER[1]
+    assert two.approximation == f"{ONE_CHANNEL}, {ONE_OF_ALL}"
+    assert two.uncertainty == LONG_TREE_ERROR
     assert_within(two, full)
-    short = timed(one, size_of(one), replace(BY_CHANNEL, tolerated=ladder.AT_ONCE))
-    assert short.uncertainty == ladder.FURTHER[0]
-    monkeypatch.setattr(ladder, "AT_ONCE", 0.0)
+    short = timed(
+        one,
+        size_of(one),
+        budget_with(
+            BY_CHANNEL, hop_tolerance=MAX_LONG_TREE_SPREAD, max_tree_spread=MAX_LONG_TREE_SPREAD
+        ),
+    )
+    assert short.uncertainty == SHORT_TREE_ERROR
+    monkeypatch.setattr(one_operation, "MAX_LONG_TREE_SPREAD", 0.0)
     told = timed(one, size_of(one), BY_CHANNEL)
-    assert told.approximation == f"{ladder.BY_CHANNEL}, 1 of 20 operations ({ladder.ALONE})"
+    assert told.approximation == f"{ONE_CHANNEL}, 1 of 20 operations ({TOO_MANY_ROWS})"
     assert 0.0 < told.uncertainty < 1.0
     assert_within(told, full)
-    asked = Asked(call_at(one, size_of(one)), replace(BY_CHANNEL, exact=True))
-    assert isinstance(ladder.by_channel(asked), ladder.Refusal)
+    asked = MethodInput(form_at(one, size_of(one)), budget_with(BY_CHANNEL, is_exact=True))
+    assert isinstance(channels_apart(asked), Refusal)
 
 
 # All operations of any tree are too many rows, and so are three.
-LARGE = replace(IN_FULL, part=0.0, uneven=0.0, restless=0.0)
+LARGE = budget_with(
+    IN_FULL,
+    max_loop_fraction=0.0,
+    max_rows_of_all_operations=0.0,
+    max_rows_of_several_operations=0.0,
+)
 ODD = ("", "{nic: node0.nic1}", "{gpu: node1.gpu2, slowdown: 1.3}")
 
 
-ONE_OF_ALL = f"1 of 20 operations ({ladder.TOGETHER})"
+ONE_OF_ALL = f"1 of 20 operations ({END_TOGETHER})"
 
 
 def any_tree(seed: int) -> ResolvedCell:
@@ -395,20 +475,34 @@ TOLD_BY_ONE = (*ONE_CHANNEL, *MANY_LOOPS, 3, 14, 17, 29, 56, 63, 72, 78, 81, 88,
 def test_one_operation_of_a_tree_tells_all_within_what_is_stated(seed: int) -> None:
     one = any_tree(seed)
     told, full = (timed(one, size_of(one), limits) for limits in (LARGE, WRITTEN_OUT))
-    words = f"{ladder.BY_CHANNEL}, {ONE_OF_ALL}" if seed in ONE_CHANNEL else ONE_OF_ALL
+    words = f"{ONE_CHANNEL}, {ONE_OF_ALL}" if seed in ONE_CHANNEL else ONE_OF_ALL
     assert told.approximation == words
-    assert told.uncertainty == ladder.FURTHER[seed in MANY_LOOPS]
+    assert told.uncertainty == (SHORT_TREE_ERROR, LONG_TREE_ERROR)[seed in MANY_LOOPS]
     assert_within(told, full)
 
 
 def test_operations_of_trees_are_run_where_one_does_not_tell_them() -> None:
     one = any_tree(14)
-    for some in ({"tolerated": 0.0}, {"soon": 0}, {"exact": True}, {"uneven": np.inf}):
-        told = timed(one, size_of(one), replace(LARGE, restless=1e12, **some))
-        assert ladder.TOGETHER not in told.approximation
+    for some in (
+        {"hop_tolerance": 0.0, "max_tree_spread": 0.0},
+        {"max_tree_loops": 0},
+        {"is_exact": True},
+        {"max_rows_of_all_operations": np.inf},
+    ):
+        told = timed(
+            one, size_of(one), budget_with(LARGE, max_rows_of_several_operations=1e12, **some)
+        )
+        assert END_TOGETHER not in told.approximation
 
 
-EQUAL_HEADS = replace(IN_FULL, most=1e12, repeated=1e12, level=0.0)
+EQUAL_HEADS = budget_with(
+    IN_FULL,
+    max_rows_of_fewest_operations=1e12,
+    max_rows_of_loop_run=1000000000000.0,
+    max_rows_of_few_operations=1e12,
+    min_rows_for_pace=1000000000000.0,
+    min_equal_heads=0.0,
+)
 
 
 def uneven_heads(seed: int) -> ResolvedCell:
@@ -428,15 +522,19 @@ def uneven_heads(seed: int) -> ResolvedCell:
 def test_heads_that_are_made_equal_are_off_by_no_more_than_they_state(seed: int) -> None:
     one = uneven_heads(seed)
     told, full = (timed(one, size_of(one), limits) for limits in (EQUAL_HEADS, WRITTEN_OUT))
-    assert ladder.EQUAL in told.approximation
+    assert WITH_EQUAL_HEADS in told.approximation
     assert len(told.program) < len(full.program)
     assert_within(told, full)
 
 
 def test_heads_are_made_equal_in_large_calls_only_and_nothing_exact() -> None:
     one = uneven_heads(0)
-    for limits in (LIMITS, replace(EQUAL_HEADS, exact=True), replace(EQUAL_HEADS, level=1e9)):
-        assert ladder.EQUAL not in timed(one, size_of(one), limits).approximation
+    for limits in (
+        USUAL_BUDGET,
+        budget_with(EQUAL_HEADS, is_exact=True),
+        budget_with(EQUAL_HEADS, min_equal_heads=1e9),
+    ):
+        assert WITH_EQUAL_HEADS not in timed(one, size_of(one), limits).approximation
     even = cell(
         "machine: dgx-h100, nodes: 4, fabric: {kind: rail-optimized}",
         SIMPLE % ("all_reduce", "NVLSTree", 16 * MIB, "single"),
@@ -447,17 +545,23 @@ def test_heads_are_made_equal_in_large_calls_only_and_nothing_exact() -> None:
 def test_calls_of_many_loops_share_their_runs_though_their_last_loops_differ() -> None:
     work = SIMPLE % ("all_reduce", "NVLSTree", 4 << 30, "single")
     one = cell("machine: dgx-h100, nodes: 4, faults: [{nic: node0.nic1}]", work)
-    calls = [call_at(one, size) for size in (4 << 30, 8 << 30)]
-    assert calls[0].looped.like(64) != calls[1].looped.like(64)
-    level = [call.level for call in calls]
-    assert level[0].looped.like(64) == level[1].looped.like(64)
+    calls = [form_at(one, size) for size in (4 << 30, 8 << 30)]
+    assert calls[0].loop_schedule.key_of(64) != calls[1].loop_schedule.key_of(64)
+    level = [call.with_equal_heads for call in calls]
+    assert level[0].loop_schedule.key_of(64) == level[1].loop_schedule.key_of(64)
     for call, same in zip(calls, level, strict=True):
         more = same.collective.count / call.collective.count - 1
-        assert same.looped.loops == call.looped.loops
-        assert 0 < more < min(same.doubt, 1 / call.looped.loops)
+        assert same.loop_schedule.loops == call.loop_schedule.loops
+        assert 0 < more < min(same.uncertainty, 1 / call.loop_schedule.loops)
 
 
-PACED = replace(LIMITS, repeated=20_000, most=1e7)
+PACED = budget_with(
+    USUAL_BUDGET,
+    max_rows_of_few_operations=20_000,
+    min_rows_for_pace=20000,
+    max_rows_of_fewest_operations=1e7,
+    max_rows_of_loop_run=10000000.0,
+)
 TOLD_BY_PACE = 6, 58, 122
 BUSY_LOOPS = 3, 5, 37, 48
 
@@ -481,14 +585,14 @@ def many_loops(seed: int) -> ResolvedCell:
 def test_loops_that_do_not_recur_are_told_by_their_pace_within_what_is_stated(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Runs, "need", lambda *_: np.inf)  # as if no link were busy
+    monkeypatch.setattr(LoopRuns, "need", lambda *_: np.inf)  # as if no link were busy
     one = many_loops(seed)
     told, full = (timed(one, size_of(one), limits) for limits in (PACED, IN_FULL))
     assert steady.AT_LAST_RATE in told.approximation
     assert told.uncertainty <= 0.011
     assert len(told.program) < 0.26 * len(full.program)
     assert_within(told, full)
-    few = replace(PACED, repeated=1e12)
+    few = budget_with(PACED, max_rows_of_few_operations=1e12, min_rows_for_pace=1000000000000.0)
     assert steady.AT_LAST_RATE not in timed(one, size_of(one), few).approximation
 
 
@@ -497,16 +601,23 @@ def test_loops_that_do_not_recur_are_told_by_their_pace_within_what_is_stated(
 def test_loops_that_take_what_a_link_has_to_do_are_told_by_two_runs(seed: int) -> None:
     one = many_loops(seed)
     told, full = (timed(one, size_of(one), limits) for limits in (PACED, IN_FULL))
-    first = call_at(one, size_of(one)).looped.first
+    first = form_at(one, size_of(one)).loop_schedule.first
     assert told.approximation.startswith(f"{2 * first} of ")
     assert steady.AT_LAST_RATE in told.approximation
     assert told.uncertainty <= 0.002
     assert_within(told, full)
 
 
-NO_ONE = frozenset({"nearly_together", "kept_busy"})  # of which fewer operations would be run
-THREE = replace(IN_FULL, in_a_row=(3,), most=1e12, uneven=0.0, without=NO_ONE)
-TWENTY = replace(THREE, in_a_row=(20,), without=NO_ONE | {"recurring_operations"})
+NO_ONE = frozenset({"trees_end_together", "busy_link"})  # of which fewer operations would be run
+THREE = budget_with(
+    IN_FULL,
+    operation_counts=(3,),
+    max_rows_of_fewest_operations=1e12,
+    max_rows_of_loop_run=1000000000000.0,
+    max_rows_of_all_operations=0.0,
+    excluded=NO_ONE,
+)
+TWENTY = budget_with(THREE, operation_counts=(20,), excluded=NO_ONE | {"recurring_operations"})
 
 
 def in_a_row(seed: int) -> ResolvedCell:
@@ -543,8 +654,20 @@ def test_three_operations_tell_twenty_within_what_is_stated(seed: int) -> None:
         assert_within(told, full)
 
 
-BUSY = replace(IN_FULL, repeated=0.0, level=np.inf, without=frozenset({"nearly_together"}))
-EACH_TIMED = replace(WRITTEN_OUT, in_a_row=(20,), uneven=1e12, level=np.inf, without=TWENTY.without)
+BUSY = budget_with(
+    IN_FULL,
+    max_rows_of_few_operations=0.0,
+    min_rows_for_pace=0.0,
+    min_equal_heads=np.inf,
+    excluded=frozenset({"trees_end_together"}),
+)
+EACH_TIMED = budget_with(
+    WRITTEN_OUT,
+    operation_counts=(20,),
+    max_rows_of_all_operations=1e12,
+    min_equal_heads=np.inf,
+    excluded=TWENTY.excluded,
+)
 KEPT_BUSY = 17, 37, 48, 74, 86, 91, 94, 102, 111, 123, 133
 
 
@@ -572,8 +695,8 @@ def busy_links(seed: int) -> ResolvedCell:
 def test_one_that_keeps_a_link_busy_tells_those_in_a_row_within_what_is_stated(seed: int) -> None:
     one = busy_links(seed)
     told, full = (timed(one, size_of(one), limits) for limits in (BUSY, EACH_TIMED))
-    assert ladder.KEPT_BUSY in told.approximation
-    assert 0.0 < told.uncertainty <= BUSY.idle
+    assert KEEPS_BUSY in told.approximation
+    assert 0.0 < told.uncertainty <= BUSY.thresholds.max_idle_fraction
     assert full.uncertainty == 0.0
     assert_within(told, full)
 
@@ -582,9 +705,13 @@ def test_one_alone_is_taken_for_those_in_a_row_where_they_are_many_rows_and_a_li
     None
 ):
     one = busy_links(91)
-    for some in ({"idle": 0.01}, {"repeated": 1e9}, {"exact": True}):
-        told = timed(one, size_of(one), replace(BUSY, **some))
-        assert ladder.KEPT_BUSY not in told.approximation
+    for some in (
+        {"max_idle_fraction": 0.01, "max_error_of_large_runs": 0.01},
+        {"max_rows_of_few_operations": 1e9, "min_rows_for_pace": 1000000000.0},
+        {"is_exact": True},
+    ):
+        told = timed(one, size_of(one), budget_with(BUSY, **some))
+        assert KEEPS_BUSY not in told.approximation
 
 
 @pytest.mark.slow
@@ -594,9 +721,14 @@ def test_rings_of_one_channel_take_what_those_of_all_do(
 ) -> None:
     work = (SIMPLE % ("all_reduce", "Ring", 8 * MIB, timing)).replace("Simple", "LL128")
     one = cell("machine: gh200-x4, nodes: 17, fabric: {kind: dragonfly}", work)
-    few, hops = timed(one, 8 * MIB, replace(LIMITS, rings=0)), "of 67 hops of rings"
-    monkeypatch.setattr(Call, "by_channel", None)
-    full, all_hops = (timed(one, 8 * MIB, replace(LIMITS, rings=n)) for n in (0, np.inf))
+    few, hops = (
+        timed(one, 8 * MIB, budget_with(USUAL_BUDGET, max_ring_rows=0)),
+        "of 67 hops of rings",
+    )
+    monkeypatch.setattr(Form, "channels_apart", None)
+    full, all_hops = (
+        timed(one, 8 * MIB, budget_with(USUAL_BUDGET, max_ring_rows=n)) for n in (0, np.inf)
+    )
     assert hops in few.approximation
     assert 3.5 * len(few.program) < len(full.program)
     assert few.seconds == pytest.approx(full.seconds, rel=1e-3 if timing == "single" else 2e-3)
@@ -625,7 +757,9 @@ def test_rings_with_empty_chunks_are_told_by_hops_within_what_they_state(
         work,
         "nccl: {version: '2.18'}",
     )
-    told, full = (timed(one, kib << 10, replace(LIMITS, rings=n)) for n in (0, np.inf))
+    told, full = (
+        timed(one, kib << 10, budget_with(USUAL_BUDGET, max_ring_rows=n)) for n in (0, np.inf)
+    )
     assert "hops of rings" in told.approximation
     assert_within(told, full)
 
@@ -635,17 +769,17 @@ def test_rings_with_empty_chunks_are_told_by_hops_within_what_they_state(
 
 @pytest.mark.slow
 def test_exactly_is_in_full_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    some, exact = FORCED["fewer_loops"], limits_of(exact=True)
+    some, exact = FORCED["fewer_loops"], budget_for(is_exact=True)
     calls = ((one, size_of(one)) for one in map(drawn, range(16)))
     one, size = next(call for call in calls if "loops" in timed(*call, some).approximation)
     told = timed(one, size, exact)
     assert "loops" not in told.approximation
     assert_within(timed(one, size, some), told)
-    call = call_at(one, size)
+    call = form_at(one, size)
     monkeypatch.setattr("netsim.extent.memory.available_memory", lambda: 1000)
     with pytest.raises(InputError, match="rows would take"):
-        ladder.timed(call, limits=exact)
-    why = ladder.why_not(call, exact)
+        solve_form(call, exact)
+    why = why_not_fit(call.task, exact)
     assert why.startswith("no exact rung tells it, for ")
     assert "rows would take" in why
     assert "in full it has about" in why
@@ -663,9 +797,9 @@ def test_operations_that_cannot_be_followed_are_not_told_exactly() -> None:
         "machine: dgx-h100, nodes: 12, gpus_per_node: 2, fabric: {kind: rail-optimized, ports: 8}",
         work,
     )
-    steps = Limits(steps=0, early=1e9)
+    steps = budget_with(min_lockstep_steps=0, max_lockstep_spread=1e9)
     found = timed(one, size, steps)
-    assert found.approximation == f"1 of 20 operations ({ladder.ALONE})"
+    assert found.approximation == f"1 of 20 operations ({TOO_MANY_ROWS})"
     assert 0.05 < found.uncertainty < 1.0
     row = simulate_size(within(one, steps), size)[0]
     assert row.doubtful
@@ -673,13 +807,13 @@ def test_operations_that_cannot_be_followed_are_not_told_exactly() -> None:
     assert f"~{microseconds(row.time_us)}" in shown.line(row)
     assert best_row([row, replace(row, time_us=2 * row.time_us, approximation_pct=1.0)]) is not row
     with pytest.raises(InputError, match="operations in a row are not followed"):
-        timed(one, size, replace(steps, exact=True))
+        timed(one, size, budget_with(steps, is_exact=True))
 
 
 def test_operations_back_to_back_are_told_exactly_too() -> None:
     work = SIMPLE % ("broadcast", "Ring", MIB, "throughput")
     one = cell("machine: dgx-h100, nodes: 2, fabric: {kind: rail-optimized}", work)
-    exact, usual = (timed(one, MIB, limits) for limits in (limits_of(exact=True), LIMITS))
+    exact, usual = (timed(one, MIB, limits) for limits in (budget_for(is_exact=True), USUAL_BUDGET))
     assert exact.seconds == pytest.approx(usual.seconds, rel=1e-6)
     assert exact.uncertainty == usual.uncertainty == 0.0
 
@@ -688,7 +822,7 @@ def test_operations_back_to_back_are_told_exactly_too() -> None:
 def test_rings_of_few_ranks_are_followed_by_sums_and_maxima(algorithm: str) -> None:
     work = f"{{collective: all_reduce, algorithm: {algorithm}, sizes: [64KiB], timing: single}}"
     one = cell(f"machine: dgx-h100, nodes: 4, gpus_per_node: 2, fabric: {FABRICS[0]}", work)
-    assert isinstance(ladder.max_plus(Asked(call_at(one, 65536), FORCED["max_plus"])), Offer)
-    told, full = (timed(one, 65536, limits) for limits in (FORCED["max_plus"], WRITTEN_OUT))
+    assert isinstance(long_rings(MethodInput(form_at(one, 65536), FORCED["long_rings"])), Offer)
+    told, full = (timed(one, 65536, limits) for limits in (FORCED["long_rings"], WRITTEN_OUT))
     assert len(told.program) < len(full.program)
     assert told.seconds == pytest.approx(full.seconds, rel=1e-9)

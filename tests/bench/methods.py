@@ -1,4 +1,4 @@
-"""python -m tests.bench.ladder [--case NAME…] [--without RUNG…] [--limit S]: what each rung earns.
+"""python -m tests.bench.methods [--case NAME…] [--without RUNG…] [--limit S]: what each rung earns.
 
 Every case runs as a process of its own with all rungs, and once without each of some (all, unless
 they are named): seconds of its processor time, memory, and by how much the answer differs. A rung
@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from netsim.extent import ladder
-from netsim.extent.memory import LIMITS
+from netsim.extent.budget import USUAL_BUDGET
+from netsim.extent.solve import METHODS
 from netsim.measured import accuracy
 from netsim.measured.compare import answer
 from netsim.measured.index import read_index
@@ -62,10 +62,10 @@ SLOWEST = 10
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.ladder", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.methods", description=__doc__)
     cases = [*CELLS, *STEPS, INDEXED]
     parser.add_argument("--case", nargs="+", default=cases, choices=cases, metavar="NAME")
-    names = [rung.__name__ for rung in ladder.RUNGS]
+    names = [rung.__name__ for rung in METHODS]
     parser.add_argument(
         "--without", nargs="+", default=names, choices=[*names, ALL], metavar="RUNG"
     )
@@ -87,7 +87,7 @@ def main() -> None:
 
 def _measured(case: str, rung: str, limit: float) -> dict[str, object]:
     """A process of its own; its figures, or why there are none."""
-    command = [sys.executable, "-m", "tests.bench.ladder", "--one", case, "--without", rung or ALL]
+    command = [sys.executable, "-m", "tests.bench.methods", "--one", case, "--without", rung or ALL]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
     except subprocess.TimeoutExpired:
@@ -101,7 +101,7 @@ def _measured(case: str, rung: str, limit: float) -> dict[str, object]:
 def _here(case: str, without: str) -> dict[str, object]:
     """What a case takes in this process, less one rung."""
     off = frozenset({without} - {ALL})
-    object.__setattr__(LIMITS, "without", off)  # for all who ask in this process
+    object.__setattr__(USUAL_BUDGET, "without", off)  # for all who ask in this process
     seconds = list(_seconds(case))
     used = resource.getrusage(resource.RUSAGE_SELF)
     peak = used.ru_maxrss * 1024 / 1e6

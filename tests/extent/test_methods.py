@@ -10,10 +10,16 @@ import pytest
 
 from netsim.base.errors import InputError
 from netsim.collectives.collective import Collective
-from netsim.extent import ladder
-from netsim.extent.ladder import Asked, Offer, Refusal
-from netsim.extent.memory import Limits
-from netsim.extent.steady import Recurrence, full_ring, runs_of, why_whole
+from netsim.extent import fewer_loops
+from netsim.extent.all_rows import all_rows
+from netsim.extent.budget import Budget
+from netsim.extent.distance import extrapolate_distance, ring_distances, why_not_fewer_hops
+from netsim.extent.fewer_hops import fewer_hops
+from netsim.extent.fit import bytes_of_form
+from netsim.extent.result import MethodInput, Offer, Refusal
+from netsim.extent.shown import are_same
+from netsim.extent.solve import solve_form
+from netsim.extent.steady import Recurrence
 from netsim.nccl.choice import schedule_of
 from netsim.nccl.schedules.ring import round_again
 from netsim.scenario.cells import expand
@@ -23,14 +29,16 @@ from netsim.training.costs import Costs
 from netsim.workloads.lower import Coarse
 from netsim.workloads.tape import TapeEntry
 from netsim.yamlio.read import parse_source
-from tests.extent.cells import call_at, simulate_size, within
+from tests.extent.cells import budget_with, form_at, simulate_size, within
 from tests.nccl.nccl_plans import small_plan
 
 MIB = 1 << 20
-FULL = Limits(rows=1e18, rings=1e18, folded=1 << 60)
-FOLDED = Limits(rows=1e18, rings=1e18)
-HOPS = Limits(rings=0)
-NEVER = Limits(rings=0, tolerated=-1.0)  # no hops are alike enough
+FULL = budget_with(max_rows_in_full=1e18, max_ring_rows=1e18, min_folded_ring_rows=1 << 60)
+FOLDED = budget_with(max_rows_in_full=1e18, max_ring_rows=1e18)
+HOPS = budget_with(max_ring_rows=0)
+NEVER = budget_with(
+    max_ring_rows=0, hop_tolerance=-1.0, max_tree_spread=-1.0
+)  # no hops are alike enough
 CELL = """\
 cluster: {{machine: dgx-h100, nodes: {nodes}, gpus_per_node: {gpus}, fabric: {fabric}{faults}}}
 workload:
@@ -75,13 +83,13 @@ class Case:
 
 
 @cache
-def in_cell(case: Case, limits: Limits) -> tuple[float, str, float]:
+def in_cell(case: Case, limits: Budget) -> tuple[float, str, float]:
     """Seconds of a cell, in which way, and by how much these may be off."""
     row = simulate_size(within(case.ready, limits), case.size)[0]
     return row.time_us * 1e-6, row.approximation, (row.approximation_pct or 0.0) / 100
 
 
-def made_in_step(case: Case, limits: Limits) -> Coarse:
+def made_in_step(case: Case, limits: Budget) -> Coarse:
     ready = case.ready
     costs = Costs(ready.jobs[0].cluster, wishes_of(ready.cell.scenario), limits=limits)
     group = tuple(range(case.nodes * case.gpus))
@@ -91,7 +99,7 @@ def made_in_step(case: Case, limits: Limits) -> Coarse:
     return costs(task, group)
 
 
-def in_step(case: Case, limits: Limits) -> tuple[float, str]:
+def in_step(case: Case, limits: Budget) -> tuple[float, str]:
     """Seconds of the same inside a training step, after its launch, and in which way."""
     made = made_in_step(case, limits)
     return made.seconds - made.styles[0].latency, made.approximation
@@ -122,8 +130,8 @@ def test_a_short_chunk_counts_as_in_full_in_cells_and_in_steps() -> None:
     case = UNEVEN.shared
     full, words, _ = in_cell(case, FULL)
     assert not words
-    assert in_cell(case, Limits())[0] == full
-    assert in_step(case, Limits()) == (pytest.approx(full, rel=1e-9), "")
+    assert in_cell(case, budget_with())[0] == full
+    assert in_step(case, budget_with()) == (pytest.approx(full, rel=1e-9), "")
     told, words, off = in_cell(case, HOPS)
     assert "hops" in words
     assert abs(told / full - 1) <= off <= 0.025
@@ -136,18 +144,22 @@ def test_a_short_chunk_counts_as_in_full_in_cells_and_in_steps() -> None:
 def test_what_a_hop_adds_is_what_it_adds_in_full() -> None:
     case = UNEVEN
     full = in_cell(case, FULL)[0]
-    assert in_cell(case, replace(HOPS, tolerated=0.0))[0] == pytest.approx(full, rel=1e-6)
+    assert in_cell(case, budget_with(HOPS, hop_tolerance=0.0, max_tree_spread=0.0))[
+        0
+    ] == pytest.approx(full, rel=1e-6)
 
 
 @pytest.mark.slow
 def test_rings_that_could_be_run_are_told_by_hops_where_what_these_add_agrees() -> None:
     full = in_cell(UNEVEN, FULL)
-    tried = replace(FULL, folded=0, rings=1e9, hopped=0.0, around=0.5)
+    tried = budget_with(
+        FULL, min_folded_ring_rows=0, max_ring_rows=1e9, min_hop_fraction=0.0, far_ring_fraction=0.5
+    )
     told, words, off = in_cell(UNEVEN, tried)
     assert "hops" in words
     assert told == pytest.approx(full[0], rel=1e-6)
     assert 0 < off < 0.025
-    assert in_cell(UNEVEN, replace(tried, around=0.125)) == full
+    assert in_cell(UNEVEN, budget_with(tried, far_ring_fraction=0.125)) == full
 
 
 @pytest.mark.sample(2)
@@ -195,8 +207,8 @@ def test_a_slow_link_hidden_in_the_ring_changes_the_answer() -> None:
 
 def test_hops_that_differ_too_much_tell_nothing() -> None:
     runs, alike = (7, 15, 23, 31, 39), (0.02, 0.02)
-    assert full_ring(135, iter(runs), lambda hops: hops**2.0, alike, 17) is None
-    even = full_ring(135, iter(runs), lambda hops: 2.0 * hops + 1, alike, 17)
+    assert extrapolate_distance(135, iter(runs), lambda hops: hops**2.0, alike, 17) is None
+    even = extrapolate_distance(135, iter(runs), lambda hops: 2.0 * hops + 1, alike, 17)
     assert even is not None
     assert (even.seconds, even.hops, even.whole) == (271.0, 31, 135)
     assert even.uncertainty == pytest.approx(2 / 271)
@@ -209,7 +221,7 @@ def test_what_few_hops_add_has_to_agree_better_than_what_many_do() -> None:
         return hops + 1e-4 * hops * (-1) ** (hops // 8)
 
     runs, alike = range(7, 64, 8), (1e-4, 0.02)
-    late, early = (full_ring(135, iter(runs), times, alike, far) for far in (17, 135))
+    late, early = (extrapolate_distance(135, iter(runs), times, alike, far) for far in (17, 135))
     assert early is None
     assert late is not None
     assert late.seconds == pytest.approx(135, rel=1e-3)
@@ -219,7 +231,7 @@ def test_what_few_hops_add_has_to_agree_better_than_what_many_do() -> None:
 def test_shorter_ways_end_where_the_whole_ring_does(nodes: int, gpus: int) -> None:
     """At the same GPU of a host, and each is longer than the last one."""
     plan = small_plan("Ring", "Simple", nodes, gpus, 40_000)
-    found = list(runs_of(Collective("all_gather", nodes * gpus, 40_000, 4), plan, 1))
+    found = list(ring_distances(Collective("all_gather", nodes * gpus, 40_000, 4), plan, 1))
     assert len(found) > 3
     assert {(nodes * gpus - 1 - hops) % gpus for hops in found} == {0}
     assert found == sorted({*found})
@@ -231,8 +243,8 @@ def test_three_increments_need_four_runs(nodes: int, runs: int) -> None:
     """Of 7, 15, 23 (and 31) hops: whole hosts, up to half of the ring."""
     plan = small_plan("Ring", "Simple", nodes, 8, 40_000)
     call = Collective("all_gather", nodes * 8, 40_000, 4)
-    assert list(runs_of(call, plan, 1)) == [8 * n - 1 for n in range(1, runs + 1)]
-    assert bool(why_whole(call, plan, 1)) == (runs < 4)
+    assert list(ring_distances(call, plan, 1)) == [8 * n - 1 for n in range(1, runs + 1)]
+    assert bool(why_not_fewer_hops(call, plan, 1)) == (runs < 4)
 
 
 def test_runs_grow_by_hosts_at_first_and_then_by_as_many_hops_as_ever() -> None:
@@ -243,9 +255,9 @@ def test_runs_grow_by_hosts_at_first_and_then_by_as_many_hops_as_ever() -> None:
         asked.append(hops)
         return hops + 0.1 * (hops > 30)
 
-    runs = list(runs_of(Collective("all_gather", 66 * 8, 40_000, 4), plan, 8))
+    runs = list(ring_distances(Collective("all_gather", 66 * 8, 40_000, 4), plan, 8))
     assert runs == [7, 15, 23, 31, 63, 127, 255]
-    found = full_ring(527, iter(runs), seconds, (1e-6, 0.02), 100)
+    found = extrapolate_distance(527, iter(runs), seconds, (1e-6, 0.02), 100)
     assert found is not None
     assert asked == runs[:-1]
     assert found.seconds == pytest.approx(127.1 + 400 * (1 + 0.1 / 112), rel=1e-12)
@@ -257,9 +269,9 @@ def test_rings_told_by_hops_are_alike_if_a_few_end_as_soon(protocol: str, same: 
     """Out of place each rank copies its own block, which is over before the ring is; in Simple its
     first step stores it as well."""
     case = Case(17, 4 * MIB, name="all_gather", protocol=protocol)
-    calls = [call_at(case.ready, case.size, in_place=place) for place in (False, True)]
-    assert ladder.alike(*calls, HOPS) == same
-    out, here = (ladder.timed(call, limits=HOPS).seconds for call in calls)
+    calls = [form_at(case.ready, case.size, in_place=place) for place in (False, True)]
+    assert are_same(*(call.task for call in calls), HOPS) == same
+    out, here = (solve_form(call, HOPS).seconds for call in calls)
     assert (out == pytest.approx(here, rel=1e-6)) == same
 
 
@@ -272,13 +284,13 @@ def test_loops_that_recur_go_on_by_whole_periods(
     seconds = 0.25
     recurs = Recurrence(period, seconds * period, 0.0, 0.0)
     runs = SimpleNamespace(
-        work=SimpleNamespace(loops=100),
+        schedules=SimpleNamespace(loops=100),
         recurs=lambda size: recurs,
         ends=lambda size: np.array([0.0, size * seconds + 1]),
         bench=SimpleNamespace(launch=SimpleNamespace(kernel=0.5)),
     )
-    monkeypatch.setattr(ladder, "_with_all_loops", lambda runs, last, found: (last, found))
-    last, found = ladder._recurring(runs, 20)
+    monkeypatch.setattr(fewer_loops, "_with_all_loops", lambda runs, last, found: (last, found))
+    last, found = fewer_loops._recurring(runs, 20)
     assert 20 - period < last <= 20
     assert (100 - last) % period == 0
     assert found.ends.tolist() == [0.0, 100 * seconds + 1]
@@ -290,10 +302,10 @@ def test_rings_that_hops_do_not_tell_are_run_in_full_or_refused(
 ) -> None:
     case = Case(9, MIB, name="all_gather")
     assert in_cell(case, NEVER) == in_cell(case, FULL)
-    call = call_at(case.ready, case.size)
+    call = form_at(case.ready, case.size)
     monkeypatch.setattr("netsim.extent.memory.available_memory", lambda: 1000)
     with pytest.raises(InputError, match=r"rows would take .* GB .*; what a few hops add differs"):
-        ladder.timed(call, limits=NEVER)
+        solve_form(call, NEVER)
 
 
 @pytest.mark.parametrize(
@@ -306,26 +318,36 @@ def test_rings_that_hops_do_not_tell_are_run_in_full_or_refused(
     ],
 )
 def test_hops_refuse_with_words(change: dict[str, object], why: str) -> None:
-    call = call_at(Case(17, MIB, name="all_gather").ready, MIB)
+    call = form_at(Case(17, MIB, name="all_gather").ready, MIB)
     other = (
         call.changed(may_fold=False)
         if "may_fold" in change
         else call.changed(plans=(replace(call.plans[0], **change),))  # type: ignore[arg-type]
     )
-    found = ladder.fewer_hops(Asked(other, replace(HOPS, without=frozenset({"folded"}))))
+    found = fewer_hops(
+        MethodInput(other, budget_with(HOPS, excluded=frozenset({"representatives"})))
+    )
     assert isinstance(found, Refusal)
     assert why in found.words
 
 
 def test_rows_decide_and_are_counted_before_they_are_written() -> None:
-    call = call_at(Case(17, MIB, name="all_gather").ready, MIB).folded
+    call = form_at(Case(17, MIB, name="all_gather").ready, MIB).with_representatives
     assert call is not None
-    counted = call.rows_of_rings
-    assert 0.5 * len(call.looped.schedule()) < counted < len(call.looped.schedule())
-    assert isinstance(ladder.whole(Asked(call, Limits(rings=counted, hopped=1.0))), Offer)
-    assert isinstance(ladder.whole(Asked(call, Limits(rings=counted - 1, hopped=1.0))), Refusal)
+    counted = call.ring_rows
+    assert 0.5 * len(call.loop_schedule.schedule()) < counted < len(call.loop_schedule.schedule())
+    assert isinstance(
+        all_rows(MethodInput(call, budget_with(max_ring_rows=counted, min_hop_fraction=1.0))), Offer
+    )
+    assert isinstance(
+        all_rows(MethodInput(call, budget_with(max_ring_rows=counted - 1, min_hop_fraction=1.0))),
+        Refusal,
+    )
     told = call.changed(may_fold=True)
-    offers = [ladder.fewer_hops(Asked(told, Limits(rings=counted - k, hopped=1.0))) for k in (0, 1)]
+    offers = [
+        fewer_hops(MethodInput(told, budget_with(max_ring_rows=counted - k, min_hop_fraction=1.0)))
+        for k in (0, 1)
+    ]
     assert [isinstance(offer, Offer) for offer in offers] == [False, True]
 
 
@@ -334,11 +356,11 @@ def test_operations_of_long_rings_overlap_as_those_of_fewer_hops_tell() -> None:
     """Where those in a row would be many rows: what they tell is stated, and holds."""
     case = Case(17, 4 * MIB, name="all_gather", protocol="LL")
     far, half = (
-        ladder.timed(
-            call_at(case.ready, case.size),
-            limits=replace(HOPS, restless=rows),
+        solve_form(
+            form_at(case.ready, case.size),
+            limits=budget_with(HOPS, max_rows_of_several_operations=rows),
         )
-        for rows in (HOPS.restless, 0)
+        for rows in (HOPS.thresholds.max_rows_of_several_operations, 0)
     )
     assert half.hops < far.hops
     full = in_cell(case, FULL)[0]
@@ -351,16 +373,16 @@ def test_rings_of_very_many_rows_are_told_by_fewer_hops_and_memory() -> None:
     """Where paths are hashed no two hops add the same: enough rows have to tell."""
     hashed = "{kind: leaf-spine, oversubscription: 2, transport: roce}"
     case = Case(34, 64 * MIB, name="all_gather", fabric=hashed)
-    call = call_at(case.ready, case.size)
-    alike = replace(HOPS, alike=2e-3)
-    few, many = replace(alike, meeting=0), alike
-    told = [ladder.timed(call, limits=limits) for limits in (few, many)]
+    call = form_at(case.ready, case.size)
+    alike = budget_with(HOPS, agreement=2e-3)
+    few, many = budget_with(alike, min_rows_for_channels=0, min_rows_of_sends=0, far_rows=0), alike
+    told = [solve_form(call, limits) for limits in (few, many)]
     assert told[0].hops < told[1].hops
     full = in_cell(case, FULL)[0]
     for each in told:
         assert each.seconds == pytest.approx(full, rel=each.uncertainty + 1e-3)
-    bytes_of_few, bytes_of_many = (ladder.bytes_expected(call, each) for each in (few, many))
-    assert bytes_of_few < bytes_of_many < ladder.bytes_expected(call, FULL)
+    bytes_of_few, bytes_of_many = (bytes_of_form(call, each) for each in (few, many))
+    assert bytes_of_few < bytes_of_many < bytes_of_form(call, FULL)
 
 
 def test_shorter_chunks_come_round_again() -> None:
@@ -376,7 +398,7 @@ def test_a_ring_cut_after_some_hops_moves_that_part_of_its_bytes() -> None:
     ready = Case(12, 96 * MIB).ready
     collective, plan = (
         ready.collective(96 * MIB),
-        call_at(ready, 96 * MIB).plans[0],
+        form_at(ready, 96 * MIB).plans[0],
     )
     whole, part = (_sent(schedule_of(collective, replace(plan, hops=hops))) for hops in (0, 23))
     np.testing.assert_allclose(part, whole * 23 / 95, rtol=2e-3)
