@@ -97,10 +97,11 @@ def why_no_method(form: Form, budget: Budget, decisions: Sequence[Decision]) -> 
     if not reason and form.task.is_nccl:
         rows = written_form(form, budget).loop_schedule.rows()
         reason = memory.misfit(rows, rows * memory.BYTES_A_ROW, ranks)
+    what = "simulated exactly" if budget.is_exact else "simulated"
     if reason:
-        return f"{reason}{remedy}"
+        return f"too large to be {what}: {reason}{remedy}"
     last = decisions[-1].reason if decisions else "no method is left"
-    return f"it cannot be simulated{' exactly' if budget.is_exact else ''}: {last}{remedy}"
+    return f"cannot be {what}: {last}{remedy}"
 
 
 def _rows_of_first_rounds(form: Form, budget: Budget, runs: int) -> list[int]:

@@ -398,8 +398,8 @@ def test_exactly_or_not_at_all(capsys, monkeypatch) -> None:
     monkeypatch.setattr("netsim.extent.memory.available_memory", lambda: 10**6)
     found = netsim(capsys, *call)
     assert found.code == 2
-    assert "workload: no exact rung tells it" in found.err
-    assert "in full it has about" in found.err
+    assert "workload: too large to be simulated exactly: about " in found.err
+    assert "exact tasks, faults with times" in found.err
 
 
 @pytest.mark.parametrize("algorithm", ["Ring", "Tree", "NVLSTree"])

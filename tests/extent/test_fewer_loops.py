@@ -9,10 +9,10 @@ import pytest
 from netsim.base.errors import ScenarioError
 from netsim.cli.questions import Given, asked
 from netsim.collectives.collective import Collective
+from netsim.extent import fewer_loops
 from netsim.extent.all_rows import all_rows
 from netsim.extent.budget import USUAL_BUDGET
 from netsim.extent.engine_runs import Bench, LoopRuns
-from netsim.extent.fewer_loops import fewer_loops
 from netsim.extent.forms import Form, form_of
 from netsim.extent.result import MethodInput, Offer, Refusal, Result
 from netsim.extent.solve import solve_form
@@ -75,7 +75,7 @@ FEWER = budget_with(
 
 def both(call: Form, engine: str = "compiled") -> tuple[Result, Result]:
     """The time in full, and with fewer loops."""
-    return tuple(solve_form(call, engine, some) for some in (IN_FULL, FEWER))  # type: ignore[return-value]
+    return tuple(solve_form(call, some, engine) for some in (IN_FULL, FEWER))  # type: ignore[return-value]
 
 
 def assert_alike(full: Result, short: Result) -> None:
@@ -300,21 +300,25 @@ def test_what_recurs_within_a_run_is_what_further_loops_add(case) -> None:
 
 
 @pytest.mark.parametrize(("period", "last"), [(1, 16), (2, 15), (3, 14)])
-def test_as_many_loops_are_left_out_as_have_whole_periods(period: int, last: int) -> None:
+def test_as_many_loops_are_left_out_as_have_whole_periods(
+    period: int, last: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of 101 loops, as few as possible beyond the 16 that are looked into."""
-    one = SimpleNamespace(ends=np.zeros((1, 1)), busy=np.array([True]))
+    program = SimpleNamespace(links=None)
+    one = SimpleNamespace(ends=np.zeros((1, 1)), busy=np.array([True]), program=program)
+    monkeypatch.setattr(fewer_loops, "needed", lambda *_: (0.0, 0))
 
     def seconds(loops: int) -> float:
         return 10.0 + 2.0 * loops + (loops % period) / 8
 
     class Linear(dict):
-        work = SimpleNamespace(loops=101, least=1, rounding=0.0, doubt=0.0)
+        schedules = SimpleNamespace(loops=101, least=1, rounding=0.0, uncertainty=0.0)
         ends = staticmethod(lambda loops: np.array([seconds(loops)]))
         use_of_all = staticmethod(lambda loops, end: None)
         __missing__ = staticmethod(lambda loops: one)
 
     found = fewer_loops._repeating(Linear(), 16)
-    assert found.words == f"{last} of 101 loops"
+    assert found.approximation == f"{last} of 101 loops"
     assert found.ends == pytest.approx([seconds(101)])
 
 
@@ -367,7 +371,7 @@ def test_a_size_is_answered_the_same_after_another(monkeypatch: pytest.MonkeyPat
 def test_what_moves_other_data_is_another_run() -> None:
     one = chosen()
     calls = [folded(one, size) for size in (GIB, 2 * GIB)]
-    assert calls[0].like is not None
+    assert calls[0].key_of is not None
     assert calls[0].key_of(8) == calls[1].key_of(8)
     assert calls[0].key_of(8) != calls[1].key_of(9)
     assert calls[0].key_of(8) != form_at(one, GIB).loop_schedule.key_of(8)
@@ -376,7 +380,7 @@ def test_what_moves_other_data_is_another_run() -> None:
 
 def test_how_operations_overlap_is_told_by_few_loops() -> None:
     resolved, size = resolved_of("dgx-h100", "broadcast", 1, "Ring", 2, "64M")
-    found = solve_form(form_at(resolved, size), "compiled", FEWER)
+    found = solve_form(form_at(resolved, size), FEWER, "compiled")
     assert "the overlap of operations from " in found.approximation
 
 

@@ -91,7 +91,7 @@ def in_cell(case: Case, limits: Budget) -> tuple[float, str, float]:
 
 def made_in_step(case: Case, limits: Budget) -> Coarse:
     ready = case.ready
-    costs = Costs(ready.jobs[0].cluster, wishes_of(ready.cell.scenario), limits=limits)
+    costs = Costs(ready.jobs[0].cluster, wishes_of(ready.cell.scenario), budget=limits)
     group = tuple(range(case.nodes * case.gpus))
     task = TapeEntry(
         case.name, "", "", "", [group], (), collective=case.name, nbytes=case.size, dtype="float"
@@ -210,7 +210,7 @@ def test_hops_that_differ_too_much_tell_nothing() -> None:
     assert extrapolate_distance(135, iter(runs), lambda hops: hops**2.0, alike, 17) is None
     even = extrapolate_distance(135, iter(runs), lambda hops: 2.0 * hops + 1, alike, 17)
     assert even is not None
-    assert (even.seconds, even.hops, even.whole) == (271.0, 31, 135)
+    assert (even.seconds, even.run, even.full) == (271.0, 31, 135)
     assert even.uncertainty == pytest.approx(2 / 271)
 
 
@@ -358,7 +358,7 @@ def test_operations_of_long_rings_overlap_as_those_of_fewer_hops_tell() -> None:
     far, half = (
         solve_form(
             form_at(case.ready, case.size),
-            limits=budget_with(HOPS, max_rows_of_several_operations=rows),
+            budget_with(HOPS, max_rows_of_several_operations=rows),
         )
         for rows in (HOPS.thresholds.max_rows_of_several_operations, 0)
     )

@@ -24,9 +24,8 @@ TIMED = 20
 
 def numbers(rows: int, limits: Budget, iterations: int = TIMED) -> list[int]:
     """How many operations of a collective of so many rows are run, one number after the other."""
-    task = SimpleNamespace(back_to_back=BackToBack(iterations))
-    asked = SimpleNamespace(limits=limits, call=SimpleNamespace(task=task))
-    return operation_counts(rows, asked)
+    given = SimpleNamespace(budget=limits, form=SimpleNamespace(iterations=iterations))
+    return operation_counts(rows, given)
 
 
 def ends_of(took: list[float], ranks: int = 3) -> np.ndarray:
@@ -190,7 +189,7 @@ def test_increments_are_weighted_by_how_many_they_stand_for() -> None:
 
 
 def test_exact_limits_leave_nothing_out() -> None:
-    assert budget_for(exact=False) is USUAL_BUDGET
+    assert budget_for(is_exact=False) is USUAL_BUDGET
     exact = budget_for(is_exact=True)
     assert exact.is_exact
     assert {
@@ -202,6 +201,6 @@ def test_exact_limits_leave_nothing_out() -> None:
         exact.thresholds.max_rows_of_all_operations,
     } == {np.inf}
     assert numbers(10**12, exact) == [3, 8, 20]
-    steps = budget_for(exact=False, step=True)
+    steps = budget_for(is_exact=False, is_step=True)
     assert budget_with(steps, min_folded_ring_rows=0) == USUAL_BUDGET
     assert steps.thresholds.min_folded_ring_rows > 0

@@ -24,6 +24,9 @@ CASES = (
 VERSIONS = ("2.10", "2.14", "2.18.5", "2.20.5", "2.22.3", "2.24.3", "2.27.7")
 
 
+THRESHOLDS = USUAL_BUDGET.thresholds
+
+
 def choice_text(comm: Communicator, function: str, size: int) -> str:
     """Return what NCCL chooses: algorithm, protocol, channels and threads of a block."""
     choice = choose(comm, Call(function, size))
@@ -104,16 +107,11 @@ def splits(config: str, nodes: int) -> list[str]:
     return lines
 
 
-def extent_limits() -> list[str]:
-    """Return the limits by which the extent of a simulation is chosen, one a line."""
-    lines = [
-        "Budget by which netsim chooses how much of a task it simulates (extent/memory.py).",
-        "",
-    ]
-    return [
-        *lines,
-        *(f"{field.name}: {getattr(USUAL_BUDGET, field.name)}" for field in fields(USUAL_BUDGET)),
-    ]
+def thresholds() -> list[str]:
+    """Return the thresholds of methods that choose how much of a task is simulated."""
+    title = "Thresholds by which netsim chooses how much of a task it simulates (extent/budget.py)."
+    values = [f"{field.name}: {getattr(THRESHOLDS, field.name)}" for field in fields(THRESHOLDS)]
+    return [title, "", *values]
 
 
 WRITERS: dict[str, Writer] = {
@@ -123,6 +121,6 @@ WRITERS: dict[str, Writer] = {
     "decisions/costs-h100_8nic-2": partial(costs, "h100_8nic", 2),
     "decisions/costs-dgx1v_4nic-1": partial(costs, "dgx1v_4nic", 1),
     "decisions/splits-h100_8nic-1": partial(splits, "h100_8nic", 1),
-    "decisions/limits": extent_limits,
+    "decisions/thresholds": thresholds,
     "decisions/splits-dgxa100-2": partial(splits, "dgxa100", 2),
 }

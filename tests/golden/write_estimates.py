@@ -55,34 +55,34 @@ WORK = (
 SIZES = (1 << 10, 3 << 20, 1 << 28)
 
 
-def offers_of(call: Form, limits: Budget) -> list[str]:
-    """Return the methods that would time a call, with what they would leave out."""
+def offers_of(form: Form, budget: Budget) -> list[str]:
+    """Return the methods that would time a task, with what they would leave out."""
     offers = []
-    for rung in METHODS_OF_ONE_OPERATION:
-        offer = rung(MethodInput(call, limits))
+    for method in METHODS_OF_ONE_OPERATION:
+        offer = method(MethodInput(form, budget))
         if isinstance(offer, Offer):
             rows = f" of {offer.rows} rows" if offer.rows else ""
             note = f" ({offer.note})" if offer.note else ""
-            offers.append(f"{rung.__name__}{rows}{note}")
+            offers.append(f"{method.__name__}{rows}{note}")
     return offers
 
 
-def call_text(call: Form, limits: Budget) -> str:
-    """Return what is known of a call before it is simulated."""
-    misfit = why_not_fit(call.task, limits)
-    rows = rows_in_full(call.task)
-    offers = ", ".join(offers_of(call, limits)) or "none"
+def form_text(form: Form, budget: Budget) -> str:
+    """Return what is known of a task before it is simulated."""
+    misfit = why_not_fit(form.task, budget)
+    rows = rows_in_full(form.task)
+    offers = ", ".join(offers_of(form, budget)) or "none"
     return f"{rows} rows in full; {misfit or 'fits'}; methods: {offers}"
 
 
 def extents(cluster: str, *, exact: bool) -> list[str]:
     """Return how much of some tasks would be simulated on a cluster."""
-    limits = budget_for(is_exact=True) if exact else USUAL_BUDGET
+    budget = budget_for(is_exact=True) if exact else USUAL_BUDGET
     answers = "exact answers" if exact else "the usual limits"
     lines = [
         f"How much would be simulated with {answers} on {{{cluster}}}.",
         "For each size: rows of the whole operation, whether the task fits into memory, and the",
-        "methods of the ladder that would time it, in the order in which they are tried.",
+        "methods that would time it, in the order in which they are tried.",
     ]
     for work in WORK:
         lines += ["", work]
@@ -90,8 +90,8 @@ def extents(cluster: str, *, exact: bool) -> list[str]:
         text = f"cluster: {{{cluster}}}\nworkload: {{{work}, sizes: [{sizes}]}}\n"
         resolved = resolve(expand(parse_source(text, "extents.yaml"))[0])
         for size in SIZES:
-            call = form_of(resolved.task(size), resolved.budget)
-            lines.append(f"  {format_size(size)}: {call_text(call, limits)}")
+            form = form_of(resolved.task(size), resolved.budget)
+            lines.append(f"  {format_size(size)}: {form_text(form, budget)}")
     return lines
 
 

@@ -94,7 +94,7 @@ def test_equal_sends_that_may_fold_are_not_refused_before_their_communicator_is_
     source = SimpleNamespace(error=lambda path, words, **given: NoRoomError(words))
     cell = SimpleNamespace(scenario=SimpleNamespace(collective=work), source=source)
     limits = budget_with(USUAL_BUDGET, may_fold=fold)
-    one = ResolvedCell(cell, None, (tuple(range(8)),), np.arange(8), limits=limits)
+    one = ResolvedCell(cell, None, (tuple(range(8)),), np.arange(8), budget=limits)
     if not told:
         resolve._refuse_by_least_rows(one)
         return
