@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from netsim.base.units import format_size
 from netsim.base.values import dataclass
+from netsim.collectives.collective import Collective
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,16 @@ def listening(listener: Listener) -> Iterator[None]:
         _LISTENER.reset(token)
 
 
-def tell_decisions(subject: str, decisions: Sequence[Decision]) -> None:
-    """Tell whoever listens how the time of `subject` was found, a line for each decision."""
+def tell_listener(line: str) -> None:
+    """Call the listener with a line, if there is one."""
     listener = _LISTENER.get()
     if listener is not None:
-        for decision in decisions:
-            listener(f"{subject}: {decision}")
+        listener(line)
+
+
+def tell_decisions(collective: Collective, decisions: Sequence[Decision]) -> None:
+    """Tell the listener how the time of a collective was found, a line for each decision."""
+    place = " in place" if collective.in_place else ""
+    size = format_size(collective.size_bytes)
+    for decision in decisions:
+        tell_listener(f"{collective.name} of {size}{place}: {decision}")

@@ -20,7 +20,7 @@ from netsim.extent.distance import (
 )
 from netsim.extent.engine_runs import BackToBackRun, Bench
 from netsim.extent.forms import Form, written_form
-from netsim.extent.result import MethodInput, Offer, Refusal, Result, Solver
+from netsim.extent.result import RANKS_MAY_DIFFER, MethodInput, Offer, Refusal, Result, Solver
 
 TOO_DIFFERENT = Refusal("what a few hops add differs too much to extrapolate the others")
 
@@ -29,7 +29,9 @@ def fewer_hops(given: MethodInput) -> Offer | Refusal:
     """Offer to extrapolate long rings of NCCL's from chunks that travel a few hosts far."""
     form, budget = written_form(given.form, given.budget), given.budget
     thresholds = budget.thresholds
-    if not given.form.may_fold or len(form.plans) != 1:
+    if not given.form.may_fold:
+        return RANKS_MAY_DIFFER
+    if len(form.plans) != 1:
         return Refusal("only rings of a single communicator are extrapolated from a few hops")
     if reason := why_not_fewer_hops(form.collective, form.plans[0], thresholds.hop_distance):
         return Refusal(reason)

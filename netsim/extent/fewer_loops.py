@@ -25,7 +25,8 @@ def fewer_loops(given: MethodInput) -> Offer | Refusal:
     if form.ring_rows > thresholds.max_ring_rows:
         return Refusal("a loop has too many rows")
     if not schedules.has_loops_to_spare(budget):
-        return Refusal(f"{schedules.loops} loops are too few to leave some out")
+        loops = "1 loop is" if schedules.loops == 1 else f"{schedules.loops} loops are"
+        return Refusal(f"{loops} too few to leave some out")
     if form.ring_rows or any(plan.transfers for plan in form.plans):
         # Rings and sends may be extrapolated from this run once more: errors would add up.
         budget = budget.with_thresholds(min_rows_for_pace=np.inf)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from netsim.extent import memory
 from netsim.extent.all_rows import all_rows
 from netsim.extent.budget import USUAL_BUDGET, Budget
-from netsim.extent.decisions import Decision
+from netsim.extent.decisions import Decision, tell_decisions
 from netsim.extent.distance import INCREMENTS, ring_distances
 from netsim.extent.fewer_hops import far_distance, is_extrapolated_from_hops
 from netsim.extent.forms import Form, form_of, written_form
@@ -83,6 +83,7 @@ def _why_not_exactly(form: Form, budget: Budget) -> str:
     decisions = exact_decisions(form.task, budget)
     if any(decision.is_taken for decision in decisions):
         return ""
+    tell_decisions(form.collective, decisions)
     return why_no_method(form, budget, decisions)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from netsim.extent.all_rows import offer_in_full, run_in_full
 from netsim.extent.forms import folded_textbook, written_form
-from netsim.extent.result import MethodInput, Offer, Refusal
+from netsim.extent.result import RANKS_MAY_DIFFER, MethodInput, Offer, Refusal
 from netsim.extent.textbook import sketched
 
 NO_CLASSES = Refusal("no two ranks or channels are equal in everything that decides their time")
@@ -21,11 +21,11 @@ def representatives(given: MethodInput) -> Offer | Refusal:
             return Refusal("it has few rows")
         with_representatives = written_form(form, budget)
         if with_representatives is form:
-            return NO_CLASSES
+            return NO_CLASSES if form.may_fold else RANKS_MAY_DIFFER
         return offer_in_full(with_representatives, budget)
     sketch = sketched(form)
     if sketch is None:
-        return NO_CLASSES
+        return NO_CLASSES if form.may_fold else RANKS_MAY_DIFFER
     classes = None
     if sketch.is_long(budget.thresholds.min_long_ring_rows):
         classes = sketch.stands(budget.thresholds.max_partition_rounds)

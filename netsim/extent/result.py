@@ -37,6 +37,12 @@ class Refusal:
     words: str
 
 
+RANKS_MAY_DIFFER = Refusal(
+    "ranks are not taken for equal: fold is off, there are several communicators, noise or faults "
+    "with times, or paths depend on the load or on the number of a message"
+)
+
+
 @dataclass(frozen=True)
 class OneOperation:
     """One operation from an idle cluster.

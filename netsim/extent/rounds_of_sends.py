@@ -14,7 +14,7 @@ from netsim.extent.budget import Budget
 from netsim.extent.distance import INCREMENTS, extrapolate_distance, send_rounds
 from netsim.extent.engine_runs import Bench
 from netsim.extent.forms import Form, written_form
-from netsim.extent.result import MethodInput, Offer, OneOperation, Refusal, Solver
+from netsim.extent.result import RANKS_MAY_DIFFER, MethodInput, Offer, OneOperation, Refusal, Solver
 from netsim.nccl.schedules.smaller import written_share
 
 ROUNDS_TOLERANCE = 0.5
@@ -37,7 +37,9 @@ def sends_to_all(given: MethodInput) -> Form | Refusal:
     form, budget = written_form(given.form, given.budget), given.budget
     if budget.is_exact:
         return Refusal("extrapolating rounds of sends is not exact")
-    if not given.form.may_fold or len(form.plans) != 1:
+    if not given.form.may_fold:
+        return RANKS_MAY_DIFFER
+    if len(form.plans) != 1:
         return Refusal("only sends of a single communicator are extrapolated from a few rounds")
     plan, sends, ranks = form.plans[0], form.plans[0].transfers, form.collective.ranks
     if sends is None or form.collective.name != "alltoall" or sends.first:

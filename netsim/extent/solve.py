@@ -20,7 +20,7 @@ from netsim.base.values import dataclass
 from netsim.extent import fit
 from netsim.extent.budget import USUAL_BUDGET, Budget
 from netsim.extent.channels_apart import channels_apart
-from netsim.extent.decisions import Decision
+from netsim.extent.decisions import Decision, tell_decisions
 from netsim.extent.engine_runs import Bench, Progress
 from netsim.extent.fewer_hops import fewer_hops
 from netsim.extent.fewer_loops import fewer_loops
@@ -74,7 +74,10 @@ def solve_form(
     """The time of a task in a form in which it may be simulated."""
     bench = Bench(form.topology, form.task.gpus, form.task.launch, engine, progress)
     solution = _Solution(bench)
-    result = solution.time_of(MethodInput(form, budget))
+    try:
+        result = solution.time_of(MethodInput(form, budget))
+    finally:
+        tell_decisions(form.collective, solution.decisions)
     return replace(result, decisions=tuple(solution.decisions))
 
 

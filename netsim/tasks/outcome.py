@@ -13,6 +13,7 @@ from netsim.base.memo import Memo, digest
 from netsim.base.values import dataclass
 from netsim.collectives.collective import HAS_IN_PLACE, Collective
 from netsim.collectives.table import stamp
+from netsim.extent.decisions import tell_listener
 from netsim.extent.engine_runs import Progress
 from netsim.extent.invariants import sound
 from netsim.extent.result import Result
@@ -63,11 +64,21 @@ def outcome_of(
 ) -> Outcome:
     """The outcome of a cell at a size; that of an earlier equal task, if there was one."""
 
+    is_simulated = False
+
     def simulated() -> Outcome:
+        nonlocal is_simulated
+        is_simulated = True
         return _outcome(resolved, *_timings(resolved, size, engine, progress))
 
     key = key_of(resolved, size, engine)
-    return simulated() if key is None else OUTCOMES.of(key, simulated)
+    if key is None:
+        return simulated()
+    outcome = OUTCOMES.of(key, simulated)
+    if not is_simulated:
+        subject = subject_of(resolved, resolved.collective(size))
+        tell_listener(f"{subject}: equal to a task that was simulated before")
+    return outcome
 
 
 def key_of(resolved: ResolvedCell, size: int, engine: str) -> bytes | None:

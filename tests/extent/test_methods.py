@@ -311,7 +311,7 @@ def test_rings_that_hops_do_not_tell_are_run_in_full_or_refused(
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"may_fold": False}, "single communicator"),
+        ({"may_fold": False}, "ranks are not taken for equal"),
         ({"algorithm": "Tree"}, "only rings"),
         ({"node": (0, *(rank // 8 for rank in range(135)))}, "different numbers of ranks"),
         ({"node": tuple(rank // 8 for rank in range(32))}, "31 hops is too short"),
