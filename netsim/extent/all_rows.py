@@ -21,11 +21,11 @@ WITH_EQUAL_HEADS = "heads with equal amounts of data"
 HAS_REPRESENTATIVES = Refusal("one representative is simulated for each class of equal ranks")
 
 
-def all_rows(given: MethodInput) -> Offer | Refusal:
+def all_rows(question: MethodInput) -> Offer | Refusal:
     """Offer to simulate every row, if these are not too many and none represents others."""
-    if written_form(given.form, given.budget) is not given.form:
+    if written_form(question.form, question.budget) is not question.form:
         return HAS_REPRESENTATIVES
-    return offer_in_full(given.form, given.budget)
+    return offer_in_full(question.form, question.budget)
 
 
 def offer_in_full(form: Form, budget: Budget) -> Offer | Refusal:

@@ -81,7 +81,7 @@ class Thresholds:
     agree to `agreement`, or the ring is simulated in full."""
 
     hop_distance: int = 8
-    """Hops, at least, by which runs of a ring differ: as many as a FIFO has slots."""
+    """Hops, at least, by which runs of a ring differ: the slots of a FIFO."""
 
     hop_tolerance: float = 0.05
     """Largest relative difference of what hops add, in runs of `far_hops` or more."""

@@ -30,9 +30,9 @@ SHAKEN_SECONDS = 1e-12
 SHAKEN_RUNS = 2
 
 
-def channels_apart(given: MethodInput) -> Offer | Refusal:
+def channels_apart(question: MethodInput) -> Offer | Refusal:
     """Offer to simulate one channel of a tree for all that share no link which can saturate."""
-    form, budget = given.form, given.budget
+    form, budget = question.form, question.budget
     thresholds = budget.thresholds
     if budget.is_exact or not form.is_tree:
         return Refusal("channels that share no busy link are left out of large trees only")
@@ -50,8 +50,8 @@ def channels_apart(given: MethodInput) -> Offer | Refusal:
         return Refusal("its channels share links that can saturate")
 
     def run(bench: Bench, _: Solver) -> OneOperation | Refusal:
-        one = _one_channel(bench, fewer, budget)
-        return one if is_large or is_short_tree(form, one, budget) else TREE_SPREADS
+        operation = _one_channel(bench, fewer, budget)
+        return operation if is_large or is_short_tree(form, operation, budget) else TREE_SPREADS
 
     return Offer(run)
 
@@ -62,15 +62,15 @@ def _one_channel(bench: Bench, form: Form, budget: Budget) -> OneOperation:
     Where queues are full, the least difference grows from loop to loop, and no order of sums is
     the right one. Channels of operations back to back get out of step, so that those are not
     extrapolated from this run; then nobody asks for its error, either."""
-    one, ranks = run_in_full(bench, form.loop_schedule, budget), form.collective.ranks
-    run = one.run
+    operation, ranks = run_in_full(bench, form.loop_schedule, budget), form.collective.ranks
+    run = operation.run
     runs = SHAKEN_RUNS if form.task.is_single else 0
     begins = np.random.default_rng(0).uniform(0, SHAKEN_SECONDS, (runs, ranks))
     shaken = [run.simulator.timeline(begin).makespan for begin in begins]
     differences = [abs(seconds / run.timeline.makespan - 1) for seconds in shaken]
     ends_of_written = ends_of(run.program, run.timeline, apart=True)
     return replace(
-        one,
+        operation,
         ends=ends_by_rank(form.plans[0], ends_of_written) + bench.launch.kernel,
         approximation=ONE_CHANNEL,
         uncertainty=2 * max(differences, default=0.0),

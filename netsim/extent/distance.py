@@ -66,7 +66,7 @@ def send_rounds(sends: Transfers, loops: int) -> Iterator[int]:
     """How many rounds runs of sends to all have, up to half of them.
 
     Each has more rounds than the last by turns of all channels (fewer for sends of more `loops`),
-    from the fifth on by as many as all before."""
+    from the fifth on by the length of all before."""
     ranks = sends.collective.ranks
     unit = sends.turn * max(1, ranks // sends.turn // MAX_TURNS // loops)
     return _distances(2 * unit, unit, ranks)  # the first rounds are those between neighbors

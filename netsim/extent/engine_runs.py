@@ -231,7 +231,7 @@ class LoopRuns:
         return self.answer(loops, ENDS, lambda run: run.ends.ravel())
 
     def has_lanes(self, loops: int) -> bool:
-        """Whether rows of a run can be told apart by loops."""
+        """Whether rows of a run can be separated by loops."""
         schedule, shortest = self.schedules.schedule(loops), self.schedules.shortest
         return lanes_of(schedule, shortest, loops - self.schedules.least) is not None
 

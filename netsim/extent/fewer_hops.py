@@ -25,11 +25,11 @@ from netsim.extent.result import RANKS_MAY_DIFFER, MethodInput, Offer, Refusal, 
 TOO_DIFFERENT = Refusal("what a few hops add differs too much to extrapolate the others")
 
 
-def fewer_hops(given: MethodInput) -> Offer | Refusal:
+def fewer_hops(question: MethodInput) -> Offer | Refusal:
     """Offer to extrapolate long rings of NCCL's from chunks that travel a few hosts far."""
-    form, budget = written_form(given.form, given.budget), given.budget
+    form, budget = written_form(question.form, question.budget), question.budget
     thresholds = budget.thresholds
-    if not given.form.may_fold:
+    if not question.form.may_fold:
         return RANKS_MAY_DIFFER
     if len(form.plans) != 1:
         return Refusal("only rings of a single communicator are extrapolated from a few hops")
@@ -39,7 +39,7 @@ def fewer_hops(given: MethodInput) -> Offer | Refusal:
         return Refusal("extrapolating hops is not exact")
     if form.ring_rows <= thresholds.min_hop_fraction * thresholds.max_ring_rows:
         return Refusal("its rings have few enough rows")
-    return Offer(lambda bench, solver: _from_few_hops(bench, solver, given.form, budget))
+    return Offer(lambda bench, solver: _from_few_hops(bench, solver, question.form, budget))
 
 
 def is_extrapolated_from_hops(form: Form, budget: Budget) -> bool:
@@ -60,7 +60,9 @@ def far_distance(form: Form, budget: Budget) -> float:
     )
 
 
-def _from_few_hops(bench: Bench, solver: Solver, given: Form, budget: Budget) -> Result | Refusal:
+def _from_few_hops(
+    bench: Bench, solver: Solver, original: Form, budget: Budget
+) -> Result | Refusal:
     """The time of a ring: one operation, less what operations back to back overlap.
 
     By how much they overlap is found with the fewest hops that are compared and with the most, or
@@ -68,9 +70,9 @@ def _from_few_hops(bench: Bench, solver: Solver, given: Form, budget: Budget) ->
     links, as much as those between."""
     thresholds = budget.thresholds
     # Few enough rows to be simulated in full instead.
-    is_small = written_form(given, budget).ring_rows <= thresholds.max_ring_rows
-    given, uncertainty_of_form = given.without_empty_chunks
-    form = written_form(given, budget)
+    is_small = written_form(original, budget).ring_rows <= thresholds.max_ring_rows
+    original, uncertainty_of_form = original.without_empty_chunks
+    form = written_form(original, budget)
     plan = form.plans[0]
     in_full = budget.with_thresholds(
         max_ring_rows=np.inf,
@@ -80,16 +82,16 @@ def _from_few_hops(bench: Bench, solver: Solver, given: Form, budget: Budget) ->
     )
     seconds_by_hops: dict[int, float] = {}
     last_runs: dict[int, MethodInput] = {}
-    written = _with_one_channel(bench, given, form, budget)
+    written = _with_one_channel(bench, original, form, budget)
 
     def seconds_of(hops: int) -> float:
         for earlier in sorted(last_runs)[:-1]:  # the next run needs the memory
             del last_runs[earlier]
         shorter = MethodInput(written.with_distance(hops), in_full)
-        one = solver.one_operation(shorter)
-        last_runs[hops] = replace(shorter, one=one)
-        seconds_by_hops[hops] = one.seconds
-        return one.seconds
+        operation = solver.one_operation(shorter)
+        last_runs[hops] = replace(shorter, standalone=operation)
+        seconds_by_hops[hops] = operation.seconds
+        return operation.seconds
 
     distances = ring_distances(form.collective, plan, thresholds.hop_distance)
     full_distance = len(plan.node) - 1
@@ -133,12 +135,12 @@ def _from_few_hops(bench: Bench, solver: Solver, given: Form, budget: Budget) ->
     )
 
 
-def _with_one_channel(bench: Bench, given: Form, form: Form, budget: Budget) -> Form:
+def _with_one_channel(bench: Bench, original: Form, form: Form, budget: Budget) -> Form:
     """The ring with one channel for all channels, if operations back to back of the fewest hops
     take as long with it; else the ring as it is."""
     thresholds = budget.thresholds
     fewest = next(ring_distances(form.collective, form.plans[0], thresholds.hop_distance))
-    one_channel = given.with_distance(fewest).with_fewer_channels
+    one_channel = original.with_distance(fewest).with_fewer_channels
     if one_channel is None:
         return form
 

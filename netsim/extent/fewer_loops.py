@@ -16,9 +16,9 @@ from netsim.extent.result import MethodInput, Offer, OneOperation, Refusal, Solv
 from netsim.metrics.links import needed
 
 
-def fewer_loops(given: MethodInput) -> Offer | Refusal:
+def fewer_loops(question: MethodInput) -> Offer | Refusal:
     """Offer to extrapolate loops that recur within a run with some of them."""
-    form, budget = written_form(given.form, given.budget), given.budget
+    form, budget = written_form(question.form, question.budget), question.budget
     schedules, thresholds = form.loop_schedule, budget.thresholds
     if budget.is_exact:
         return Refusal("extrapolating loops is not exact")
@@ -34,11 +34,11 @@ def fewer_loops(given: MethodInput) -> Offer | Refusal:
     def run(bench: Bench, _: Solver) -> OneOperation | Refusal:
         fewer_channels = None
         if schedules.rows() >= thresholds.min_rows_for_channels:
-            fewer_channels = given.form.with_fewer_channels
+            fewer_channels = question.form.with_fewer_channels
         if fewer_channels is not None:
-            one = _extrapolate(LoopRuns(bench, fewer_channels.loop_schedule), budget)
-            if isinstance(one, Refusal):
-                return one
+            operation = _extrapolate(LoopRuns(bench, fewer_channels.loop_schedule), budget)
+            if isinstance(operation, Refusal):
+                return operation
         return _extrapolate(LoopRuns(bench, schedules), budget)
 
     return Offer(run)
@@ -51,21 +51,21 @@ def _extrapolate(runs: LoopRuns, budget: Budget) -> OneOperation | Refusal:
     largest = thresholds.max_loop_fraction * schedules.loops
     is_pace_enough = schedules.rows() > thresholds.min_rows_for_pace
     while size <= largest and schedules.rows(size) <= thresholds.max_rows_of_loop_run:
-        one = _recurring(runs, size) if runs.has_lanes(size) else _repeating(runs, size)
-        if one is None and is_pace_enough and size > schedules.first:
+        operation = _recurring(runs, size) if runs.has_lanes(size) else _repeating(runs, size)
+        if operation is None and is_pace_enough and size > schedules.first:
             ends = steady.paced(runs.ends, schedules.loops, size, steady.LATE, runs.need(size))
-            one = _with_all_loops(runs, size, ends)
-        if one is not None:
-            return one
+            operation = _with_all_loops(runs, size, ends)
+        if operation is not None:
+            return operation
         size *= 2
     last = size // 2
-    one = None
+    operation = None
     if is_pace_enough and last >= 4 * schedules.first:
         tolerance = thresholds.max_pace_error
         ends = steady.paced(runs.ends, schedules.loops, last, tolerance, runs.need(last))
         ends = ends or steady.paced(runs.ends, schedules.loops, last, tolerance)
-        one = _with_all_loops(runs, last, ends)
-    return one or Refusal(f"no steady state in {last} of {schedules.loops} loops")
+        operation = _with_all_loops(runs, last, ends)
+    return operation or Refusal(f"no steady state in {last} of {schedules.loops} loops")
 
 
 def _recurring(runs: LoopRuns, size: int) -> OneOperation | None:
@@ -84,7 +84,7 @@ def _recurring(runs: LoopRuns, size: int) -> OneOperation | None:
 
 
 def _repeating(runs: LoopRuns, size: int) -> OneOperation | None:
-    """The same from several runs, whose rows cannot be told apart by loops."""
+    """The same from several runs, whose rows cannot be separated by loops."""
     schedules, least = runs.schedules, runs.schedules.least
     shortest = float(runs.ends(least).max())
     seconds_per_loop = (float(runs.ends(size).max()) - shortest) / (size - least)

@@ -24,35 +24,35 @@ def clock_of(form: Form, run: StandaloneRun) -> Clock:
     return Clock(back_to_back, run.taking_part // gpus_per_process)
 
 
-def launch_of(given: MethodInput) -> Launch:
+def launch_of(question: MethodInput) -> Launch:
     """How operations begin: without the launch by the host, if ranks are all busy for much longer
     than that takes."""
-    launch = given.form.task.launch
-    shortest = float(given.operation.ends.min())
-    is_hidden = launch.period < given.budget.thresholds.negligible_launch_fraction * shortest
+    launch = question.form.task.launch
+    shortest = float(question.operation.ends.min())
+    is_hidden = launch.period < question.budget.thresholds.negligible_launch_fraction * shortest
     return replace(launch, host=0.0) if is_hidden and launch.together else launch
 
 
-def first_launch_left_out(given: MethodInput) -> float:
+def first_launch_left_out(question: MethodInput) -> float:
     """Seconds by which all operations are later for the first launch, if `launch_of` leaves it
     out."""
-    return given.form.task.launch.host - launch_of(given).host
+    return question.form.task.launch.host - launch_of(question).host
 
 
-def last_like_first(given: MethodInput) -> Floats:
+def last_like_first(question: MethodInput) -> Floats:
     """When the last operation is over by rank, if each is over before the next one begins and all
     take as long as the first one."""
-    one, launch = given.operation, given.form.task.launch
-    further_operations = given.form.iterations - 1
-    return launch.host + further_operations * max(one.seconds, launch.period) + one.ends
+    operation, launch = question.operation, question.form.task.launch
+    further_operations = question.form.iterations - 1
+    return launch.host + further_operations * max(operation.seconds, launch.period) + operation.ends
 
 
-def operation_counts(rows: int, given: MethodInput) -> list[int]:
+def operation_counts(rows: int, question: MethodInput) -> list[int]:
     """How many operations back to back are simulated, one number after the other.
 
     The fewest, and those that are few enough rows, up to all of them. Empty if even the fewest are
     too many rows."""
-    thresholds, iterations = given.budget.thresholds, given.form.iterations
+    thresholds, iterations = question.budget.thresholds, question.form.iterations
     counts = {min(times, iterations) for times in (*thresholds.operation_counts, iterations)}
     fewest, *more = sorted(counts)
     if fewest * rows > thresholds.max_rows_of_fewest_operations:
@@ -61,11 +61,11 @@ def operation_counts(rows: int, given: MethodInput) -> list[int]:
     return [fewest, *(times for times in more if times * rows <= most_rows)]
 
 
-def last_of_all(follow: Follow, given: MethodInput, rows: int) -> Floats | None:
+def last_of_all(follow: Follow, question: MethodInput, rows: int) -> Floats | None:
     """When the last operation is over by rank, if all are simulated, or if those that are repeat;
     else None."""
-    iterations, launch = given.form.iterations, launch_of(given)
-    for times in operation_counts(rows, given):
+    iterations, launch = question.form.iterations, launch_of(question)
+    for times in operation_counts(rows, question):
         ends, is_apart = follow(launch, times)
         if times == iterations:
             return np.asarray(ends[-1])
@@ -76,33 +76,33 @@ def last_of_all(follow: Follow, given: MethodInput, rows: int) -> Floats | None:
 
 
 def result_from_last(
-    given: MethodInput, last: Floats, words: str = "", uncertainty: float = 0.0
+    question: MethodInput, last: Floats, words: str = "", uncertainty: float = 0.0
 ) -> Result:
     """The time of operations back to back, the last of which is over at these times by rank."""
-    clock = clock_of(given.form, given.operation.run)
+    clock = clock_of(question.form, question.operation.run)
     if len(last) != len(clock.process):  # of all ranks, not only of those that take part
-        process = np.arange(len(last)) // given.form.task.gpus_per_process
+        process = np.arange(len(last)) // question.form.task.gpus_per_process
         clock = replace(clock, process=process)
-    return result_of(given, clock.seconds(last), words, uncertainty, clock.slowest(last))
+    return result_of(question, clock.seconds(last), words, uncertainty, clock.slowest(last))
 
 
 def result_of(
-    given: MethodInput,
+    question: MethodInput,
     seconds: float,
     words: str = "",
     uncertainty: float = 0.0,
     slowest: float | None = None,
 ) -> Result:
     """The result of a task whose operation takes `seconds`, and what was approximated for it."""
-    one = given.operation
+    operation = question.operation
     return Result(
         seconds,
-        one.run.program,
-        one.run.timeline,
-        one.use,
-        one.run.engine,
-        ", ".join(filter(None, (one.approximation, words))),
-        one.uncertainty + uncertainty,
-        one.causes,
+        operation.run.program,
+        operation.run.timeline,
+        operation.use,
+        operation.run.engine,
+        ", ".join(filter(None, (operation.approximation, words))),
+        operation.uncertainty + uncertainty,
+        operation.causes,
         slowest=seconds if slowest is None else slowest,
     )

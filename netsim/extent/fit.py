@@ -68,11 +68,11 @@ def why_not_fit(task: Task, budget: Budget) -> str:
 
 def exact_decisions(task: Task, budget: Budget) -> list[Decision]:
     """Why each exact method can or cannot time a task."""
-    given = MethodInput(form_of(task, budget), budget)
+    question = MethodInput(form_of(task, budget), budget)
     decisions = []
     for method in EXACT_METHODS:
         if method.__name__ not in budget.excluded:
-            offer = method(given)
+            offer = method(question)
             is_offer = isinstance(offer, Offer)
             reason = offer.words if isinstance(offer, Refusal) else "it can simulate the task"
             decisions.append(Decision(method.__name__.replace("_", " "), is_offer, reason))
@@ -98,11 +98,11 @@ def why_no_method(form: Form, budget: Budget, decisions: Sequence[Decision]) -> 
     if not reason and form.task.is_nccl:
         rows = written_form(form, budget).loop_schedule.rows()
         reason = memory.misfit(rows, rows * memory.BYTES_A_ROW, ranks)
-    what = "simulated exactly" if budget.is_exact else "simulated"
+    manner = "simulated exactly" if budget.is_exact else "simulated"
     if reason:
-        return f"too large to be {what}: {reason}{remedy}"
+        return f"too large to be {manner}: {reason}{remedy}"
     last = decisions[-1].reason if decisions else "no method is left"
-    return f"cannot be {what}: {last}{remedy}"
+    return f"cannot be {manner}: {last}{remedy}"
 
 
 def _rows_of_first_rounds(form: Form, budget: Budget, runs: int) -> list[int]:
@@ -153,9 +153,9 @@ def nccl_bytes(task: Task, budget: Budget = USUAL_BUDGET) -> int:
     return bytes_of_form(form_of(task, budget), budget)
 
 
-def bytes_of_form(given: Form, budget: Budget) -> int:
+def bytes_of_form(question: Form, budget: Budget) -> int:
     """The same for a form."""
-    form, thresholds = written_form(given, budget), budget.thresholds
+    form, thresholds = written_form(question, budget), budget.thresholds
     plan, ranks = form.plans[0], form.collective.ranks
     has_rows_apart = plan.symmetry is None or plan.transfers is not None
     bytes_per_row = memory.BYTES_A_ROW_IN_STEP
@@ -163,7 +163,7 @@ def bytes_of_form(given: Form, budget: Budget) -> int:
         bytes_per_row = memory.BYTES_A_ROW_APART
     if form.ring_rows:
         return _bytes_of_rings(form, budget, bytes_per_row)
-    rows_of_runs = _rows_of_first_rounds(given, budget, INCREMENTS + 3)
+    rows_of_runs = _rows_of_first_rounds(question, budget, INCREMENTS + 3)
     if rows_of_runs:
         return memory.BYTES_A_ROW_IN_STEP * rows_of_runs[-1]
     transfers_per_step = ranks * max(1, len(plan.work))

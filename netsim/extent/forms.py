@@ -2,8 +2,8 @@
 
 A form is a task and how much of it is written: one representative for each class of equal ranks
 and channels, equal heads, one channel for several, fewer hops or rounds. Each of these is a method
-or property that returns another form; what it may be off is its `uncertainty`. `written_form`
-chooses the form that most methods start from.
+or property that returns another form, whose largest relative error is its `uncertainty`.
+`written_form` chooses the form that most methods start from.
 """
 
 from __future__ import annotations
@@ -222,8 +222,8 @@ class Form:
 
 
 FORMS = Memo(4)
-"""The forms of the last tasks: whoever asks whether a task fits also runs it, both in place and out
-of place. Few, because a form holds schedules, which may be large."""
+"""The forms of the last tasks: a caller that asks whether a task fits also runs it, both in place
+and out of place. Few, because a form holds schedules, which may be large."""
 
 
 def form_of(task: Task, budget: Budget = USUAL_BUDGET) -> Form:

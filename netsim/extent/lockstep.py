@@ -16,9 +16,9 @@ BACK_TO_BACK_FACTOR = 4
 step: these are simulated unless they are too many rows."""
 
 
-def lockstep(given: MethodInput) -> Offer | Refusal:
+def lockstep(question: MethodInput) -> Offer | Refusal:
     """Offer to simulate one rank of a textbook algorithm in which all keep step."""
-    form, thresholds = given.form, given.budget.thresholds
+    form, thresholds = question.form, question.budget.thresholds
     factor = 1 if form.task.is_single else BACK_TO_BACK_FACTOR
     sketch = sketched(form)
     if sketch is None:

@@ -17,10 +17,10 @@ from netsim.extent.result import MethodInput, Offer, OneOperation, Refusal
 from netsim.extent.textbook import sketched
 
 
-def long_rings(given: MethodInput) -> Offer | Refusal:
+def long_rings(question: MethodInput) -> Offer | Refusal:
     """Offer to simulate the first steps of a long ring and to compute the others."""
-    thresholds = given.budget.thresholds
-    sketch = sketched(given.form)
+    thresholds = question.budget.thresholds
+    sketch = sketched(question.form)
     if sketch is None or not sketch.is_long(thresholds.min_long_ring_rows):
         return Refusal("there are no long textbook rings")
     if sketch.stands(thresholds.max_partition_rounds) is not None:

@@ -33,77 +33,78 @@ TOO_MANY_ROWS = "more would be too many rows"
 NOT_FOLLOWED = Refusal("operations in a row are not followed")
 
 
-def recurring_operations(given: MethodInput) -> Offer | Refusal:
+def recurring_operations(question: MethodInput) -> Offer | Refusal:
     """Offer to simulate operations until each rank ends as much later as every other, again and
     again."""
-    follow = given.operation.follow
+    follow = question.operation.follow
     if follow is None:
         return NOT_FOLLOWED
 
     def run(_: Bench, __: Solver) -> Result | Refusal:
-        last = last_of_all(follow, given, given.operation.rows)
+        last = last_of_all(follow, question, question.operation.rows)
         if last is None:
             return Refusal("operations in a row do not repeat")
-        return result_from_last(given, last + first_launch_left_out(given))
+        return result_from_last(question, last + first_launch_left_out(question))
 
     return Offer(run)
 
 
-def some_operations(given: MethodInput) -> Offer | Refusal:
-    """Offer to simulate all operations that are timed, or as many as are not too many rows."""
-    one = given.operation
-    if one.follow is None and one.fewer_loops is None and given.budget.is_exact:
+def some_operations(question: MethodInput) -> Offer | Refusal:
+    """Offer to simulate all operations that are timed, or the largest number that is few enough
+    rows."""
+    operation = question.operation
+    if operation.follow is None and operation.fewer_loops is None and question.budget.is_exact:
         return NOT_FOLLOWED
-    return Offer(lambda bench, solver: _some_operations(bench, solver, given))
+    return Offer(lambda bench, solver: _some_operations(bench, solver, question))
 
 
-def _some_operations(bench: Bench, solver: Solver, given: MethodInput) -> Result:
-    one = given.operation
-    if one.follow is None and one.fewer_loops is not None:
+def _some_operations(bench: Bench, solver: Solver, question: MethodInput) -> Result:
+    operation = question.operation
+    if operation.follow is None and operation.fewer_loops is not None:
         # Runs with fewer loops do not decide how operations overlap: all loops are simulated.
-        in_full = run_in_full(bench, one.fewer_loops.schedules, given.budget)
-        return solver.back_to_back(replace(given, one=in_full))
-    launch, iterations = launch_of(given), given.form.iterations
-    thresholds = given.budget.thresholds
-    if one.follow is None or not operation_counts(one.rows, given):
+        in_full = run_in_full(bench, operation.fewer_loops.schedules, question.budget)
+        return solver.back_to_back(replace(question, standalone=in_full))
+    launch, iterations = launch_of(question), question.form.iterations
+    thresholds = question.budget.thresholds
+    if operation.follow is None or not operation_counts(operation.rows, question):
         # Back to back they take hardly longer, and no less than the busiest link needs.
-        return result_like_first(given, TOO_MANY_ROWS, one.idle_fraction(launch))
-    clock = clock_of(given.form, one.run)
-    times = operation_counts(one.rows, given)[-1]
-    ends = one.follow(launch, times)[0]
-    error = doubt_of_estimate(clock.over(ends), iterations, one.spread)
+        return result_like_first(question, TOO_MANY_ROWS, operation.idle_fraction(launch))
+    clock = clock_of(question.form, operation.run)
+    times = operation_counts(operation.rows, question)[-1]
+    ends = operation.follow(launch, times)[0]
+    error = doubt_of_estimate(clock.over(ends), iterations, operation.spread)
     while times < iterations:
-        times = _more_operations(given, times)
+        times = _more_operations(question, times)
         tolerance = thresholds.max_error_of_large_runs
-        if times * one.rows <= thresholds.max_rows_of_few_operations:
+        if times * operation.rows <= thresholds.max_rows_of_few_operations:
             tolerance = thresholds.agreement
         most_rows = thresholds.max_rows_of_all_operations * (1.0 if times == iterations else 0.5)
-        if error <= tolerance or times * one.rows > most_rows:
+        if error <= tolerance or times * operation.rows > most_rows:
             break
-        ends = one.follow(launch, times)[0]
-        error = doubt_of_estimate(clock.over(ends), iterations, one.spread)
+        ends = operation.follow(launch, times)[0]
+        error = doubt_of_estimate(clock.over(ends), iterations, operation.spread)
     # Operations that were not simulated exactly may fall out otherwise.
-    error_of_order = swing(clock.over(ends)) if one.uncertainty else 0.0
-    first = first_launch_left_out(given)
+    error_of_order = swing(clock.over(ends)) if operation.uncertainty else 0.0
+    first = first_launch_left_out(question)
     if len(ends) == iterations:
-        return result_from_last(given, ends[-1] + first, uncertainty=error_of_order)
+        return result_from_last(question, ends[-1] + first, uncertainty=error_of_order)
     seconds = (estimated(clock.over(ends), iterations) + first) / iterations
     slowest = (estimated(ends.max(axis=1), iterations) + first) / iterations
     words = f"{len(ends)} of {iterations} operations"
-    return result_of(given, seconds, words, error + error_of_order, slowest)
+    return result_of(question, seconds, words, error + error_of_order, slowest)
 
 
-def _more_operations(given: MethodInput, times: int) -> int:
+def _more_operations(question: MethodInput, times: int) -> int:
     """How many operations are simulated after `times` of them: twice as many, or all of them if
     that is little more; of three that are many rows, four."""
-    rows, thresholds = given.operation.rows, given.budget.thresholds
-    iterations = given.form.iterations
+    rows, thresholds = question.operation.rows, question.budget.thresholds
+    iterations = question.form.iterations
     if times == 3:
         are_many_rows = 4 * rows > thresholds.max_rows_of_few_operations
         if are_many_rows and 4 * rows <= thresholds.max_rows_of_several_operations:
             return min(4, iterations)
     if times in (3, 4):
         return min(6, iterations)
-    if 2.5 * times > iterations and can_run_all_operations(given.form, rows, given.budget):
+    if 2.5 * times > iterations and can_run_all_operations(question.form, rows, question.budget):
         return iterations
     return min(2 * times, iterations)

@@ -20,45 +20,45 @@ from netsim.extent.result import Floats, MethodInput, Offer, Refusal, Result
 from netsim.extent.steady import more_gained
 
 
-def overlap_of_fewer_loops(given: MethodInput) -> Offer | Refusal:
+def overlap_of_fewer_loops(question: MethodInput) -> Offer | Refusal:
     """Offer to let operations overlap by as much as those with fewer loops do, and by as much more
     with every further loop."""
-    one = given.operation
-    if one.follow is not None or one.fewer_loops is None:
+    operation = question.operation
+    if operation.follow is not None or operation.fewer_loops is None:
         return Refusal("no runs with fewer loops are known")
-    return Offer(lambda bench, _: _with_overlap(bench, given))
+    return Offer(lambda bench, _: _with_overlap(bench, question))
 
 
-def _with_overlap(bench: Bench, given: MethodInput) -> Result | Refusal:
-    runs = given.operation.fewer_loops
+def _with_overlap(bench: Bench, question: MethodInput) -> Result | Refusal:
+    runs = question.operation.fewer_loops
     assert runs is not None
     overlaps = dict[int, Floats]()
-    schedules, loops, standalone = runs.schedules, runs.schedules.first, given.operation.seconds
-    iterations, launch = given.form.iterations, launch_of(given)
+    schedules, loops, standalone = runs.schedules, runs.schedules.first, question.operation.seconds
+    iterations, launch = question.form.iterations, launch_of(question)
 
     def times_of(run: StandaloneRun) -> Floats:
         """The time of operations with fewer loops, and that of their slowest process."""
         back_to_back = BackToBackRun(run, launch, bench.engine)
-        clock = clock_of(given.form, run)
-        last = last_of_all(lambda _, times: back_to_back.ends(times), given, len(run.program))
+        clock = clock_of(question.form, run)
+        last = last_of_all(lambda _, times: back_to_back.ends(times), question, len(run.program))
         if last is None:
             last = back_to_back.ends(iterations)[0][-1]
         return np.array([clock.seconds(last), clock.slowest(last)])
 
-    key = "time", launch, given.form.task.back_to_back
-    while 2 * loops <= schedules.loops and not _is_enough(overlaps, schedules, given, loops):
+    key = "time", launch, question.form.task.back_to_back
+    while 2 * loops <= schedules.loops and not _is_enough(overlaps, schedules, question, loops):
         overlaps[loops] = float(runs.ends(loops).max()) - runs.answer(loops, key, times_of)
         loops *= 2
     if len(overlaps) < 2:
         return Refusal("there are too few runs with fewer loops")
     further, error = _further_overlap(overlaps, schedules.loops, 0)
     further_of_slowest, _ = _further_overlap(overlaps, schedules.loops, 1)
-    first_launch = first_launch_left_out(given) / iterations
+    first_launch = first_launch_left_out(question) / iterations
     least = launch.period + first_launch
     overlap, overlap_of_slowest = (float(value) for value in overlaps[loops // 2])
     seconds = max(standalone - overlap - further + first_launch, least)
     slowest = max(standalone - overlap_of_slowest - further_of_slowest + first_launch, least)
-    thresholds = given.budget.thresholds
+    thresholds = question.budget.thresholds
     all_rows = iterations * schedules.rows()
     if (
         error > thresholds.agreement * seconds
@@ -66,7 +66,7 @@ def _with_overlap(bench: Bench, given: MethodInput) -> Result | Refusal:
     ):
         return Refusal("operations with fewer loops do not decide how those with all overlap")
     words = f"the overlap of operations from {loops // 2} of {schedules.loops} loops"
-    return result_of(given, seconds, words, error / seconds, max(slowest, seconds))
+    return result_of(question, seconds, words, error / seconds, max(slowest, seconds))
 
 
 def _further_overlap(overlaps: dict[int, Floats], loops: int, column: int) -> tuple[float, float]:
@@ -75,13 +75,13 @@ def _further_overlap(overlaps: dict[int, Floats], loops: int, column: int) -> tu
 
 
 def _is_enough(
-    overlaps: dict[int, Floats], schedules: LoopSchedule, given: MethodInput, loops: int
+    overlaps: dict[int, Floats], schedules: LoopSchedule, question: MethodInput, loops: int
 ) -> bool:
     """Whether how operations overlap is known well enough, or more would be too many rows."""
     if len(overlaps) < 2:
         return False
     error = _further_overlap(overlaps, schedules.loops, 0)[1]
-    thresholds = given.budget.thresholds
-    rows = given.form.iterations * schedules.rows(loops)
-    agrees = len(overlaps) > 2 and error <= thresholds.agreement * given.operation.seconds
+    thresholds = question.budget.thresholds
+    rows = question.form.iterations * schedules.rows(loops)
+    agrees = len(overlaps) > 2 and error <= thresholds.agreement * question.operation.seconds
     return agrees or rows > thresholds.max_rows_of_several_operations

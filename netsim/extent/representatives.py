@@ -13,9 +13,9 @@ from netsim.extent.textbook import sketched
 NO_CLASSES = Refusal("no two ranks or channels are equal in everything that decides their time")
 
 
-def representatives(given: MethodInput) -> Offer | Refusal:
+def representatives(question: MethodInput) -> Offer | Refusal:
     """Offer to simulate one member of each class of equal ranks and channels."""
-    form, budget = given.form, given.budget
+    form, budget = question.form, question.budget
     if form.task.is_nccl:
         if form.ring_rows < budget.thresholds.min_folded_ring_rows:
             return Refusal("it has few rows")

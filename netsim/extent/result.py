@@ -120,13 +120,13 @@ class MethodInput:
 
     form: Form
     budget: Budget
-    one: OneOperation | None = None
+    standalone: OneOperation | None = None
 
     @property
     def operation(self) -> OneOperation:
         """One operation, which has been found before methods for operations back to back."""
-        assert self.one is not None
-        return self.one
+        assert self.standalone is not None
+        return self.standalone
 
 
 def can_run_all_operations(form: Form, rows: int, budget: Budget) -> bool:
@@ -137,15 +137,15 @@ def can_run_all_operations(form: Form, rows: int, budget: Budget) -> bool:
 class Solver(Protocol):
     """How a method times another form of its task, such as the same ring with fewer hops."""
 
-    def one_operation(self, given: MethodInput) -> OneOperation:
+    def one_operation(self, question: MethodInput) -> OneOperation:
         """One operation of the form."""
         ...
 
-    def back_to_back(self, given: MethodInput) -> Result:
+    def back_to_back(self, question: MethodInput) -> Result:
         """The time of the form, of which one operation is given."""
         ...
 
-    def time_of(self, given: MethodInput) -> Result:
+    def time_of(self, question: MethodInput) -> Result:
         """The time of the form."""
         ...
 

@@ -24,20 +24,20 @@ ROWS_PER_SEND = 3.1
 TOO_DIFFERENT = Refusal("what a few rounds add differs too much to extrapolate the others")
 
 
-def rounds_of_sends(given: MethodInput) -> Offer | Refusal:
+def rounds_of_sends(question: MethodInput) -> Offer | Refusal:
     """Offer to extrapolate large all-to-alls from their first rounds."""
-    form = sends_to_all(given)
+    form = sends_to_all(question)
     if isinstance(form, Refusal):
         return form
-    return Offer(lambda bench, solver: _from_first_rounds(bench, solver, form, given.budget))
+    return Offer(lambda bench, solver: _from_first_rounds(bench, solver, form, question.budget))
 
 
-def sends_to_all(given: MethodInput) -> Form | Refusal:
+def sends_to_all(question: MethodInput) -> Form | Refusal:
     """The form of sends to all that can be extrapolated from a few rounds."""
-    form, budget = written_form(given.form, given.budget), given.budget
+    form, budget = written_form(question.form, question.budget), question.budget
     if budget.is_exact:
         return Refusal("extrapolating rounds of sends is not exact")
-    if not given.form.may_fold:
+    if not question.form.may_fold:
         return RANKS_MAY_DIFFER
     if len(form.plans) != 1:
         return Refusal("only sends of a single communicator are extrapolated from a few rounds")
@@ -74,9 +74,9 @@ def _from_first_rounds(
 
     def seconds_of(rounds: int) -> float:
         last_run.clear()  # the next run needs the memory
-        one = solver.one_operation(MethodInput(form.with_distance(rounds), budget))
-        last_run[rounds] = one
-        return one.seconds
+        operation = solver.one_operation(MethodInput(form.with_distance(rounds), budget))
+        last_run[rounds] = operation
+        return operation.seconds
 
     sends, all_rounds = form.plans[0].transfers, form.collective.ranks
     assert sends is not None
@@ -85,26 +85,28 @@ def _from_first_rounds(
     full = extrapolate_distance(all_rounds, rounds, seconds_of, tolerances, 0)
     if full is None:
         return TOO_DIFFERENT
-    one = last_run[full.run]
+    operation = last_run[full.run]
     # The first round is the copy of each rank's own data.
     factor = (all_rounds - 1) / (full.run - 1)
-    ends = one.ends + (full.seconds - one.ends.max())
+    ends = operation.ends + (full.seconds - operation.ends.max())
     kernel = bench.launch.kernel
-    rate = factor * (one.ends.max() - kernel) / (ends.max() - kernel)
+    rate = factor * (operation.ends.max() - kernel) / (ends.max() - kernel)
     # Some links would have to carry more than they can: they carry less in later rounds.
-    demand = one.use.utilisation * rate
+    demand = operation.use.utilisation * rate
     utilisation = np.minimum(demand, 1.0)
     kept_fraction = np.divide(utilisation, demand, out=np.ones_like(demand), where=demand > 0)
-    use = replace(one.use, amount=one.use.amount * factor * kept_fraction, utilisation=utilisation)
+    use = replace(
+        operation.use, amount=operation.use.amount * factor * kept_fraction, utilisation=utilisation
+    )
     words = f"{full.run} of {all_rounds} rounds of sends"
     # Of the last turn of the channels there may be a part only.
     last_turn = sends.turn / all_rounds
-    uncertainty = one.uncertainty + full.uncertainty + last_turn + max(0.0, demand.max() - 1)
+    uncertainty = operation.uncertainty + full.uncertainty + last_turn + max(0.0, demand.max() - 1)
     return replace(
-        one,
+        operation,
         ends=ends,
         use=use,
-        approximation=", ".join(filter(None, (words, one.approximation))),
+        approximation=", ".join(filter(None, (words, operation.approximation))),
         uncertainty=uncertainty,
         follow=None,
         fewer_loops=None,

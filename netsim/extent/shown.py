@@ -34,7 +34,7 @@ def shown_schedule(task: Task, budget: Budget = USUAL_BUDGET) -> tuple[Schedule,
         raise InputError(f"about {rows:.2g} rows are too many to show")
     if schedule.fold is not None and not note:
         shown_gpus = len(schedule.fold.leaders)
-        note = f"those of {shown_gpus} GPUs are shown, which stand for all {schedule.ranks}"
+        note = f"those of {shown_gpus} GPUs are shown, which represent all {schedule.ranks}"
     return schedule, note and f"of about {rows:.2g} rows {note}"
 
 

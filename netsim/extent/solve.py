@@ -86,44 +86,46 @@ class _Solution:
     """The search for the time of one form, with the decisions so far.
 
     Methods that time another form of the task get a solution of its own, whose decisions are not
-    told."""
+    printed."""
 
     bench: Bench
     decisions: list[Decision] = field(default_factory=list)
 
-    def time_of(self, given: MethodInput) -> Result:
+    def time_of(self, question: MethodInput) -> Result:
         """The time of a form."""
-        answer = self._first_answer(given, METHODS_OF_ONE_OPERATION)
+        answer = self._first_answer(question, METHODS_OF_ONE_OPERATION)
         if isinstance(answer, Result):
             return answer
-        return self.back_to_back(replace(given, one=answer))
+        return self.back_to_back(replace(question, standalone=answer))
 
-    def one_operation(self, given: MethodInput) -> OneOperation:
+    def one_operation(self, question: MethodInput) -> OneOperation:
         """One operation of a form."""
-        answer = self._first_answer(given, METHODS_OF_ONE_OPERATION)
+        answer = self._first_answer(question, METHODS_OF_ONE_OPERATION)
         assert isinstance(answer, OneOperation)
         return answer
 
-    def back_to_back(self, given: MethodInput) -> Result:
+    def back_to_back(self, question: MethodInput) -> Result:
         """The time of a form of which one operation is given."""
-        answer = self._first_answer(given, METHODS_OF_OPERATIONS)
+        answer = self._first_answer(question, METHODS_OF_OPERATIONS)
         assert isinstance(answer, Result)
         return answer
 
-    def _first_answer(self, given: MethodInput, methods: Sequence[Method]) -> OneOperation | Result:
+    def _first_answer(
+        self, question: MethodInput, methods: Sequence[Method]
+    ) -> OneOperation | Result:
         """What the first method answers that can; within wider limits if none does."""
-        for budget in (given.budget, given.budget.in_full):
+        for budget in (question.budget, question.budget.in_full):
             for method in methods:
                 if method.__name__ in budget.excluded:
                     continue
-                answer = self._answer(method, replace(given, budget=budget))
+                answer = self._answer(method, replace(question, budget=budget))
                 self._note(method, answer)
                 if not isinstance(answer, Refusal):
                     return answer
-        raise InputError(fit.why_no_method(given.form, given.budget, self.decisions))
+        raise InputError(fit.why_no_method(question.form, question.budget, self.decisions))
 
-    def _answer(self, method: Method, given: MethodInput) -> OneOperation | Result | Refusal:
-        offer = method(given)
+    def _answer(self, method: Method, question: MethodInput) -> OneOperation | Result | Refusal:
+        offer = method(question)
         if isinstance(offer, Offer):
             return offer.run(self.bench, _Solution(self.bench))
         return offer

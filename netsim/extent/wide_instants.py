@@ -28,9 +28,9 @@ ERROR_BY_FOURFOLD_WIDTH = 1.5
 """How many times the difference to runs with instants twice and four times as wide is stated."""
 
 
-def wide_instants(given: MethodInput) -> Offer | Refusal:
+def wide_instants(question: MethodInput) -> Offer | Refusal:
     """Offer to solve the rates of many grouped sends once for each short time."""
-    form, budget = written_form(given.form, given.budget), given.budget
+    form, budget = written_form(question.form, question.budget), question.budget
     thresholds = budget.thresholds
     if budget.is_exact or not any(plan.transfers is not None for plan in form.plans):
         return Refusal("rates are solved less often for grouped sends only")

@@ -176,9 +176,9 @@ def test_what_is_too_large_to_show_is_shown_folded(
     one = ready(FABRICS["one switch"], "all_reduce", "hierarchical", 48 * MIB)
     assert not shown_of(one, 48 * MIB).notes
     few = within(one, budget_with(max_shown_rows=10))
-    assert "stand for all 32" in shown_of(few, 48 * MIB).notes[0]
-    assert "stand for all 32" in explained_run(few, 48 * MIB)[0]["title"]
+    assert "represent all 32" in shown_of(few, 48 * MIB).notes[0]
+    assert "represent all 32" in explained_run(few, 48 * MIB)[0]["title"]
     monkeypatch.setattr("netsim.extent.shown.rows_in_full", lambda *_: 10**9)
     files = write_traces([one.cell], tmp_path, "compiled")
-    assert "stand for all 32" in files[0]
+    assert "represent all 32" in files[0]
     assert all(Path(file.split(" (")[0]).exists() for file in files)
