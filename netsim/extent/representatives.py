@@ -1,6 +1,20 @@
 """One representative for each class of equal ranks and channels is simulated; exact.
 
-DOC
+Ranks, channels, wires and NICs start as what they are (rates, faults, amounts of data) and are
+separated by what they touch until nothing changes: the coarsest equitable partition. Members of a
+class have the same rate at all times. One row of each class is simulated, and draws on one wire of
+each class what all of them together draw on such a wire.
+
+How that is checked: the partition itself is the check (`program/symmetry.py`). A slow link, a
+missing NIC or paths by hash make classes smaller, not the answer wrong; then more rows are
+simulated.
+
+Error: none (tests/nccl/test_folding.py holds every row and every link against the run in full),
+but that of equal heads.
+
+    $ netsim expect dgx-h100 all_reduce --nodes 16 --sizes 1G --verbose
+    all_reduce of 1 GiB: representatives: taken: 16,000 rows, exact
+    …  1073741824  …  5809.21 us   (254,080 rows with --set fold=off)
 """
 
 from __future__ import annotations
