@@ -15,6 +15,7 @@ from netsim.results import nccl_tests
 from netsim.results.row import NOT_VALIDATED, Row
 from netsim.scenario.cells import last_part
 from netsim.scenario.models import SizeRange, Workload
+from netsim.schedule.repeat import BackToBack
 from netsim.tasks.resolve import ResolvedCell
 from netsim.topology.nccl_view import gpu_bus
 
@@ -147,6 +148,7 @@ def run_of(resolved: ResolvedCell) -> nccl_tests.TestRun:
     variables = dict(scenario.nccl.env)
     if work.split is not None:
         variables["NCCL_TESTS_SPLIT"] = work.split
+    timing = resolved.back_to_back or BackToBack(iterations=1)
     return nccl_tests.TestRun(
         collective=work.collective,
         sizes=tuple(work.size_list()),
@@ -158,6 +160,8 @@ def run_of(resolved: ResolvedCell) -> nccl_tests.TestRun:
         dtype=work.dtype,
         variables=tuple(variables.items()),
         asked=_asked_sizes(work),
+        iterations=timing.iterations,
+        over_processes=timing.over_processes,
     )
 
 

@@ -1,8 +1,9 @@
 """Every row of one operation is simulated; exact.
 
-What it assumes: nothing. It is refused if the form has representatives (`representatives.py` simulates
-those), if the rows do not fit into memory, or, in a budget that is not exact, if fewer loops or hops
-are worth trying first. If no method can time a task, it is asked again without these limits.
+What it assumes: nothing. It is refused if the form has representatives (`representatives.py`
+simulates those), if the rows do not fit into memory, or, in a budget that is not exact, if fewer
+loops or hops are worth trying first. If no method can time a task, it is asked again without
+these limits.
 
 Error: none, but that of the form: heads of NVLSTree with equal amounts of data
 (`Form.with_equal_heads`).

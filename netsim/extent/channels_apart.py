@@ -1,18 +1,19 @@
 """Large trees: one channel is simulated for all channels that share no link which can saturate.
 
-Channels of a tree share the memory, SMs and NVLinks of their GPUs, so that channels which differ in
-the order of GPUs are no class of equal ones. Often nothing of that can ever be full: rows of one path
-that wait for each other move one at a time, which bounds the load of every link. Channels that share
-only links which cannot saturate are equal if they touch the same of the others, and one of them is
-simulated.
+Channels of a tree share the memory, SMs and NVLinks of their GPUs, so that channels which differ
+in the order of GPUs are no class of equal ones. Often nothing of that can ever be full: rows of
+one path that wait for each other move one at a time, which bounds the load of every link.
+Channels that share only links which cannot saturate are equal if they touch the same of the
+others, and one of them is simulated.
 
-How that is checked: the shortest schedule of the task is placed, and `tight_entries` says which links
-can saturate at all (`Form.with_fewer_channels`).
+How that is checked: the shortest schedule of the task is placed, and `tight_entries` says which
+links can saturate at all (`Form.with_fewer_channels`).
 
-Error: where queues are full, a difference in the last digit grows from loop to loop, in the run in
-full as well: two orders of summing are two answers. Two runs in which ranks begin a picosecond apart
-show by how much; twice that is stated. Channels of operations back to back get out of step, so that
-only `one_operation.trees_end_together` may follow, which states its own error.
+Error: where queues are full, a difference in the last digit grows from loop to loop, in the run
+in full as well: two orders of summing are two answers. Two runs in which ranks begin a
+picosecond apart show by how much; twice that is stated. Channels of operations back to back get
+out of step, so that only `one_operation.trees_end_together` may follow, which states its own
+error.
 
     $ netsim expect gh200-x4 all_reduce --nodes 128 --fabric dragonfly --algo Tree --sizes 64M -v
     all_reduce of 64 MiB: channels apart: taken: one channel for all that meet in nothing that can

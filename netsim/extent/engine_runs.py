@@ -73,7 +73,7 @@ class StandaloneRun:
 
     @cached_property
     def taking_part(self) -> NDArray[np.int64]:
-        """The ranks that do anything at all."""
+        """The ranks that send, receive or copy anything; all, if none does."""
         return taking_part(self.schedule)
 
     @cached_property
@@ -89,7 +89,7 @@ class StandaloneRun:
 
 
 def taking_part(schedule: Schedule) -> NDArray[np.int64]:
-    """The ranks that do anything at all; all ranks, if none does."""
+    """The ranks that send, receive or copy anything; all, if none does."""
     busy, written = np.zeros((2, schedule.ranks), bool)
     written[schedule.stand_in(np.arange(schedule.ranks, dtype=np.int32))] = True
     for rows in _in_parts(len(schedule)):

@@ -1,18 +1,18 @@
 """Long rings of NCCL's: chunks travel a few hosts far, and what further hops add is extrapolated.
 
 Each rank of a ring does in every hop what it did in the hop before. All ranks are simulated, but
-chunks travel a few hosts far only; runs at four distances, each longer by a host or more, show what a
-hop adds. Chunks that are shorter than the others come round in such a run as often as in the full
-ring (`extent/distance.py`).
+chunks travel a few hosts far only; runs at four distances, each longer by a host or more, show
+what a hop adds. Chunks that are shorter than the others come round in such a run as often as in
+the full ring (`extent/distance.py`).
 
-How that is checked: three increments must agree to 0.75 %, or to 5 % from 100 hops, an eighth of the
-ring or ten million rows on. A ring of fewer than three million rows that does not agree is simulated
-in full; nodes with different numbers of ranks refuse the method. Three operations back to back are
-simulated at two distances, and the difference is how they overlap.
+How that is checked: three increments must agree to 0.75 %, or to 5 % from 100 hops, an eighth of
+the ring or ten million rows on. A ring of fewer than three million rows that does not agree is
+simulated in full; nodes with different numbers of ranks refuse the method. Three operations back
+to back are simulated at two distances, and the difference is how they overlap.
 
 Error: what increments differ, times the hops that are left out, and one hop more (where the ring
-closes may be a hop unlike the others); the whole overlap that is extrapolated; chunks that are empty
-before NCCL 2.22.
+closes may be a hop unlike the others); the whole overlap that is extrapolated; chunks that are
+empty before NCCL 2.22.
 
     $ netsim expect gh200-x4 all_reduce --nodes 128 --fabric dragonfly --algo Ring --proto LL128 \\
           --sizes 64M --verbose

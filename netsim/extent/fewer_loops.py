@@ -1,18 +1,18 @@
 """Loops over the buffers: a run with some of them is extrapolated to all.
 
-A run with fewer loops is the same as the run with all loops until its last loops begin. If by then
-everything that started and ended of late did so some loops before, as much earlier, it will repeat
-for as long as loops follow, and the end of the run is the same, only later (`steady.recurrence`).
-Runs of 16, 32, 64, … loops are tried, up to a quarter of all.
+A run with fewer loops is the same as the run with all loops until its last loops begin. If by
+then everything that started and ended of late did so some loops before, as much earlier, it will
+repeat for as long as loops follow, and the end of the run is the same, only later
+(`steady.recurrence`). Runs of 16, 32, 64, … loops are tried, up to a quarter of all.
 
-How that is checked: the rows of the last loops are compared with those of earlier loops, to 1e-6; a
-second run that ends at another phase of the period must agree. Where rows cannot be separated by
-loops, runs of nearly equal length are compared instead. The busiest link must not need longer for
-all loops than the answer.
+How that is checked: the rows of the last loops are compared with those of earlier loops, to
+1e-6; a second run that ends at another phase of the period must agree. Where rows cannot be
+separated by loops, runs of nearly equal length are compared instead. The busiest link must not
+need longer for all loops than the answer.
 
-Loops that never quite recur may add equally much: in tasks of over a million rows, if from half of a
-run on each loop takes what the busiest link needs for it (to 0.1 %), that rate is taken; else a
-quarter, a half and all of the longest run must add the same, to 1 %.
+Loops that never quite recur may add equally much: in tasks of over a million rows, if from half
+of a run on each loop takes what the busiest link needs for it (to 0.1 %), that rate is taken;
+else a quarter, a half and all of the longest run must add the same, to 1 %.
 
 Error: the relative difference of what was compared, times the fraction that is extrapolated.
 

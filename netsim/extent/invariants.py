@@ -247,11 +247,12 @@ def ask(answer: Answer, about: str) -> None:
 
 
 def lifted(timing: Result) -> Result:
-    """A timing whose bounds reach up to what its links need, and no further down than that.
+    """The timing, raised to what its busiest link needs if its stated error allows that.
 
-    Operations that repeat agree to `AGREE` (relative), so their time may be that much below what
-    the busiest link needs; then the need of the link is the time. All of this is about the slowest
-    process; the mean over processes is moved by the same factor."""
+    The slowest process cannot take less than the busiest link needs. If an approximate time of that
+    process is less, but not with all of its stated error, the need of the link becomes its time,
+    and the upper bound stays. An exact time may be less by rounding (`AGREE`). The printed time,
+    mostly a mean over processes, is raised by the same factor."""
     least, _ = needed(timing.use, timing.program.links)
     slowest = max(timing.seconds, timing.slowest)
     if slowest >= least or timing.seconds <= 0.0:

@@ -1,18 +1,20 @@
 """Ranks that keep step: one of them is simulated; exact.
 
-In a hierarchical all-to-all every rank sends to a rank of another group, one message after the other,
-and only the end waits for what arrives. How far a message goes changes nothing but the end, as long
-as all ranks send the messages to one distance at the same time and every link has room for all of
-these at once. Static routes over full leaves and pods give every such shift (Zahavi, D-Mod-K routing
-providing non-blocking traffic for shift permutations on real life fat trees, 2010).
+In a hierarchical all-to-all every rank sends to a rank of another group, one message after the
+other, and only the end waits for what arrives. How far a message goes changes nothing but the
+end, as long as all ranks send the messages to one distance at the same time and every link has
+room for all of these at once. Static routes over full leaves and pods give every such shift
+(Zahavi, D-Mod-K routing providing non-blocking traffic for shift permutations on real life fat
+trees, 2010).
 
-How that is checked (`textbook.Sketched.together`, `program/symmetry.py`): all messages of a distance
-must be as fast at once as each alone, all links of a level must carry the same at the farthest
-distance, and in everything else all ranks must be equal. Distances are sketched and further ones
-check them. A slow link, GPU or NIC, oversubscription and leaves that are not full refuse it.
+How that is checked (`textbook.Sketched.together`, `program/symmetry.py`): all messages of a
+distance must be as fast at once as each alone, all links of a level must carry the same at the
+farthest distance, and in everything else all ranks must be equal. Distances are sketched and
+further ones check them. A slow link, GPU or NIC, oversubscription and leaves that are not full
+refuse it.
 
-Error: none. When each rank ends follows from the latencies of what it receives last; if these differ
-by more than `max_lockstep_spread` of the time, the method is refused.
+Error: none. When each rank ends follows from the latencies of what it receives last; if these
+differ by more than `max_lockstep_spread` of the time, the method is refused.
 
     $ netsim expect dgx-h100 alltoall --nodes 4096 --algo hierarchical --sizes 32G \\
           --set workload.timing=single --verbose

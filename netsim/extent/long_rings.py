@@ -1,9 +1,9 @@
 """Long textbook rings whose lanes never meet: later steps follow from the first; exact.
 
-A ring that passes over leaves and pods repeats itself only after them, or never, so that nearly every
-rank is a class of its own. If its lanes are never in each other's way, every row takes the time that
-it takes alone, and ends follow from one another by sums and maxima: the ends after m steps are a
-power of a matrix in (max,+) algebra (`extent/max_plus.py` has the derivation).
+A ring that passes over leaves and pods repeats itself only after them, or never, so that nearly
+every rank is a class of its own. If its lanes are never in each other's way, every row takes the
+time that it takes alone, and ends follow from one another by sums and maxima: the ends after m
+steps are a power of a matrix in (max,+) algebra (`extent/max_plus.py` has the derivation).
 
 How that is checked: no link may be asked for more than it has even if all lanes are under way at
 once; and the first steps, which are simulated, must end when the sums say, in every run.

@@ -2,18 +2,20 @@
 
 Three reasons, each a method of its own:
 
-`one_operation`: it is the only operation that is timed, or all ranks end it at one instant, so that
-the next one begins as the first did. Exact.
+`one_operation`: it is the only operation that is timed, or all ranks end it at one instant, so
+that the next one begins as the first did. Exact.
 
-`trees_end_together`: operations back to back of a tree take about as long as one alone if its ranks
-end at about the same time. It is asked if all operations are over 44 million rows. Error: two
-constants from 400 drawn clusters, 5.5 % for up to 32 loops and ranks within 5 % of the time, 11 % for
-ranks within 15 % (`python -m tests.bench.rounds 400 trees`: at most 3.1 and 10.3 % off).
+`trees_end_together`: operations back to back of a tree take about as long as one alone if its
+ranks end at about the same time. It is asked if all operations are over 44 million rows. Error:
+two constants from 400 drawn clusters, 5.5 % for up to 32 loops and ranks within 5 % of the time,
+11 % for ranks within 15 % (`python -m tests.bench.rounds 400 trees`: at most 3.1 and 10.3 %
+off).
 
-`busy_link`: no operation is over sooner than its busiest link is done with it. So operations gain by
-each other no more than that link idles, mostly while one begins and ends; what they lose where they
-meet was no more in any drawn task. Error: the fraction of the time in which the busiest link idles, in
-trees half of that; up to 2.5 % (`python -m tests.bench.rounds 700 busy`: 0 of 70 exceed it).
+`busy_link`: no operation is over sooner than its busiest link is done with it. So operations
+gain by each other no more than that link idles, mostly while one begins and ends; what they lose
+where they meet was no more in any drawn task. Error: the fraction of the time in which the
+busiest link idles, in trees half of that; up to 2.5 % (`python -m tests.bench.rounds 700 busy`:
+0 of 70 exceed it).
 
     $ netsim expect dgx-h100 all_reduce --nodes 128 --fabric leaf-spine --transport roce \\
           --set cluster.fabric.oversubscription=2 --sizes 1G --verbose

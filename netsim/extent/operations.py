@@ -1,18 +1,18 @@
 """Operations back to back are simulated: all, or some that are extrapolated to all.
 
 `recurring_operations`: if every rank ends as much later as every other, twice in a row, the same
-follows again, and the last of all operations is computed. Where each operation is over before the next
-one begins, once is enough. To 1e-6.
+follows again, and the last of all operations is computed. Where each operation is over before
+the next one begins, once is enough. To 1e-6.
 
-`some_operations`: operations that do not repeat are all simulated, or some of them: 3, then 4 or 6, 8,
-16, until the error is small enough or they are too many rows. The others are taken for as long as the
-last half of those that were simulated.
+`some_operations`: operations that do not repeat are all simulated, or some of them: 3, then 4 or
+6, 8, 16, until the error is small enough or they are too many rows. The others are taken for as
+long as the last half of those that were simulated.
 
-How that is checked, and the error (`back_to_back.doubt_of_estimate`): means of values that scatter
-like the simulated ones differ by a t-interval; besides, operations get out of step late, by 2 % for
-three of them and less for more, or ahead where ranks end at different times
-(`python -m tests.bench.rounds 500 operations`). What is too large for three is one operation, with the
-fraction in which the busiest link idles as its error.
+How that is checked, and the error (`back_to_back.doubt_of_estimate`): means of values that
+scatter like the simulated ones differ by a t-interval; besides, operations get out of step late,
+by 2.9 % for three of them and less for more, or ahead where ranks end at different times
+(`python -m tests.bench.rounds 500 operations`). What is too large for three is one operation,
+with the fraction in which the busiest link idles as its error.
 
     $ netsim expect dgx-h100 all_reduce --nodes 16 --sizes 1G --set fold=off --verbose
     all_reduce of 1 GiB: some operations: taken: 3 of 20 operations: 254,080 rows, within 1.81%

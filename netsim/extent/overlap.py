@@ -1,13 +1,14 @@
 """Operations back to back of many loops: how they overlap is found with fewer loops.
 
 An operation begins before the last one is over, on ranks that end early. If one operation was
-extrapolated from fewer loops (`fewer_loops.py`), all operations would be too many rows. So operations
-of 16, 32, 64, … loops are simulated back to back, and by how much they overlap is extrapolated.
+extrapolated from fewer loops (`fewer_loops.py`), all operations would be too many rows. So
+operations of 16, 32, 64, … loops are simulated back to back, and by how much they overlap is
+extrapolated.
 
-How that is checked, and the error: the overlap must grow with every loop as between the last runs;
-what the last three runs differ, over all further loops, is the error. If that is more than 0.75 % of
-the time, and all operations are at most eight million rows, they are simulated with all loops
-(`operations.py`).
+How that is checked, and the error: the overlap must grow with every loop as between the last
+runs; what the last three runs differ, over all further loops, is the error. If that is more than
+0.75 % of the time, and all operations are at most eight million rows, they are simulated with
+all loops (`operations.py`).
 
     $ netsim expect dgx-h100 sendrecv --nodes 16 --sizes 512M --verbose
     sendrecv of 512 MiB: overlap of fewer loops: taken: 16 of 4096 loops, the overlap of operations

@@ -1,9 +1,9 @@
 """One representative for each class of equal ranks and channels is simulated; exact.
 
 Ranks, channels, wires and NICs start as what they are (rates, faults, amounts of data) and are
-separated by what they touch until nothing changes: the coarsest equitable partition. Members of a
-class have the same rate at all times. One row of each class is simulated, and draws on one wire of
-each class what all of them together draw on such a wire.
+separated by what they touch until nothing changes: the coarsest equitable partition. Members of
+a class have the same rate at all times. One row of each class is simulated, and draws on one
+wire of each class what all of them together draw on such a wire.
 
 How that is checked: the partition itself is the check (`program/symmetry.py`). A slow link, a
 missing NIC or paths by hash make classes smaller, not the answer wrong; then more rows are

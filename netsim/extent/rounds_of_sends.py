@@ -1,16 +1,17 @@
 """Sends to all: their first rounds are simulated and extrapolated to all.
 
-In an all-to-all of NCCL's each rank sends to the rank some places further in each round; eight rounds
-are a batch of a channel, and the order of distances goes through all of them early (0, 1, 3, 6, …
-modulo a power of two). So the first rounds are a sample of all distances, and every further round
-adds about as much.
+In an all-to-all of NCCL's each rank sends to the rank some places further in each round; eight
+rounds are a batch of a channel, and the order of distances goes through all of them early (0, 1,
+3, 6, … modulo a power of two). So the first rounds are a sample of all distances, and every
+further round adds about as much.
 
-How that is checked: four runs of whole turns of all channels, each longer by a turn or more, up to
-half of all rounds. What rounds add may differ by half.
+How that is checked: four runs of whole turns of all channels, each longer by a turn or more, up
+to half of all rounds. What rounds add may differ by half.
 
-Error: all of that difference over the rounds that are left out, one turn more, and what links that
-these rounds use more than others would carry above their capacity. Of 90 drawn clusters of 104 to
-160 GPUs none exceeds it: 1.7 % off in the median, 18 % at most (`python -m tests.bench.rounds`).
+Error: all of that difference over the rounds that are left out, one turn more, and what links
+that these rounds use more than others would carry above their capacity. Of 90 drawn clusters of
+104 to 160 GPUs none exceeds it: 1.7 % off in the median, 18 % at most (`python -m
+tests.bench.rounds`).
 
 ROUNDS
 """

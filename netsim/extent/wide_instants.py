@@ -1,19 +1,19 @@
 """Many grouped sends that meet: rates are solved once for all that changes within a short time.
 
-Where paths of grouped sends meet at random, every send that begins or ends changes the rates of all,
-and no two are equal. Solving the rates at each of these events takes most of the time. Here they are
-solved once for all that begins or ends within a short time, an instant: what ends later than the
-instant begins draws a little more than there is, what begins later a little less, and the two make
-up for each other. Rows still begin and end at times of their own.
+Where paths of grouped sends meet at random, every send that begins or ends changes the rates of
+all, and no two are equal. Solving the rates at each of these events takes most of the time. Here
+they are solved once for all that begins or ends within a short time, an instant: what ends later
+than the instant begins draws a little more than there is, what begins later a little less, and
+the two make up for each other. Rows still begin and end at times of their own.
 
-The width is a fraction of what the busiest link needs, and grows with the number of rows. Of more
-than two million rows the first loops are simulated; each further loop takes what the busiest link
-needs for it.
+The width is a fraction of what the busiest link needs, and grows with the number of rows. Of
+more than two million rows the first loops are simulated; each further loop takes what the
+busiest link needs for it.
 
-How that is checked, and the error: the same rows are simulated with instants twice and four times
-as wide. Three times what the former change is stated, or half of that for the latter, and four widths
-at least. If that is over 20 %, instants are halved, up to six times. If the first loops took longer
-than the busiest link, the further ones may do so again, which is stated, too.
+How that is checked, and the error: the same rows are simulated with instants twice and four
+times as wide. Three times what the former change is stated, or half of that for the latter, and
+four widths at least. If that is over 20 %, instants are halved, up to six times. If the first
+loops took longer than the busiest link, the further ones may do so again, which is stated, too.
 
 WIDE
 """

@@ -171,7 +171,7 @@ def _figures(constant: Constant, resolved: ResolvedCell, value: float) -> Mappin
 def floor_of_launches(constant: Constant, entry: Entry) -> Floats:
     """What one process takes to launch on each of its GPUs where calls are so small that only that
     counts, in all rows."""
-    return np.array([seconds for _, seconds in _launches_of_a_gpu(constant, entry)])
+    return np.array([seconds for _, seconds in _seconds_per_launch(constant, entry)])
 
 
 def slope_by_channels(constant: Constant, entry: Entry) -> Floats:
@@ -180,19 +180,20 @@ def slope_by_channels(constant: Constant, entry: Entry) -> Floats:
     found = list[float]()
     rows = _rows_of(entry, *_fitted(constant).sizes, most=len(entry.rows()))
     resolved = _resolved(entry, rows)
-    for (one, first), (other, second) in combinations(_launches_of_a_gpu(constant, entry), 2):
+    for (one, first), (other, second) in combinations(_seconds_per_launch(constant, entry), 2):
         channels = [_channels(resolved, row.size_bytes) for row in (one, other)]
         if channels[0] != channels[1]:
             found.append((second - first) / (channels[1] - channels[0]))
     return np.array(found)
 
 
-def _launches_of_a_gpu(constant: Constant, entry: Entry) -> Iterator[tuple[Measured, float]]:
-    """Rows of a run whose launches take longer than what they launch, and the seconds of a launch;
-    nothing if one process has one GPU.
+def _seconds_per_launch(constant: Constant, entry: Entry) -> Iterator[tuple[Measured, float]]:
+    """The measured rows of a run within the constant's sizes, and the seconds of one launch.
 
-    The last of n operations is launched on the last of N GPUs after n N launches, and then takes as
-    long as one operation alone, which is simulated."""
+    The sizes are so small that launches take longer than the operations. So n operations of one
+    process with N GPUs take n * N launches and, after the last launch, one operation alone, which
+    is simulated: a launch takes (measured - operation alone / n) / N seconds, where measured is
+    the time divided by n that nccl-tests prints. Nothing for a process per GPU."""
     plan = mapped(entry)
     rows = _rows_of(entry, *_fitted(constant).sizes, most=len(entry.rows()))
     gpus = int(entry.text("topology", "gpus_per_node"))

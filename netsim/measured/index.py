@@ -17,6 +17,7 @@ from netsim.base.values import dataclass
 from netsim.measured import logs
 from netsim.nccl.environment import is_known, settings_from
 from netsim.nccl.facts import NEWEST, Version, nearest_version, parse_version
+from netsim.results.nccl_tests import AVERAGES
 from netsim.results.row import Joined, joined
 from netsim.scenario.models import MOST_ITERATIONS
 from netsim.scenario.names import DTYPE_NAMES, DTYPES, collective_name
@@ -210,7 +211,6 @@ GPUS_A_THREAD = re.compile(r"(?:^|\s)(?:-g|--ngpus)[ =]?(\d+)")
 THREADS = re.compile(r"(?:^|\s)(?:-t|--nthreads)[ =]?(\d+)")  # each launches on its own
 ITERATIONS = re.compile(r"(?:^|\s)(?:-n|--iters)[ =]?(\d{1,9})")
 AVERAGE = re.compile(r"(?:^|\s)(?:-a|--average)[ =]?([0-3])(?=\s|$)")
-OVER_PROCESSES = ("first", "mean", "min", "max")  # by the number that -a takes
 REDUCES = re.compile(r"(?<!no )(?<!without )\bSHARP\b(?! (?:off|disabled))", re.IGNORECASE)
 KEYS = ("id", "system", "file", "gpu", "topology", "interconnect", "collective", "nccl", "env",
         "env_note", "launch", "command", "healthy", "source", "date", "remarks", "network",
@@ -442,17 +442,17 @@ def _launch(entry: Entry, notes: list[str]) -> str:
 
 
 def timing_of(command: str, iterations: int | None = None) -> dict[str, Any]:
-    """The `timing` of a scenario that a command of nccl-tests asks for; empty where it is usual.
+    """The `timing` of a scenario that a command of nccl-tests asks for; empty for its defaults.
 
-    `iterations` are those that the head of a log tells; without them, `-n` does."""
+    `iterations`, from the head of a log, count before `-n` of the command."""
     found: dict[str, Any] = {}
     given = ITERATIONS.search(command)
     count = iterations or (int(given[1]) if given else 0)
     if count and count != USUAL_ITERATIONS:
         found["iterations"] = min(count, MOST_ITERATIONS)
     average = AVERAGE.search(command)
-    if average and OVER_PROCESSES[int(average[1])] != "mean":
-        found["over_processes"] = OVER_PROCESSES[int(average[1])]
+    if average and AVERAGES[int(average[1])] != "mean":
+        found["over_processes"] = AVERAGES[int(average[1])]
     return found
 
 

@@ -122,9 +122,11 @@ DEVICE = re.compile(
     r"\[([^\[\]]*)\]\s*(.*)"
 )
 SETTINGS = re.compile(r"#\s*nThread\s+(\d{1,9})\s+nGpus\s+(\d{1,9})\b")
-# Operations that are timed; several (`-m`) may be issued as one group.
+# Operations that are timed. Several (`-m`) may be issued as one group, and all of them be part of a
+# graph that is launched some times (`-G`).
 ITERATIONS = re.compile(
     r"\bwarmup iters:\s*\d{1,9}\s+iters:\s*(\d{1,9})(?:\s+agg iters:\s*(\d{1,9}))?"
+    r"(?:.{0,80}\bgraph:\s*(\d{1,9}))?"
 )
 STARTING = re.compile(r"#\s*Collective test starting:\s*(\w+)\s*$")
 LIBRARY = re.compile(r"nccl-library=(\d{4,6})")
@@ -464,7 +466,7 @@ class _Reader:
             table = self._begin(number)
             table.gpus_per_thread = int(match[2])
             if timed := ITERATIONS.search(line):
-                table.iterations = int(timed[1]) * int(timed[2] or 1)
+                table.iterations = int(timed[1]) * int(timed[2] or 1) * max(1, int(timed[3] or 1))
         elif match := DEVICE.search(line):
             table = self._begin(number)
             rank, process, host, _, _, model = match.groups()

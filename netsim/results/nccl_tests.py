@@ -14,12 +14,15 @@ from netsim.base.files import csv_of, table_beside
 from netsim.base.startup import __version__
 from netsim.base.values import dataclass
 from netsim.results.row import Row
+from netsim.schedule.repeat import ITERATIONS, OverProcesses
 
 TESTS_VERSION = "2.19.6"  # of the layout
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
 REDUCING = ("all_reduce", "reduce_scatter", "reduce", "sendrecv")  # where nccl-tests names an op
 DEFAULT_STEP = 2**20
-WARMUP, ITERATIONS = 1, 20  # what the time is the steady state of
+WARMUP = 1
+# By the number that `-a` takes, what becomes of the times of all processes.
+AVERAGES = ("first", "mean", "min", "max")
 OUT_OF_PLACE, IN_PLACE = "time_us", "inplace_time_us"
 # Collectives whose values nccl-tests does not check in place, where it prints N/A (reportErrors in
 # src/alltoall.cu, src/alltoallv.cu and src/sendrecv.cu).
@@ -61,6 +64,8 @@ class TestRun:
     asked: tuple[int, int] | None = None
     started: str | None = None
     ended: str | None = None
+    iterations: int = ITERATIONS
+    over_processes: OverProcesses = "mean"
 
     @property
     def smallest(self) -> int:
@@ -100,8 +105,8 @@ def opening(run: TestRun) -> str:
             f"# nccl-tests version {TESTS_VERSION}{libraries if run.nccl_code else ''}",
             f"# Collective test starting: {run.test}",
             f"# nThread 1 nGpus {run.n_gpus} minBytes {run.smallest} maxBytes {run.largest} "
-            f"step: {step} warmup iters: {WARMUP} iters: {ITERATIONS} agg iters: 1 validation: 1 "
-            f"graph: {int(run.cuda_graph)} unalign: 0",
+            f"step: {step} warmup iters: {WARMUP} iters: {run.iterations} agg iters: 1 "
+            f"validation: 1 graph: {int(run.cuda_graph)} unalign: 0",
             "#",
             "# Using devices",
             *(_device_line(device) for device in run.devices),
@@ -249,10 +254,14 @@ def document(run: TestRun, rows: Sequence[Row]) -> dict[str, Any]:
 def arguments(run: TestRun) -> list[str]:
     """The command of nccl-tests that asks the same question."""
     step = ["-f", str(run.factor)] if run.factor else ["-i", str(run.step)]
-    graph = ["-G", str(ITERATIONS)] if run.cuda_graph else []
+    timed = [] if run.iterations == ITERATIONS else ["-n", str(run.iterations)]
+    if run.over_processes != "mean":
+        timed += ["-a", str(AVERAGES.index(run.over_processes))]
+    if run.cuda_graph:
+        timed += ["-G", "1"]  # all operations in one graph, which is launched once
     root = ["-r", str(run.root)] if root_of(run.collective, run.root) > 0 else []
     sizes = ["-b", str(run.smallest), "-e", str(run.largest), *step]
-    return [run.test, "-g", str(run.n_gpus), *sizes, "-d", run.dtype, *graph, *root]
+    return [run.test, "-g", str(run.n_gpus), *sizes, "-d", run.dtype, *timed, *root]
 
 
 def _config(run: TestRun) -> dict[str, Any]:
@@ -264,7 +273,7 @@ def _config(run: TestRun) -> dict[str, Any]:
         "maximum_bytes": run.largest,
         **step,
         "warmup_iters": WARMUP,
-        "iterations": ITERATIONS,
+        "iterations": run.iterations,
         "aggregated_iterations": 1,
         "validation": 1,
         "graph": int(run.cuda_graph),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import field
+from functools import partial
 from itertools import count
 
 import numpy as np
@@ -53,17 +54,21 @@ SPLIT_VARIABLE = "NCCL_TESTS_SPLIT"
 QPS_VARIABLE = "NCCL_IB_QPS_PER_CONNECTION"  # how they are used, versions differ in
 
 
+MOST_JOBS = 32
+"""The communicators that are kept of each cluster: cells that follow one another share few."""
+
+
 @dataclass(frozen=True)
 class Built:
     """A topology and its cluster, which is None for a plain graph.
 
-    `jobs` keeps the communicators that cells had on it, by what they ask of NCCL.
+    `jobs` keeps the communicators that the last cells had on it, by what they ask of NCCL.
     `number` is different for every cluster that is built.
     """
 
     topology: Topology
     cluster: Cluster | None
-    jobs: Memo = field(default_factory=Memo)
+    jobs: Memo = field(default_factory=partial(Memo, MOST_JOBS))
     number: int = field(default_factory=count().__next__)
 
 

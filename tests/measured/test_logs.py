@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from netsim.base.errors import InputError
+from netsim.measured.index import timing_of
 from netsim.measured.logs import parse_log, read_csv, read_log, true_ranks
 
 DATA = Path(__file__).parents[1] / "data" / "logs"
@@ -113,6 +114,34 @@ def test_what_a_log_says_of_itself() -> None:
     assert run.choices == {2**20: ("Ring", "LL128")}
     assert run.gpu_name == "NVIDIA H100 80GB HBM3"
     assert true_ranks(run) == (8, 8)  # 36.70 / 20.97 = 2 * 7 / 8
+
+
+def test_the_head_of_a_table_says_how_many_operations_were_timed() -> None:
+    head = "# nThread 1 nGpus 8 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 5 iters: 50"
+    assert one(head + " validation: 1", NEW, ROW).iterations == 50
+    assert one(head + " agg iters: 4 validation: 1 graph: 0", NEW, ROW).iterations == 200
+    graphs = " agg iters: 1 validation: 1 graph: 20 unalign: 0"
+    assert (
+        one(head + graphs, NEW, ROW).iterations == 1000
+    )  # a graph of 50 that is launched 20 times
+    assert one(NEW, ROW).iterations is None
+
+
+@pytest.mark.parametrize(
+    ("command", "timing"),
+    [
+        ("all_reduce_perf -b 8 -e 8G -f 2 -g 8", {}),
+        ("all_reduce_perf -b 8 -n 20 -a 1", {}),
+        ("srun all_reduce_perf -b 8 -e 4G -w 8 -n 24", {"iterations": 24}),
+        ("all_reduce_perf --iters=100 --average 3", {"iterations": 100, "over_processes": "max"}),
+        ("all_reduce_perf -a 0 -n100", {"iterations": 100, "over_processes": "first"}),
+        ("all_reduce_perf -a 2", {"over_processes": "min"}),
+        ("", {}),
+    ],
+)
+def test_a_command_says_what_of_which_operations_is_printed(command: str, timing) -> None:
+    assert timing_of(command) == timing
+    assert timing_of(command, 7) == {**timing, "iterations": 7}  # the table knows better
 
 
 @pytest.mark.parametrize(

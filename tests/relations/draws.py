@@ -77,6 +77,13 @@ def any_cluster(draw: Draw) -> Scenario:
     return draw.choice((switch, one_host, hosts))(draw)
 
 
+def operations_back_to_back(draw: Draw) -> Scenario:
+    """The same, with operations timed as is usual."""
+    scenario = any_cluster(draw)
+    scenario["workload"].pop("timing", None)
+    return scenario
+
+
 def simple_ring(draw: Draw, **cluster: Any) -> Scenario:
     """NCCL's Ring of the Simple protocol on several hosts: no choice of NCCL can change it."""
     scenario = hosts(draw)

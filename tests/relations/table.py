@@ -901,8 +901,53 @@ ENGINES = [
     ),
 ]
 
+OPERATIONS = [
+    Relation(
+        "twenty operations are what is usual, in both spellings",
+        answers.drawn(
+            draws.operations_back_to_back,
+            {"timing": {"iterations": 20, "over_processes": "mean"}},
+        ),
+        times,
+        after(without("timing"), setting({"workload.timing": "throughput"})),
+        EQUAL,
+    ),
+    Relation(
+        "the mean over processes is no more than the greatest",
+        draws.operations_back_to_back,
+        times,
+        after(setting({"timing": {"over_processes": "max"}})),
+        AT_MOST,
+    ),
+    Relation(
+        "the least over processes is no more than the mean",
+        draws.operations_back_to_back,
+        after(setting({"timing": {"over_processes": "min"}})),
+        times,
+        AT_MOST,
+    ),
+    Relation(
+        "one operation back to back is one operation, by the process that ends last",
+        draws.operations_back_to_back,
+        after(setting({"timing": {"iterations": 1, "over_processes": "max"}})),
+        after(setting({"timing": "single"})),
+        EQUAL,
+    ),
+    Relation(
+        "two processes of equal GPUs that end together find what one process finds",
+        answers.drawn(
+            draws.of_collective(draws.switch, "all_gather", "ring"),
+            {"launch": {"style": "process_per_gpu", "host": "0s"}},
+        ),
+        times,
+        after(setting({"launch": {"style": "single_process", "host": "0s"}})),
+        EQUAL,
+    ),
+]
+
 RELATIONS = [
     *COLLECTIVES,
+    *OPERATIONS,
     *STEPS,
     *FABRICS,
     *FAULTS,
