@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -20,7 +21,6 @@ from netsim.cli import (
     shown,
     with_options,
 )
-from netsim.cli.progress import tell
 from netsim.cli.questions import Given, Text, asked, simulated
 from netsim.cli.shown import SURENESS, Engine, Format, halves, sureness
 from netsim.extent.decisions import listening
@@ -379,7 +379,7 @@ def command(
     verbose: bool = False,
 ) -> None:
     """Print what nccl-tests would print for COLLECTIVE on TOPOLOGY."""
-    with listening(tell if verbose else silent):
+    with listening(partial(typer.echo, err=True) if verbose else silent):
         _expect(
             topology,
             collective,

@@ -18,7 +18,8 @@ differ by more than `max_lockstep_spread` of the time, the method is refused.
 
     $ netsim expect dgx-h100 alltoall --nodes 4096 --algo hierarchical --sizes 32G \\
           --set workload.timing=single --verbose
-LOCKSTEP
+    alltoall of 32 GiB: lockstep: taken: 69,632 rows, exact
+    …  34359738368  …  780703 us   (2.7 s of processor time)
 """
 
 from __future__ import annotations

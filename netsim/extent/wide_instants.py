@@ -15,7 +15,11 @@ times as wide. Three times what the former change is stated, or half of that for
 four widths at least. If that is over 20 %, instants are halved, up to six times. If the first
 loops took longer than the busiest link, the further ones may do so again, which is stated, too.
 
-WIDE
+    $ netsim expect dgx-h100 alltoall --nodes 64 --fabric leaf-spine --transport roce \\
+          --set cluster.fabric.oversubscription=2 --sizes 64M --verbose
+    alltoall of 64 MiB: wide instants: taken: 2 of 2 loops, rates solved anew every 30.61 us:
+        1,589,248 rows, within 3.75%
+    …  67108864  …  3286.22 us
 """
 
 from __future__ import annotations
