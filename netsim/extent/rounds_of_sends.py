@@ -13,7 +13,10 @@ that these rounds use more than others would carry above their capacity. Of 90 d
 104 to 160 GPUs none exceeds it: 1.7 % off in the median, 18 % at most (`python -m
 tests.bench.rounds`).
 
-ROUNDS
+The first drawn cluster, 39 nodes of 4 A100, where the threshold on rows is lowered:
+
+    $ python -m tests.bench.rounds 1 rounds
+      0  39 x a100-x4, 52822485 B: 20658.7 us, -1.0%, stated 11.3%
 """
 
 from __future__ import annotations
