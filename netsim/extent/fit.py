@@ -26,7 +26,7 @@ from netsim.extent.rounds_of_sends import (
     rows_of_rounds,
     sends_to_all,
 )
-from netsim.extent.textbook import sketched
+from netsim.extent.sketches import sketched
 from netsim.nccl.schedules.smaller import written_share
 from netsim.workloads.task import Task
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from netsim.base.memo import Memo, Same
+from netsim.base.memo import Memo, Same, kept
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.collectives.reduced import Stands
@@ -52,13 +52,13 @@ class Form:
     `may_fold`: one member may be simulated for each class of equal ranks and channels.
     `uncertainty` is the largest relative error of a form that is not exactly the task, such as
     NVLSTree with the same amount of data for every head.
-    `answers` keeps what is computed about this form.
+    Schedules and other forms that follow from it are remembered outside of it (`base/memo.py`), and
+    forgotten with it; none of them refers back to it.
     """
 
     task: Task
     may_fold: bool = False
     uncertainty: float = 0.0
-    answers: Memo = field(default_factory=Memo, repr=False, compare=False)
 
     @property
     def collective(self) -> Collective:
@@ -74,11 +74,6 @@ class Form:
     def plans(self) -> tuple[Plan, ...]:
         """NCCL's decisions, one for each kind of communicator."""
         return self.task.plans
-
-    @property
-    def memo(self) -> Memo:
-        """The answers about textbook algorithms on this topology, which other sizes share."""
-        return self.task.topology.memo.of("textbook algorithms", Memo)
 
     def changed(
         self, *, may_fold: bool | None = None, uncertainty: float | None = None, **task: Any
@@ -105,17 +100,19 @@ class Form:
         """Whether the task is one communicator that runs NCCL's Tree."""
         return [plan.algorithm for plan in self.plans] == ["Tree"]
 
-    @cached_property
+    @property
+    @kept
     def loop_schedule(self) -> LoopSchedule:
         """The schedules of the task, with all of its loops or with fewer."""
         if not self.plans:
-            return _textbook_loops(self)
-        schedules = nccl_loops(self.collective, self.plans, self._joined, self.task)
+            return textbook_loops(self.task)
+        schedules = nccl_loops(self.task)
         if not self.uncertainty:
             return schedules
         return replace(schedules, uncertainty=self.uncertainty)
 
-    @cached_property
+    @property
+    @kept
     def with_representatives(self) -> Form | None:
         """The form with one representative for each class of equal ranks and channels.
 
@@ -130,22 +127,27 @@ class Form:
             return None
         return self.changed(plans=(plan,), may_fold=False)
 
-    @cached_property
+    @property
     def with_equal_heads(self) -> Form:
         """NCCL's NVLSTree with the same amount of data for every head; itself if it has that.
 
         That moves hardly more data, but transfers that meet may be served in another order.
         """
+        return self._equal_heads() or self
+
+    @kept
+    def _equal_heads(self) -> Form | None:
         if [plan.algorithm for plan in self.plans] != ["NVLSTree"] or not self.may_fold:
-            return self
+            return None
         collective, plan, line, more = smaller.evened(self.collective, self.plans[0])
         if not line:
-            return self
+            return None
         least_error = EQUAL_HEADS_ERROR if self.task.is_single else LATE
         uncertainty = EQUAL_HEADS_FACTOR * line + more + least_error
         return self.changed(collective=collective, plans=(plan,), uncertainty=uncertainty)
 
-    @cached_property
+    @property
+    @kept
     def with_fewer_channels(self) -> Form | None:
         """NCCL's trees, or rings of some hops, with one channel for all channels that share no link
         which can saturate.
@@ -183,14 +185,18 @@ class Form:
             self.collective, self.plans[0], self.where, tight[:wire_count]
         )
 
-    @cached_property
+    @property
     def without_empty_chunks(self) -> tuple[Form, float]:
         """NCCL's ring without chunks that are empty, and which fraction of its time they may
         take."""
+        form, fraction = self._full_chunks()
+        return form or self, fraction
+
+    @kept
+    def _full_chunks(self) -> tuple[Form | None, float]:
         plan, fraction = evened(self.collective, self.plans[0])
-        if plan is self.plans[0]:
-            return self, fraction
-        return self.changed(plans=(plan,)), fraction
+        form = None if plan is self.plans[0] else self.changed(plans=(plan,))
+        return form, fraction
 
     def with_distance(self, distance: int) -> Form:
         """NCCL's ring in which chunks travel `distance` hops, or sends to all of that many
@@ -210,15 +216,6 @@ class Form:
         if plan.algorithm != "Ring" or self.collective.name not in WALKS:
             return 0
         return rows_of_rings(self.collective, plan)
-
-    def _joined(self, schedules: Sequence[Schedule]) -> Schedule:
-        """The schedules of all communicators side by side; one schedule serves equal ones."""
-        if len(self.task.groups) == 1:
-            return schedules[0]
-        by_group = [schedules[kind] for kind in self.task.plan_of_group]
-        if len(by_group) <= 1:
-            by_group = by_group * len(self.task.groups)
-        return combine(by_group, self.task.groups, len(self.task.gpus))
 
 
 FORMS = Memo(4)
@@ -311,24 +308,29 @@ class LoopSchedule:
         return self.first <= budget.thresholds.max_loop_fraction * self.loops
 
 
-Join = Callable[[Sequence[Schedule]], Schedule]
+def joined(schedules: Sequence[Schedule], task: Task) -> Schedule:
+    """The schedules of all communicators side by side; one schedule serves equal ones."""
+    if len(task.groups) == 1:
+        return schedules[0]
+    by_group = [schedules[kind] for kind in task.plan_of_group]
+    if len(by_group) <= 1:
+        by_group = by_group * len(task.groups)
+    return combine(by_group, task.groups, len(task.gpus))
 
 
-def nccl_loops(
-    collective: Collective, plans: Sequence[Plan], join: Join, task: Task
-) -> LoopSchedule:
+def nccl_loops(task: Task) -> LoopSchedule:
     """What NCCL runs for one collective on several communicators, joined."""
+    collective, plans = task.collective, task.plans
     loops_by_plan = [smaller.loops_of(collective, plan) for plan in plans]
     loops = max(map(max, loops_by_plan))
     fewest = min(map(min, loops_by_plan))
 
     def write(loop_count: int) -> Schedule:
-        return join(
-            [
-                choice.schedule_of(*smaller.shorter(collective, plan, loops - loop_count))
-                for plan in plans
-            ]
-        )
+        schedules = [
+            choice.schedule_of(*smaller.shorter(collective, plan, loops - loop_count))
+            for plan in plans
+        ]
+        return joined(schedules, task)
 
     def key_of(loop_count: int) -> object:
         """All that a schedule without places depends on."""
@@ -372,9 +374,9 @@ def nccl_loops(
     )
 
 
-def _textbook_loops(form: Form) -> LoopSchedule:
+def textbook_loops(task: Task) -> LoopSchedule:
     """A textbook algorithm; its loops are the pieces of its pipeline, where it has one."""
-    task, collective = form.task, form.collective
+    collective = task.collective
     pieces = _pieces(collective, task.algorithm, task.parameters)
     further_parameters = {
         name: value
@@ -385,9 +387,10 @@ def _textbook_loops(form: Form) -> LoopSchedule:
 
     def write(piece_count: int) -> Schedule:
         if piece_count == pieces or not elements_per_piece:
-            return form._joined([build(collective, task.algorithm, **task.parameters)])
+            return joined([build(collective, task.algorithm, **task.parameters)], task)
         less = replace(collective, count=elements_per_piece * piece_count)
-        return form._joined([build(less, task.algorithm, **further_parameters, chunks=piece_count)])
+        shorter = build(less, task.algorithm, **further_parameters, chunks=piece_count)
+        return joined([shorter], task)
 
     if pieces <= 1 or not elements_per_piece:
         return LoopSchedule(1, write)

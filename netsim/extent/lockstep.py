@@ -7,7 +7,7 @@ room for all of these at once. Static routes over full leaves and pods give ever
 (Zahavi, D-Mod-K routing providing non-blocking traffic for shift permutations on real life fat
 trees, 2010).
 
-How that is checked (`textbook.Sketched.together`, `program/symmetry.py`): all messages of a
+How that is checked (`sketches.AlgorithmSketch.together`, `program/symmetry.py`): all messages of a
 distance must be as fast at once as each alone, all links of a level must carry the same at the
 farthest distance, and in everything else all ranks must be equal. Distances are sketched and
 further ones check them. A slow link, GPU or NIC, oversubscription and leaves that are not full
@@ -24,11 +24,14 @@ differ by more than `max_lockstep_spread` of the time, the method is refused.
 
 from __future__ import annotations
 
-from netsim.extent.engine_runs import Bench
-from netsim.extent.forms import folded_textbook
-from netsim.extent.result import MethodInput, Offer, OneOperation, Refusal, Solver
-from netsim.extent.textbook import ends_of_all, sketched, standing
+import numpy as np
+
+from netsim.extent.engine_runs import Bench, StandaloneRun
+from netsim.extent.forms import Form, folded_textbook
+from netsim.extent.result import Floats, MethodInput, Offer, OneOperation, Refusal, Solver
+from netsim.extent.sketches import sketched, standing
 from netsim.metrics.links import link_amounts, use_of
+from netsim.schedule.schedule import MARK, SCRATCH, TRANSFER
 
 BACK_TO_BACK_FACTOR = 4
 """How many times more steps are worth it for operations back to back, in which ranks fall out of
@@ -56,3 +59,24 @@ def lockstep(question: MethodInput) -> Offer | Refusal:
         return OneOperation(standalone, ends + bench.launch.kernel, use)
 
     return Offer(run, schedules, sketch.rows(classes), sketch.ways(classes))
+
+
+def ends_of_all(form: Form, run: StandaloneRun, spread: float) -> Floats:
+    """When every rank is done: when the one that is simulated ends, and its last messages arrive.
+
+    A message that one rank sends to another, all others send as far. Latencies differ between
+    ranks by up to `spread` seconds."""
+    schedule, timeline = run.schedule, run.timeline
+    ranks = np.arange(schedule.ranks)
+    # Rows of a hierarchical all-to-all that cross between groups.
+    is_crossing = (schedule.style_column("src_buffer") == SCRATCH) & (schedule.kind == TRANSFER)
+    latency = run.program.path_latency[run.program.path]
+    arrived = np.where(is_crossing, 0.0, latency) + timeline.end
+    ends = np.full(len(ranks), arrived[schedule.kind != MARK].max())
+    late = timeline.end[is_crossing].max() - spread
+    for row in np.flatnonzero(is_crossing & (timeline.end >= late)).tolist():
+        sender = (ranks - schedule.dst[row] + schedule.src[row]) % len(ranks)
+        src, dst = form.task.gpus[sender], form.task.gpus[ranks]
+        routes = form.topology.routes(src, dst, np.zeros(len(src), np.int32))
+        ends = np.maximum(ends, timeline.end[row] + routes.latency)
+    return ends

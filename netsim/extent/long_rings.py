@@ -26,7 +26,7 @@ from netsim.extent.engine_runs import Bench, StandaloneRun, taking_part
 from netsim.extent.forms import LoopSchedule
 from netsim.extent.max_plus import Relayed, causes_of, relayed_in_a_row, replayed, whole_use
 from netsim.extent.result import MethodInput, Offer, OneOperation, Refusal
-from netsim.extent.textbook import sketched
+from netsim.extent.sketches import sketched
 
 
 def long_rings(question: MethodInput) -> Offer | Refusal:

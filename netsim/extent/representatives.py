@@ -22,7 +22,7 @@ from __future__ import annotations
 from netsim.extent.all_rows import offer_in_full, run_in_full
 from netsim.extent.forms import folded_textbook, written_form
 from netsim.extent.result import RANKS_MAY_DIFFER, MethodInput, Offer, Refusal
-from netsim.extent.textbook import sketched
+from netsim.extent.sketches import sketched
 
 NO_CLASSES = Refusal("no two ranks or channels are equal in everything that decides their time")
 

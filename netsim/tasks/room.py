@@ -11,7 +11,7 @@ from netsim.extent.budget import Budget
 from netsim.extent.fit import nccl_bytes, textbook_size, why_not_fit
 from netsim.extent.forms import form_of
 from netsim.extent.memory import estimated_size, misfit, needed
-from netsim.extent.textbook import why_in_full
+from netsim.extent.sketches import why_in_full
 from netsim.schedule.schedule import Schedule
 from netsim.workloads.task import Task
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netsim.extent.budget import USUAL_BUDGET, Budget
-from netsim.extent.textbook import ends_of_all
+from netsim.extent.lockstep import ends_of_all
 from netsim.scenario.cells import expand
 from netsim.tasks.explained import shown_of
 from netsim.tasks.resolve import ResolvedCell, resolve

@@ -15,7 +15,7 @@ from netsim.extent.budget import USUAL_BUDGET
 from netsim.extent.long_rings import long_rings
 from netsim.extent.max_plus import Relayed, _crowded, relayed
 from netsim.extent.result import MethodInput, Refusal
-from netsim.extent.textbook import RELAYS
+from netsim.extent.sketches import LONG_RINGS
 from netsim.program.program import LinkTable, Paths
 from netsim.results.row import Row
 from netsim.scenario.cells import expand
@@ -86,7 +86,7 @@ def found_in(cluster: str, collective: str, algorithm: str, more: str = "") -> R
 
 @pytest.mark.sample(5)
 @pytest.mark.slow
-@pytest.mark.parametrize(("collective", "algorithm"), sorted(RELAYS))
+@pytest.mark.parametrize(("collective", "algorithm"), sorted(LONG_RINGS))
 @pytest.mark.parametrize(
     ("fabric", "times"), [(next(iter(FABRICS)), 1), *((fabric, 5000) for fabric in FABRICS)]
 )

@@ -9,8 +9,8 @@ from netsim.extent.engine_runs import Bench
 from netsim.extent.forms import Form, LoopSchedule, form_of
 from netsim.extent.result import MethodInput, Result
 from netsim.extent.shown import written_schedule
+from netsim.extent.sketches import AlgorithmSketch, sketched
 from netsim.extent.solve import solve_form
-from netsim.extent.textbook import Sketched, sketched
 from netsim.results.row import Row
 from netsim.tasks import outcome
 from netsim.tasks.resolve import ResolvedCell
@@ -60,7 +60,7 @@ def timed(
     return solve_form(form_at(one, size), budget, engine)
 
 
-def sketch_of(one: ResolvedCell, size: int) -> Sketched | None:
+def sketch_of(one: ResolvedCell, size: int) -> AlgorithmSketch | None:
     """A textbook algorithm as it is sketched."""
     return sketched(form_at(one, size))
 

@@ -13,6 +13,7 @@ from netsim.collectives.collective import Collective
 from netsim.extent import fewer_loops
 from netsim.extent.all_rows import all_rows
 from netsim.extent.budget import Budget
+from netsim.extent.decisions import listening
 from netsim.extent.distance import extrapolate_distance, ring_distances, why_not_fewer_hops
 from netsim.extent.fewer_hops import fewer_hops
 from netsim.extent.fit import bytes_of_form
@@ -304,8 +305,11 @@ def test_rings_that_hops_do_not_tell_are_run_in_full_or_refused(
     assert in_cell(case, NEVER) == in_cell(case, FULL)
     call = form_at(case.ready, case.size)
     monkeypatch.setattr("netsim.extent.memory.available_memory", lambda: 1000)
-    with pytest.raises(InputError, match=r"rows would take .* GB .*; what a few hops add differs"):
+    lines: list[str] = []
+    words = "too large to be simulated: about .* rows would take .* GB"
+    with listening(lines.append), pytest.raises(InputError, match=words):
         solve_form(call, NEVER)
+    assert any("what a few hops add differs too much" in line for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -725,7 +725,7 @@ def test_rings_of_one_channel_take_what_those_of_all_do(
         timed(one, 8 * MIB, budget_with(USUAL_BUDGET, max_ring_rows=0)),
         "of 67 hops of rings",
     )
-    monkeypatch.setattr(Form, "channels_apart", None)
+    monkeypatch.setattr(Form, "with_fewer_channels", None)
     full, all_hops = (
         timed(one, 8 * MIB, budget_with(USUAL_BUDGET, max_ring_rows=n)) for n in (0, np.inf)
     )
