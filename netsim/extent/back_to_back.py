@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
-from netsim.extent.steady import AGREE, extend
+from netsim.extent.steady_state import AGREE, extrapolate_increments
 from netsim.schedule.repeat import BackToBack
 
 Floats = NDArray[np.float64]
@@ -104,7 +104,7 @@ def period_of(ends: Floats, *, apart: bool = False) -> tuple[int, float] | None:
         pairs = [(last - k - length, last - k) for k in range(1 if apart else 2)]
         if pairs[-1][0] < 0:
             continue
-        extended = extend(lambda k: ends[k], last + length, pairs)
+        extended = extrapolate_increments(lambda k: ends[k], last + length, pairs)
         if extended is None:
             continue
         if np.ptp(extended.ends - ends[last]) <= AGREE * length * seconds:

@@ -183,7 +183,7 @@ class Thresholds:
 class Budget:
     """What a caller allows for the time of a task.
 
-    >>> budget_for(exact=True).is_exact
+    >>> budget_for(is_exact=True).is_exact
     True
     >>> Budget().with_thresholds(max_ring_rows=0).thresholds.max_ring_rows
     0

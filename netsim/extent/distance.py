@@ -21,7 +21,7 @@ from itertools import islice, pairwise
 
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
-from netsim.extent.steady import extend
+from netsim.extent.steady_state import extrapolate_increments
 from netsim.nccl.schedules.plan import Plan, Transfers
 from netsim.nccl.schedules.ring import WALKS, shorter_chunks
 
@@ -100,10 +100,10 @@ def extrapolate_distance(
             del lengths[INCREMENTS - 1]
         pairs = list(pairwise(lengths[-1 - INCREMENTS :]))[::-1]
         tolerance = tolerances[1] if last > far else tolerances[0]
-        extended = extend(lambda distance: times[distance], full, pairs, tolerance)
+        extended = extrapolate_increments(lambda distance: times[distance], full, pairs, tolerance)
         if extended is not None:
             # The hop where the ring closes may be unlike the others; short distances pass it once
             # less.
             one_hop = (extended.seconds - times[last]) / (full - last) / extended.seconds
-            return FullDistance(extended.seconds, last, full, extended.off + one_hop)
+            return FullDistance(extended.seconds, last, full, extended.uncertainty + one_hop)
     return None

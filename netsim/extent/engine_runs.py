@@ -19,7 +19,7 @@ from netsim.base.memo import Memo
 from netsim.base.values import dataclass
 from netsim.engines.engine import AnySimulator, choose, ends_of_operations, simulator
 from netsim.extent.forms import LoopSchedule
-from netsim.extent.steady import AGREE, Recurrence, lanes_of, recurrence
+from netsim.extent.steady_state import AGREE, Recurrence, find_recurrence, lanes_of
 from netsim.metrics import links
 from netsim.program.place import place
 from netsim.program.program import Operations, Program, Timeline, operations
@@ -285,7 +285,7 @@ class LoopRuns:
 
     def _recurrence(self, loops: int, run: StandaloneRun) -> Recurrence | None:
         lanes = lanes_of(run.schedule, self.schedules.shortest, loops - self.schedules.least)
-        steady_state = recurrence(run.program, run.timeline, lanes) if lanes else None
+        steady_state = find_recurrence(run.program, run.timeline, lanes) if lanes else None
         if steady_state is None:
             return None
         ends = run.ends.ravel() - self.bench.launch.kernel

@@ -27,7 +27,7 @@ from itertools import takewhile
 
 import numpy as np
 
-from netsim.extent import steady
+from netsim.extent import steady_state
 from netsim.extent.budget import Budget
 from netsim.extent.distance import (
     INCREMENTS,
@@ -170,6 +170,6 @@ def _with_one_channel(bench: Bench, original: Form, form: Form, budget: Budget) 
 
     times_of_one = finish_times(one_channel)
     times_of_all = finish_times(form.with_distance(fewest))
-    if np.allclose(times_of_one, times_of_all, rtol=steady.AGREE, atol=0):
+    if np.allclose(times_of_one, times_of_all, rtol=steady_state.AGREE, atol=0):
         return one_channel
     return form

@@ -3,7 +3,7 @@
 A run with fewer loops is the same as the run with all loops until its last loops begin. If by
 then everything that started and ended of late did so some loops before, as much earlier, it will
 repeat for as long as loops follow, and the end of the run is the same, only later
-(`steady.recurrence`). Runs of 16, 32, 64, … loops are tried, up to a quarter of all.
+(`steady_state.find_recurrence`). Runs of 16, 32, 64, … loops are tried, up to a quarter of all.
 
 How that is checked: the rows of the last loops are compared with those of earlier loops, to
 1e-6; a second run that ends at another phase of the period must agree. Where rows cannot be
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from netsim.extent import steady
+from netsim.extent import steady_state
 from netsim.extent.all_rows import WITH_EQUAL_HEADS
 from netsim.extent.budget import Budget
 from netsim.extent.engine_runs import Bench, LoopRuns
@@ -71,7 +71,9 @@ def _extrapolate(runs: LoopRuns, budget: Budget) -> OneOperation | Refusal:
     while size <= largest and schedules.rows(size) <= thresholds.max_rows_of_loop_run:
         operation = _recurring(runs, size) if runs.has_lanes(size) else _repeating(runs, size)
         if operation is None and is_pace_enough and size > schedules.first:
-            ends = steady.paced(runs.ends, schedules.loops, size, steady.LATE, runs.need(size))
+            ends = steady_state.extrapolate_rate(
+                runs.ends, schedules.loops, size, steady_state.LATE, runs.need(size)
+            )
             operation = _with_all_loops(runs, size, ends)
         if operation is not None:
             return operation
@@ -80,25 +82,34 @@ def _extrapolate(runs: LoopRuns, budget: Budget) -> OneOperation | Refusal:
     operation = None
     if is_pace_enough and last >= 4 * schedules.first:
         tolerance = thresholds.max_pace_error
-        ends = steady.paced(runs.ends, schedules.loops, last, tolerance, runs.need(last))
-        ends = ends or steady.paced(runs.ends, schedules.loops, last, tolerance)
+        ends = steady_state.extrapolate_rate(
+            runs.ends, schedules.loops, last, tolerance, runs.need(last)
+        )
+        ends = ends or steady_state.extrapolate_rate(runs.ends, schedules.loops, last, tolerance)
         operation = _with_all_loops(runs, last, ends)
     return operation or Refusal(f"no steady state in {last} of {schedules.loops} loops")
 
 
+def _at_last_rate(
+    runs: LoopRuns, last: int, tolerance: float, need: float = 0.0
+) -> steady_state.ExtrapolatedEnds | None:
+    """The ends of all loops if each takes as long as those of the run with the `last` ones."""
+    return steady_state.extrapolate_rate(runs.ends, runs.schedules.loops, last, tolerance, need)
+
+
 def _recurring(runs: LoopRuns, size: int) -> OneOperation | None:
     """One operation with all loops, from a run with the first of them in which they recur."""
-    all_loops, steady_state, last = runs.schedules.loops, runs.recurs(size), size
-    if steady_state is not None:
-        last = size - (size - all_loops) % steady_state.loops
+    all_loops, recurrence, last = runs.schedules.loops, runs.recurs(size), size
+    if recurrence is not None:
+        last = size - (size - all_loops) % recurrence.loops
     if last != size:
-        steady_state = runs.recurs(last)  # a verdict at another phase
-    if steady_state is None or (all_loops - last) % steady_state.loops:
+        recurrence = runs.recurs(last)  # a verdict at another phase
+    if recurrence is None or (all_loops - last) % recurrence.loops:
         return None
-    ends, seconds = runs.ends(last), steady_state.seconds / steady_state.loops
+    ends, seconds = runs.ends(last), recurrence.seconds / recurrence.loops
     takes_part = ends > runs.bench.launch.kernel
     added = np.where(takes_part, (all_loops - last) * seconds, 0.0)
-    return _with_all_loops(runs, last, steady.onward(ends, added, steady_state.spread))
+    return _with_all_loops(runs, last, steady_state.later_ends(ends, added, recurrence.spread))
 
 
 def _repeating(runs: LoopRuns, size: int) -> OneOperation | None:
@@ -106,20 +117,20 @@ def _repeating(runs: LoopRuns, size: int) -> OneOperation | None:
     schedules, least = runs.schedules, runs.schedules.least
     shortest = float(runs.ends(least).max())
     seconds_per_loop = (float(runs.ends(size).max()) - shortest) / (size - least)
-    seconds_before_last = (size - steady.LONGEST_PERIOD - 1) * seconds_per_loop
+    seconds_before_last = (size - steady_state.LONGEST_PERIOD - 1) * seconds_per_loop
     if seconds_before_last < shortest - (least - 1) * seconds_per_loop:
         return None  # loops that are all under way at once take the same time, but not for long
-    for period in range(1, steady.LONGEST_PERIOD + 1):
+    for period in range(1, steady_state.LONGEST_PERIOD + 1):
         last = size - (size - schedules.loops) % period
         pairs = [(last - k - period, last - k) for k in range(period + 1)]
-        ends = steady.extend(runs.ends, schedules.loops, pairs)
+        ends = steady_state.extrapolate_increments(runs.ends, schedules.loops, pairs)
         if ends is not None:
             return _with_all_loops(runs, last, ends)
     return None
 
 
 def _with_all_loops(
-    runs: LoopRuns, last: int, extended: steady.Extended | None
+    runs: LoopRuns, last: int, extended: steady_state.ExtrapolatedEnds | None
 ) -> OneOperation | None:
     """One operation from the finish times of all loops, unless a link needs longer for them."""
     if extended is None:
@@ -127,9 +138,9 @@ def _with_all_loops(
     schedules, run = runs.schedules, runs[last]
     by_rank = extended.ends.reshape(run.ends.shape).max(axis=0)[run.busy]
     use = runs.use_of_all(last, extended.seconds)
-    if extended.seconds < needed(use, run.program.links)[0] * (1 - steady.AGREE):
+    if extended.seconds < needed(use, run.program.links)[0] * (1 - steady_state.AGREE):
         return None  # FIFOs are not full yet: from then on the links decide
-    words = [f"{last} of {schedules.loops} loops", extended.how]
+    words = [f"{last} of {schedules.loops} loops", extended.words]
     if schedules.uncertainty:
         words.append(WITH_EQUAL_HEADS)
     return OneOperation(
@@ -137,6 +148,6 @@ def _with_all_loops(
         by_rank,
         use,
         ", ".join(filter(None, words)),
-        extended.off + schedules.rounding + schedules.uncertainty,
+        extended.uncertainty + schedules.rounding + schedules.uncertainty,
         fewer_loops=runs,
     )

@@ -23,7 +23,7 @@ from netsim.collectives.table import build, parameters_of, stamp
 from netsim.collectives.writing import piece_count
 from netsim.engines.engine import tight_entries
 from netsim.extent.budget import USUAL_BUDGET, Budget
-from netsim.extent.steady import LATE, LONGEST_PERIOD
+from netsim.extent.steady_state import LATE, LONGEST_PERIOD
 from netsim.nccl import choice
 from netsim.nccl.schedules import smaller
 from netsim.nccl.schedules.plan import Plan

@@ -19,7 +19,7 @@ from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.engines.engine import simulate
 from netsim.extent.result import Result
-from netsim.extent.steady import AGREE
+from netsim.extent.steady_state import AGREE
 from netsim.metrics.links import LinkUse, link_amounts, link_use, needed
 from netsim.program.program import Program, Timeline
 from netsim.schedule.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Schedule

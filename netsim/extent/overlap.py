@@ -30,7 +30,7 @@ from netsim.extent.finish_times import (
 )
 from netsim.extent.forms import LoopSchedule
 from netsim.extent.result import Floats, MethodInput, Offer, Refusal, Result
-from netsim.extent.steady import more_gained
+from netsim.extent.steady_state import extrapolate_overlap
 
 
 def overlap_of_fewer_loops(question: MethodInput) -> Offer | Refusal:
@@ -84,7 +84,9 @@ def _with_overlap(bench: Bench, question: MethodInput) -> Result | Refusal:
 
 def _further_overlap(overlaps: dict[int, Floats], loops: int, column: int) -> tuple[float, float]:
     """How much more operations overlap with all loops, and the error of that, in seconds."""
-    return more_gained({size: float(value[column]) for size, value in overlaps.items()}, loops)
+    return extrapolate_overlap(
+        {size: float(value[column]) for size, value in overlaps.items()}, loops
+    )
 
 
 def _is_enough(

@@ -15,7 +15,7 @@ from netsim.extent.forms import Form, LoopSchedule, form_of, written_form
 from netsim.extent.long_rings import long_rings
 from netsim.extent.representatives import representatives
 from netsim.extent.result import Floats, MethodInput, Offer
-from netsim.extent.steady import AGREE
+from netsim.extent.steady_state import AGREE
 from netsim.schedule.schedule import Schedule
 from netsim.workloads.task import Task
 

@@ -12,7 +12,7 @@ import sys
 
 from netsim.extent.all_rows import WITH_EQUAL_HEADS
 from netsim.extent.one_operation import END_TOGETHER, KEEPS_BUSY
-from netsim.extent.steady import AT_LAST_RATE
+from netsim.extent.steady_state import AT_LAST_RATE
 from tests.extent.cells import form_at, timed
 from tests.extent.test_methods_keep_their_word import (
     BUSY,

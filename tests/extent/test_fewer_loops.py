@@ -16,7 +16,7 @@ from netsim.extent.engine_runs import Bench, LoopRuns
 from netsim.extent.forms import Form, form_of
 from netsim.extent.result import MethodInput, Offer, Refusal, Result
 from netsim.extent.solve import solve_form
-from netsim.extent.steady import lanes_of, recurrence
+from netsim.extent.steady_state import find_recurrence, lanes_of
 from netsim.metrics.links import link_amounts, needed
 from netsim.nccl.schedules.plan import Plan, Work
 from netsim.nccl.schedules.smaller import loops_of, shorter
@@ -289,7 +289,7 @@ def test_what_recurs_within_a_run_is_what_further_loops_add(case) -> None:
         run = bench.standalone(work.schedule(loops))
         lanes = lanes_of(run.schedule, work.shortest, loops - work.least)
         assert lanes
-        seen = recurrence(run.program, run.timeline, lanes)
+        seen = find_recurrence(run.program, run.timeline, lanes)
         periods = (work.loops - loops) / seen.loops if seen else 0.5
         if seen and periods.is_integer():
             found += 1

@@ -20,7 +20,7 @@ from netsim.extent.fit import bytes_of_form
 from netsim.extent.result import MethodInput, Offer, Refusal
 from netsim.extent.shown import are_same
 from netsim.extent.solve import solve_form
-from netsim.extent.steady import Recurrence
+from netsim.extent.steady_state import Recurrence
 from netsim.nccl.choice import schedule_of
 from netsim.nccl.schedules.ring import round_again
 from netsim.scenario.cells import expand

@@ -8,7 +8,7 @@ import pytest
 
 from netsim.base.errors import InputError
 from netsim.cli import shown
-from netsim.extent import one_operation, steady
+from netsim.extent import one_operation, steady_state
 from netsim.extent.all_rows import WITH_EQUAL_HEADS, all_rows
 from netsim.extent.budget import USUAL_BUDGET, Budget, budget_for
 from netsim.extent.channels_apart import ONE_CHANNEL, channels_apart
@@ -588,12 +588,12 @@ def test_loops_that_do_not_recur_are_told_by_their_pace_within_what_is_stated(
     monkeypatch.setattr(LoopRuns, "need", lambda *_: np.inf)  # as if no link were busy
     one = many_loops(seed)
     told, full = (timed(one, size_of(one), limits) for limits in (PACED, IN_FULL))
-    assert steady.AT_LAST_RATE in told.approximation
+    assert steady_state.AT_LAST_RATE in told.approximation
     assert told.uncertainty <= 0.011
     assert len(told.program) < 0.26 * len(full.program)
     assert_within(told, full)
     few = budget_with(PACED, max_rows_of_few_operations=1e12, min_rows_for_pace=1000000000000.0)
-    assert steady.AT_LAST_RATE not in timed(one, size_of(one), few).approximation
+    assert steady_state.AT_LAST_RATE not in timed(one, size_of(one), few).approximation
 
 
 @pytest.mark.slow
@@ -603,7 +603,7 @@ def test_loops_that_take_what_a_link_has_to_do_are_told_by_two_runs(seed: int) -
     told, full = (timed(one, size_of(one), limits) for limits in (PACED, IN_FULL))
     first = form_at(one, size_of(one)).loop_schedule.first
     assert told.approximation.startswith(f"{2 * first} of ")
-    assert steady.AT_LAST_RATE in told.approximation
+    assert steady_state.AT_LAST_RATE in told.approximation
     assert told.uncertainty <= 0.002
     assert_within(told, full)
 

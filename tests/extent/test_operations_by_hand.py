@@ -16,7 +16,12 @@ from netsim.extent.back_to_back import (
 )
 from netsim.extent.budget import USUAL_BUDGET, Budget, budget_for
 from netsim.extent.finish_times import operation_counts
-from netsim.extent.steady import AGREE, extend, more_gained, onward
+from netsim.extent.steady_state import (
+    AGREE,
+    extrapolate_increments,
+    extrapolate_overlap,
+    later_ends,
+)
 from netsim.schedule.repeat import BackToBack
 from tests.extent.cells import budget_with
 
@@ -135,12 +140,12 @@ def test_more_operations_are_run_while_their_rows_are_few() -> None:
 
 def test_what_operations_overlap_grows_with_loops_as_it_did() -> None:
     straight = {loops: 2.0 + 0.5 * loops for loops in (4, 8, 16)}
-    more, off = more_gained(straight, 50)
+    more, off = extrapolate_overlap(straight, 50)
     assert more == pytest.approx(0.5 * (50 - 16))
     assert off == pytest.approx(abs(more))
     # Of slopes 1 and -3 the last one goes on, and the steepest says how far it may be off.
-    assert more_gained({1: 0.0, 2: 1.0, 4: -5.0}, 10) == (-18.0, 18.0)
-    assert more_gained({1: 0.0, 2: 4.0, 4: 5.0}, 10) == (3.0, 24.0)
+    assert extrapolate_overlap({1: 0.0, 2: 1.0, 4: -5.0}, 10) == (-18.0, 18.0)
+    assert extrapolate_overlap({1: 0.0, 2: 4.0, 4: 5.0}, 10) == (3.0, 24.0)
 
 
 @pytest.mark.parametrize("period", [1, 2, 3])
@@ -172,21 +177,21 @@ def test_where_operations_are_apart_once_is_enough() -> None:
 
 def test_a_part_that_was_not_the_last_may_come_up_but_not_overtake() -> None:
     ends = np.array([10.0, 9.0])
-    assert onward(ends, np.array([1.0, 2.5]), 0.0) is None
-    found = onward(ends, np.array([1.0, 2.0]), 0.01)
+    assert later_ends(ends, np.array([1.0, 2.5]), 0.0) is None
+    found = later_ends(ends, np.array([1.0, 2.0]), 0.01)
     assert found.seconds == 11.0
-    assert found.off == pytest.approx(0.01 * 2.0 / 11.0)
+    assert found.uncertainty == pytest.approx(0.01 * 2.0 / 11.0)
 
 
 def test_increments_are_weighted_by_how_many_they_stand_for() -> None:
     ends = {2: 10.0, 3: 11.0, 7: 15.04, 1: 9.0}
-    found = extend(lambda n: ends[n], 17, [(3, 7), (2, 3)], tolerated=0.02)
+    found = extrapolate_increments(lambda n: ends[n], 17, [(3, 7), (2, 3)], tolerance=0.02)
     each = (4 * 1.01 + 1 * 1.0) / 5
     assert found.seconds == pytest.approx(15.04 + 10 * each)
-    assert found.off == pytest.approx((0.01 / 1.01) * 10 * each / found.seconds)
-    assert extend(lambda n: ends[n], 17, [(3, 7), (2, 3)]) is None
-    assert extend(lambda n: -float(n), 17, [(3, 7), (2, 3)]) is None
-    assert extend(lambda n: 1.0, 17, [(3, 7), (2, 3)]) is None
+    assert found.uncertainty == pytest.approx((0.01 / 1.01) * 10 * each / found.seconds)
+    assert extrapolate_increments(lambda n: ends[n], 17, [(3, 7), (2, 3)]) is None
+    assert extrapolate_increments(lambda n: -float(n), 17, [(3, 7), (2, 3)]) is None
+    assert extrapolate_increments(lambda n: 1.0, 17, [(3, 7), (2, 3)]) is None
 
 
 def test_exact_limits_leave_nothing_out() -> None:

@@ -8,8 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netsim.engines.engine import simulate
-from netsim.extent import steady
-from netsim.extent.steady import AGREE, Lane, Recurrence, extend, recurrence
+from netsim.extent import steady_state
+from netsim.extent.steady_state import (
+    AGREE,
+    LoopLane,
+    Recurrence,
+    extrapolate_increments,
+    find_recurrence,
+)
 from netsim.program.place import place
 from netsim.program.program import Program, Timeline
 from netsim.schedule.builder import Builder
@@ -47,7 +53,7 @@ def run(schedule: Schedule) -> tuple[Program, Timeline]:
 
 def seen(schedule: Schedule, size: int) -> tuple[Recurrence | None, float]:
     program, timeline = run(schedule)
-    found = recurrence(program, timeline, [Lane(0, len(schedule), size)])
+    found = find_recurrence(program, timeline, [LoopLane(0, len(schedule), size)])
     return found, timeline.makespan
 
 
@@ -85,13 +91,13 @@ def test_what_is_seen_is_steady(slots: int, caps: list[float], shared: bool, loo
 
 def test_a_row_that_took_another_time_is_noticed() -> None:
     program, timeline = run(filling(120, 10, (3.0, 1.5)))
-    lanes = [Lane(0, len(program), 2)]
-    assert recurrence(program, timeline, lanes) is not None
+    lanes = [LoopLane(0, len(program), 2)]
+    assert find_recurrence(program, timeline, lanes) is not None
     last = np.argsort(np.where(timeline.end <= timeline.start[-2], timeline.end, 0.0))
     for row in last[-4:]:
         end = timeline.end.copy()
         end[row] -= 0.01
-        assert recurrence(program, Timeline(timeline.start, end), lanes) is None
+        assert find_recurrence(program, Timeline(timeline.start, end), lanes) is None
 
 
 @pytest.mark.parametrize(("last", "recurs"), [(1.0, True), (1.5, True), (2.5, False)])
@@ -101,48 +107,50 @@ def test_what_is_over_where_the_past_begins_may_have_taken_another_time(last, re
     end = start + 1
     end[15 if recurs else 16] -= last - 1  # it is the one before that which ends at 17 s
     nothing = SimpleNamespace(lag_seconds=np.zeros(1), path_latency=np.zeros(1))
-    found = recurrence(nothing, Timeline(start, end), [Lane(0, 20, 1)])
+    found = find_recurrence(nothing, Timeline(start, end), [LoopLane(0, 20, 1)])
     assert found == (Recurrence(1, 1.0, 0.0, 19.0) if recurs else None)
 
 
 def test_what_is_added_alike_at_two_phases_is_steady() -> None:
     ends = {k: np.array([5.0 + 2 * k, 3.0 + 2 * k]) for k in range(12)}
-    found = extend(ends.get, 1000, [(8, 11), (7, 10)])
+    found = extrapolate_increments(ends.get, 1000, [(8, 11), (7, 10)])
     assert found is not None
     assert found.ends == pytest.approx([2005.0, 2003.0])
-    assert found.off == 0.0
-    assert extend(lambda k: k**1.01, 1000, [(8, 11), (7, 10)]) is None
+    assert found.uncertainty == 0.0
+    assert extrapolate_increments(lambda k: k**1.01, 1000, [(8, 11), (7, 10)]) is None
 
 
 def test_what_differs_a_little_says_how_far_that_may_lead() -> None:
     ends = {2: 2.0, 4: 4.0, 6: 6.02}
-    assert extend(ends.get, 106, [(4, 6), (2, 4)]) is None
-    found = extend(ends.get, 106, [(4, 6), (2, 4)], tolerated=0.02)
+    assert extrapolate_increments(ends.get, 106, [(4, 6), (2, 4)]) is None
+    found = extrapolate_increments(ends.get, 106, [(4, 6), (2, 4)], tolerance=0.02)
     assert found is not None
     assert found.seconds == pytest.approx(6.02 + 100 * 1.005)
-    assert found.off == pytest.approx(100 * 1.005 * (0.01 / 1.01) / found.seconds)
+    assert found.uncertainty == pytest.approx(100 * 1.005 * (0.01 / 1.01) / found.seconds)
 
 
 def test_what_is_added_by_the_last_part_alone_is_steady() -> None:
     runs = {4: [5.0, 9.0, 0.0], 8: [8.0, 17.0, 0.0], 16: [15.5, 33.08, 0.0]}
     ends_of = lambda loops: np.array(runs[loops])  # noqa: E731
-    found = steady.paced(ends_of, 40, 16, 0.01)
+    found = steady_state.extrapolate_rate(ends_of, 40, 16, 0.01)
     assert found is not None
     assert found.ends == pytest.approx([15.5 + 3 * 7.5, 33.08 + 3 * 16.08, 0.0])
-    assert found.off == pytest.approx(steady.LATE + (1 - 16 / 16.08) * 3 * 16.08 / found.seconds)
-    assert found.how == steady.AT_LAST_RATE
-    assert steady.paced(ends_of, 40, 16, 0.004) is None
+    assert found.uncertainty == pytest.approx(
+        steady_state.LATE + (1 - 16 / 16.08) * 3 * 16.08 / found.seconds
+    )
+    assert found.words == steady_state.AT_LAST_RATE
+    assert steady_state.extrapolate_rate(ends_of, 40, 16, 0.004) is None
     runs[16][0] = 8.0 + 16.1  # another adds a little more: it ends no later for that
-    found = steady.paced(ends_of, 40, 16, 0.01)
+    found = steady_state.extrapolate_rate(ends_of, 40, 16, 0.01)
     assert found is not None
     assert found.ends[0] == pytest.approx(24.1 + 3 * 16.08)
     runs[16][0] = 8.0 + 17.0
-    assert steady.paced(ends_of, 40, 16, 0.01) is None
+    assert steady_state.extrapolate_rate(ends_of, 40, 16, 0.01) is None
 
 
 def test_a_part_that_would_overtake_the_last_is_not_followed() -> None:
     ends = {k: np.array([50.0 + k, 2.0 * k]) for k in range(9)}
     pairs = [(5, 8), (4, 7)]
-    assert extend(ends.get, 40, pairs) is not None
-    assert extend(ends.get, 60, pairs) is None
+    assert extrapolate_increments(ends.get, 40, pairs) is not None
+    assert extrapolate_increments(ends.get, 60, pairs) is None
     assert AGREE < 1e-5
