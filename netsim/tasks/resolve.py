@@ -355,7 +355,7 @@ def _refuse_by_least_rows(resolved: ResolvedCell) -> None:
 
 
 def _may_be_too_large(resolved: ResolvedCell, algorithm: str) -> bool:
-    """Whether it has to be looked at closely if a cell of NCCL's memory."""
+    """Whether it has to be looked at closely if a cell of NCCL's fits."""
     work, group_count = resolved.cell.scenario.collective, len(resolved.groups)
     if resolved.budget.is_exact or work.collective == "alltoall":
         return True

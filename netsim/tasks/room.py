@@ -36,7 +36,7 @@ def expected_bytes(task: Task, budget: Budget, fewer: FewerRanks) -> int:
 
 
 def why_task_does_not_fit(task: Task, budget: Budget, fewer: FewerRanks) -> str:
-    """Why a task does not fit, for a message; empty if it memory.
+    """Why a task does not fit, for a message; empty if it fits.
 
     How many rows a textbook algorithm has that cannot be sketched follows from fewer ranks.
     """
