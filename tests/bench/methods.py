@@ -1,7 +1,7 @@
-"""python -m tests.bench.methods [--case NAME…] [--without RUNG…] [--limit S]: what each rung earns.
+"""python -m tests.bench.methods [--case NAME…] [--without METHOD…] [--limit S]: what methods earn.
 
-Every case runs as a process of its own with all rungs, and once without each of some (all, unless
-they are named): seconds of its processor time, memory, and by how much the answer differs. A rung
+Every case runs as a process of its own with all methods, and once without each of some (all, unless
+they are named): seconds of its processor time, memory, and by how much the answer differs. A method
 without which nothing takes twice as long, and everything still runs, is to be deleted.
 """
 
@@ -26,7 +26,7 @@ from netsim.training.resolve import resolve_step
 from netsim.training.run import simulate_step
 from netsim.yamlio.read import parse_source
 
-ALL = "none"  # of the rungs is left out
+ALL = "none"  # of the methods is left out
 INDEX = Path("scenarios/measured/index.yaml")
 SIZES = "{from: 8B, to: 8GiB, factor: 2}"
 DRAGONFLY = "cluster: {machine: a100-x4, nodes: %d, fabric: {kind: dragonfly}}\n"
@@ -65,9 +65,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.methods", description=__doc__)
     cases = [*CELLS, *STEPS, INDEXED]
     parser.add_argument("--case", nargs="+", default=cases, choices=cases, metavar="NAME")
-    names = [rung.__name__ for rung in METHODS]
+    names = [method.__name__ for method in METHODS]
     parser.add_argument(
-        "--without", nargs="+", default=names, choices=[*names, ALL], metavar="RUNG"
+        "--without", nargs="+", default=names, choices=[*names, ALL], metavar="METHOD"
     )
     parser.add_argument(
         "--limit", type=float, default=120.0, metavar="S", help="a process, at most"
@@ -81,13 +81,21 @@ def main() -> None:
     for case in given.case:
         usual = _measured(case, "", given.limit)
         print(_line(case, "", usual, usual), flush=True)
-        for rung in given.without:
-            print(_line(case, rung, _measured(case, rung, given.limit), usual), flush=True)
+        for method in given.without:
+            print(_line(case, method, _measured(case, method, given.limit), usual), flush=True)
 
 
-def _measured(case: str, rung: str, limit: float) -> dict[str, object]:
+def _measured(case: str, method: str, limit: float) -> dict[str, object]:
     """A process of its own; its figures, or why there are none."""
-    command = [sys.executable, "-m", "tests.bench.methods", "--one", case, "--without", rung or ALL]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.bench.methods",
+        "--one",
+        case,
+        "--without",
+        method or ALL,
+    ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
     except subprocess.TimeoutExpired:
@@ -99,9 +107,9 @@ def _measured(case: str, rung: str, limit: float) -> dict[str, object]:
 
 
 def _here(case: str, without: str) -> dict[str, object]:
-    """What a case takes in this process, less one rung."""
+    """What a case takes in this process, less one method."""
     off = frozenset({without} - {ALL})
-    object.__setattr__(USUAL_BUDGET, "without", off)  # for all who ask in this process
+    object.__setattr__(USUAL_BUDGET, "excluded", off)  # for all who ask in this process
     seconds = list(_seconds(case))
     used = resource.getrusage(resource.RUSAGE_SELF)
     peak = used.ru_maxrss * 1024 / 1e6
@@ -124,15 +132,15 @@ def _seconds(case: str) -> Iterator[float]:
         yield simulate_one(resolved, size, engine="compiled").seconds
 
 
-def _line(case: str, rung: str, found: dict[str, Any], usual: dict[str, Any]) -> str:
-    """A line of the table: how many times as long as with all rungs, and how far answers differ."""
+def _line(case: str, method: str, found: dict[str, Any], usual: dict[str, Any]) -> str:
+    """A line of the table: times as long as with all methods, and how far answers differ."""
     if "s" not in found:
-        return f"{case:<18}{rung:<18}  {found['why']}"
+        return f"{case:<18}{method:<18}  {found['why']}"
     times, off = 1.0, 0.0
     if "s" in usual:
         times = found["s"] / usual["s"]
         off = max(abs(a / b - 1) for a, b in zip(found["seconds"], usual["seconds"], strict=True))
-    return f"{case:<18}{rung:<18}{found['s']:>8.1f}{times:>8.2f}{found['mb']:>8.0f}{off:>10.1e}"
+    return f"{case:<18}{method:<18}{found['s']:>8.1f}{times:>8.2f}{found['mb']:>8.0f}{off:>10.1e}"
 
 
 if __name__ == "__main__":

@@ -129,7 +129,9 @@ def _here(gpus: int, fabric: str, collective: str) -> None:
         "s": used.ru_utime + used.ru_stime,
         "mb": used.ru_maxrss * 1024 / 1e6,
         "written": len(timing.program),
-        "methods": [each.method for each in timing.decisions if each.is_taken],
+        "methods": [
+            decision.method.replace(" ", "_") for decision in timing.decisions if decision.is_taken
+        ],
         "off": timing.uncertainty,
     }
     print(json.dumps(found))
