@@ -22,9 +22,9 @@ from netsim.base.startup import STAGE, memory
 from netsim.base.units import format_size, format_time
 from netsim.base.values import dataclass
 from netsim.cli.shown import shortened
+from netsim.extent.engine_runs import Progress as ProgressReport
 from netsim.results.row import Row
 from netsim.sweep.run import SizedCell
-from netsim.timing.bench import Progress as ProgressReport
 
 WIDTH = 28  # characters of what is being worked at
 FULL_WIDTH = 110  # columns of a terminal from which bars have their usual length

@@ -17,7 +17,7 @@ from netsim.base.constants import TABLE, Constant
 from netsim.base.files import preset_folder, preset_names
 from netsim.base.startup import MODEL_VERSION, __version__
 from netsim.cli import print_lines
-from netsim.timing.invariants import INVARIANTS
+from netsim.extent.invariants import INVARIANTS
 
 HEADER = ("constant", "value", "unit", "belongs to", "origin")
 UNITS = {"s": (1e6, "us"), "bytes/s": (1e-9, "GB/s"), "bytes": (1, "B"), "1": (1, "")}

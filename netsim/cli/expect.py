@@ -4,11 +4,12 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import typer
 
-from netsim.base.errors import InputError, NetsimError
+from netsim.base.errors import InputError, NetsimError, silent
 from netsim.base.startup import late
 from netsim.base.units import format_bandwidth, parse_cli_size, parse_ratio
 from netsim.base.values import dataclass
@@ -22,6 +23,7 @@ from netsim.cli import (
 )
 from netsim.cli.questions import Given, Text, asked, simulated
 from netsim.cli.shown import SURENESS, Engine, Format, halves, sureness
+from netsim.extent.decisions import listening
 from netsim.nccl import choice, environment
 from netsim.results import nccl_tests
 from netsim.results.nccl_tests import acceptance_csv, closing, line, microseconds, min_bandwidth
@@ -374,8 +376,39 @@ def command(
     form: Format = "table",
     json_file: Path | None = None,
     wide: bool = False,
+    verbose: bool = False,
 ) -> None:
     """Print what nccl-tests would print for COLLECTIVE on TOPOLOGY."""
+    with listening(partial(typer.echo, err=True) if verbose else silent):
+        _expect(
+            topology,
+            collective,
+            given,
+            why,
+            acceptance,
+            tuner_out,
+            graph_out,
+            engine,
+            form,
+            json_file,
+            wide=wide,
+        )
+
+
+def _expect(
+    topology: str,
+    collective: str,
+    given: Given,
+    why: Text,
+    acceptance: Text,
+    tuner_out: Path | None,
+    graph_out: Path | None,
+    engine: Engine,
+    form: Format,
+    json_file: Path | None,
+    *,
+    wide: bool,
+) -> None:
     part = None if acceptance is None else part_of(acceptance)
     outputs = {"--tuner-out": tuner_out, "--graph-out": graph_out, "-J": json_file}
     answers = {"--why": why, "--acceptance": acceptance, **outputs}

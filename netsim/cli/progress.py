@@ -12,12 +12,12 @@ from netsim.base.errors import InputError
 from netsim.base.startup import late, limit_memory, resident
 from netsim.base.units import parse_size
 from netsim.cli import parsed
+from netsim.extent.engine_runs import Progress
+from netsim.extent.memory import PROCESS, available_memory
 from netsim.results.row import Row
 from netsim.scenario.cells import Cell
 from netsim.sweep import run
 from netsim.sweep.run import SizedCell, Workers
-from netsim.timing.bench import Progress
-from netsim.timing.fits import PROCESS, available_memory
 
 
 def tell(text: str) -> None:

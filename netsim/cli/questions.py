@@ -25,6 +25,7 @@ from netsim.base.values import dataclass
 from netsim.cli import parsed
 from netsim.cli.shown import MANY_SIZES, Engine
 from netsim.engines.engine import at_hand
+from netsim.extent.memory import EXACT_UP_TO, available_memory
 from netsim.nccl import environment
 from netsim.results.row import Row
 from netsim.scenario.cells import Cell, expand
@@ -32,7 +33,6 @@ from netsim.tasks import answer
 from netsim.tasks.answer import AnyResolved, find_scenario, load_source, notes_of, resolve_any
 from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.tasks.row import question_row
-from netsim.timing.fits import EXACT_UP_TO, available_memory
 from netsim.topology.config import loaded
 from netsim.topology.load import FOLDER
 from netsim.topology.machine import Machine

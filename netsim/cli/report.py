@@ -17,6 +17,7 @@ from netsim.cli import refuse_output_as_input, wrote
 from netsim.cli.progress import tell, workers
 from netsim.cli.traces import LOAD, ROWS, TRACE
 from netsim.collectives.table import UntrustedCodeError, without_python_files
+from netsim.extent.shown import row_count
 from netsim.plots.explanation import plot_breakdown
 from netsim.plots.results import (
     asked_of,
@@ -56,7 +57,6 @@ from netsim.scenario.models import Workload, line_rate
 from netsim.tasks.answer import AnyResolved, resolve_any
 from netsim.tasks.explained import explained_run
 from netsim.tasks.resolve import ResolvedCell
-from netsim.timing.call import call_of
 from netsim.topology.cluster import build_cluster
 from netsim.trace.tables import write_links
 from netsim.training import run
@@ -262,7 +262,7 @@ def _explained_size(resolved: Sequence[ResolvedCell], sizes: Sequence[int]) -> i
     """The largest size whose operation is short enough to be explained soon, in all cells."""
     for size in reversed(sizes):  # most are too large, as the first cell shows
         at(format_size(size))
-        if all(call_of(cell.task(size), cell.limits).looped.rows() <= LARGEST for cell in resolved):
+        if all(row_count(cell.task(size), cell.budget) <= LARGEST for cell in resolved):
             return size
     raise InputError(
         f"every size has more than {LARGEST:,} rows, the most that a report explains",

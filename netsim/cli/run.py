@@ -20,6 +20,7 @@ from netsim.base.units import format_size, format_time
 from netsim.base.values import dataclass, grouped
 from netsim.cli import print_lines, progress, shown, with_options
 from netsim.cli.shown import Engine, Format
+from netsim.extent.decisions import listening
 from netsim.results import nccl_tests
 from netsim.results.folder import TIMINGS, Folder, open_folder
 from netsim.results.row import Row, csv_text
@@ -481,6 +482,11 @@ class _Run:
 @with_options(Options)
 def command(scenario: str, given: Options) -> None:
     """Simulate all cells of SCENARIO and write results, plots and a trace."""
+    with listening(progress.tell if given.verbose else silent):
+        _run_scenario(scenario, given)
+
+
+def _run_scenario(scenario: str, given: Options) -> None:
     if Path(scenario).is_dir():
         _refuse_folder(Path(scenario))
     found = find_scenario(scenario)

@@ -12,6 +12,7 @@ from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective, CollectiveError
 from netsim.collectives.msccl import MOST_OPERATIONS, AlgoSheet, PlanSheet
 from netsim.engines.engine import simulate
+from netsim.extent.noise import NoiseDraws, sampled
 from netsim.metrics.links import gpu_time
 from netsim.program.place import place
 from netsim.program.program import Program, Timeline
@@ -21,7 +22,6 @@ from netsim.schedule.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Schedul
 from netsim.tasks import jobs
 from netsim.tasks.explained import explained_title, shown_of
 from netsim.tasks.resolve import ResolvedCell, resolve
-from netsim.timing.bench import Noise, sampled
 from netsim.topology.faults import slowdowns_of
 from netsim.trace import rank_files
 from netsim.trace.chrome import write_trace
@@ -105,7 +105,7 @@ def _simulated(cell: Cell, engine: str) -> _Run:
     program = place(shown.schedule, resolved.topology, resolved.gpus.tolist())
     done, notes = simulate(program, engine), list(shown.notes)
     if given := cell.scenario.disturbances:
-        done = next(sampled(program, Noise(*given), engine))
+        done = next(sampled(program, NoiseDraws(*given), engine))
         notes.append(f"the first of {given[1]} samples with noise")
     title = cell.title(explained_title(resolved, size), *notes)
     return _Run(

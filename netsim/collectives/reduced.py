@@ -334,7 +334,7 @@ def copied(builder: Builder, styles: Style | Rows, copies: Rows) -> Rows:
 
 # Relay: an algorithm of long rings with only a few steps of each, and what is left of them.
 # Every lane is there, with its way to the next and all that they share. What the steps that are
-# left out take follows from those that are written (`timing/max_plus.py`).
+# left out take follows from those that are written (`extent/max_plus.py`).
 
 STEPS = 3  # of each ring that are written: in the second, everyone passes on what has come
 

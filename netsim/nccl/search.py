@@ -48,7 +48,7 @@ class Found:
 
 
 @dataclass
-class Budget:
+class VisitBudget:
     """Visits that are left; -1 once nothing better can be found. Where bounds have `settled` that,
     how many the walk would have left is not known."""
 
@@ -453,7 +453,7 @@ class Walker:
         self.nets = [nets_of(arena, attempt.type_inter, (gpu,)) for gpu in range(self.n_gpus)]
         self.all_nets = nets_of(arena, attempt.type_inter, range(self.n_gpus))
 
-    def run(self, budget: Budget) -> Found:
+    def run(self, budget: VisitBudget) -> Found:
         """Search until the budget is spent or the solution is complete."""
         stack = [self._channel(budget)]
         while stack:
@@ -464,7 +464,7 @@ class Walker:
                 stack.append(below)
         return self.found
 
-    def _channel(self, budget: Budget) -> Walk:
+    def _channel(self, budget: VisitBudget) -> Walk:
         number = len(self.orders)
         starts = self._starts(number)
         self.orders.append([])
@@ -477,7 +477,7 @@ class Walker:
             if hop is None or not self.arena.take(hop.needs):
                 continue
             # The plain order is a reference for what follows, on a small budget of its own.
-            own = Budget(REFERENCE_VISITS) if order == IN_ORDER and net >= 0 else budget
+            own = VisitBudget(REFERENCE_VISITS) if order == IN_ORDER and net >= 0 else budget
             self._open(net)
             self.n_hops += hop.links
             self.used[number] = 1 << gpu
@@ -533,7 +533,7 @@ class Walker:
         near = dict.fromkeys([local, *arena.near_gpus[net]] if local >= 0 else arena.near_gpus[net])
         return reference + [Start(net, gpu, FREE) for gpu in near]
 
-    def _visit(self, gpu: int, step: int, leave: int, budget: Budget, order: int) -> Walk:
+    def _visit(self, gpu: int, step: int, leave: int, budget: VisitBudget, order: int) -> Walk:
         """Stand at a GPU: leave by a port if it is time, else go on to the next GPU."""
         if budget.left <= 0:
             return
@@ -578,7 +578,7 @@ class Walker:
             self.onwards[key] = next_gpus(self.arena, self.attempt.pattern, *key)
         return self.onwards[key]
 
-    def _end(self, hop: Hop | None, budget: Budget) -> Walk:
+    def _end(self, hop: Hop | None, budget: VisitBudget) -> Walk:
         """Finish a channel by a last hop: back to its first GPU, or between a head and its node."""
         if hop is None or not self.arena.take(hop.needs):
             return
@@ -587,7 +587,7 @@ class Walker:
         self.n_hops -= hop.links
         self.arena.give_back(hop.needs)
 
-    def _leave(self, gpu: int, step: int, budget: Budget, order: int) -> Walk:
+    def _leave(self, gpu: int, step: int, budget: VisitBudget, order: int) -> Walk:
         """Go out by every port that may be the other end of this channel, then go on inside."""
         arena, doors = self.arena, self.doors[-1]
         balanced = self.attempt.pattern == BALANCED_TREE
@@ -633,7 +633,7 @@ class Walker:
             return None
         return Hop(arena.needs(source, target, amount), arena.hops(source, target))
 
-    def _finish(self, budget: Budget) -> Walk:
+    def _finish(self, budget: VisitBudget) -> Walk:
         if budget.left <= 0:
             return
         budget.left -= 1
@@ -739,7 +739,7 @@ class _Ladder:
         self.found = Found(replace(self.start, bw_intra=0.0, bw_inter=0.0))
         self.effort = ALL_VISITS
         self.deferred: list[Attempt] = []
-        self.walked: dict[Likeness, Budget] = {}
+        self.walked: dict[Likeness, VisitBudget] = {}
         self.kinds = kinds_of(arena)
 
     def _first_rung(self) -> int:
@@ -763,12 +763,12 @@ class _Ladder:
                 return
             following = self._relaxed(budget)
 
-    def _try(self) -> Budget:
+    def _try(self) -> VisitBudget:
         full = VISITS_SAME if self.now.same_channels else VISITS
         if hopeless(self.arena, self.now, most_channels(self.arena, self.now), self.found):
             self.deferred.append(self.now)
             self.effort -= full
-            return Budget(0)
+            return VisitBudget(0)
         if self.deferred and self.effort < 0 and self.found.n_channels:
             # Count what the attempts put off would have left of the effort, by walking them.
             for attempt in self.deferred:
@@ -777,19 +777,19 @@ class _Ladder:
                     self.effort += left
             self.deferred.clear()
             if self.effort < 0:
-                return Budget(-1)
+                return VisitBudget(-1)
         self.effort -= full
         budget = self._walk(self.now, in_full=False)
         if budget.settled:
             self.deferred.append(self.now)
         return budget
 
-    def _walk(self, attempt: Attempt, *, in_full: bool) -> Budget:
+    def _walk(self, attempt: Attempt, *, in_full: bool) -> VisitBudget:
         # The same walk again could not do better than it did.
         alike = likeness(self.arena, self.kinds, attempt)
         budget = self.walked.get(alike)
         if budget is None or (in_full and budget.settled):
-            budget = Budget(VISITS_SAME if attempt.same_channels else VISITS)
+            budget = VisitBudget(VISITS_SAME if attempt.same_channels else VISITS)
             self.found = Walker(self.arena, attempt, self.found, in_full=in_full).run(budget)
             self.walked[alike] = budget
         return budget
@@ -798,7 +798,7 @@ class _Ladder:
         sockets = attempt.type_intra == self.arena.facts.rank("SYS")
         return self.arena.cpu == ("x86_64", "AMD") and sockets
 
-    def _relaxed(self, budget: Budget) -> Attempt | None:
+    def _relaxed(self, budget: VisitBudget) -> Attempt | None:
         """The next attempt, wish by wish like the digits of a counter, or nothing at the end."""
         now, start = self.now, self.start
         if now.same_channels and not self._keeps_channels(now):
@@ -859,7 +859,7 @@ class _Ladder:
         speed, count = self.speeds[self.rung], self.found.n_channels
         self.now = replace(best, bw_intra=speed, bw_inter=speed, min_channels=count)
         self.walked.clear()
-        budget = Budget(1)
+        budget = VisitBudget(1)
         while self.rung > 0 and (budget.complete or budget.left > 0):
             following = self._faster(self.speeds[self.rung - 1])
             if following is None or most_channels(self.arena, following) < count:

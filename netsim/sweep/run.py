@@ -25,13 +25,14 @@ from netsim.base.errors import (
 from netsim.base.startup import MODEL_VERSION, STAGE, __version__, at, late, memory_limit
 from netsim.base.values import dataclass
 from netsim.engines.engine import FEW
+from netsim.extent.decisions import listening, tell_listener
+from netsim.extent.engine_runs import Progress
 from netsim.results.folder import Folder, Key
 from netsim.results.row import Row, row_from
 from netsim.results.sealed import sealed, unsealed
 from netsim.scenario.cells import Cell, Invalid, cell_of, is_textbook, named
 from netsim.tasks.answer import AnyResolved, answer, memory_needed, resolve_any
 from netsim.tasks.row import untimed
-from netsim.timing.bench import Progress
 from netsim.yamlio.read import Source
 
 if TYPE_CHECKING:
@@ -223,6 +224,7 @@ class Answer:
     error: str = ""
     exit_code: int = 0
     is_stalled: bool = False  # the operation cannot finish: it waits for what is dead
+    decisions: tuple[str, ...] = ()  # by which methods the time was found, a line each
 
 
 def fulfil(order: Order) -> Iterator[Answer]:
@@ -264,8 +266,10 @@ def answers(
         error = ""
         code = 0
         is_stalled = False
+        decisions: list[str] = []
         try:
-            row = answer(resolved, size, engine=engine, progress=progress(size))
+            with listening(decisions.append):
+                row = answer(resolved, size, engine=engine, progress=progress(size))
         except NetsimError as caught:
             error = str(caught)
             code = caught.exit_code
@@ -276,7 +280,7 @@ def answers(
         took = time.perf_counter() - began
         timing = {"wall_s": took, "host": socket.gethostname(), "worker": os.getpid()}
         values = None if row is None else asdict(row)
-        yield Answer(size, values, timing, error, code, is_stalled)
+        yield Answer(size, values, timing, error, code, is_stalled, tuple(decisions))
 
 
 def no_room(resolved: AnyResolved, size: int) -> str:
@@ -410,6 +414,8 @@ def run_tasks(
                 ahead = next(waiting, None)
             if ahead is not None:
                 task, given = next(source)
+                for line in given.decisions:
+                    tell_listener(line)
                 if task.key not in folder.finished:
                     keep(folder, task, given, errors)
                     if cache is not None and not given.error:

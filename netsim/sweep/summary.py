@@ -16,6 +16,7 @@ from netsim.base.units import format_bandwidth, format_size
 from netsim.base.values import dataclass, grouped
 from netsim.costs.prices import Bill, bill_of, load_prices
 from netsim.engines.engine import simulate
+from netsim.extent.shown import complete_schedule
 from netsim.metrics.bound import SPOKEN, bound_by
 from netsim.metrics.links import link_use
 from netsim.nccl.environment import EFFECTS
@@ -28,7 +29,6 @@ from netsim.scenario.cells import Cell, Expansion, idle_axis
 from netsim.scenario.models import Workload, line_rate
 from netsim.scenario.sweep import JOB, SEED
 from netsim.tasks.resolve import resolve
-from netsim.timing.call import call_of
 from netsim.topology.cluster import Cluster, build_cluster
 from netsim.topology.config import ClusterConfig
 from netsim.topology.graph import LINK_KINDS
@@ -241,7 +241,7 @@ def _links(cell: Cell) -> str:
 
 def _program(cell: Cell, size: int) -> Program:
     resolved = resolve(cell)
-    schedule = call_of(resolved.task(size), resolved.limits).looped.schedule()
+    schedule = complete_schedule(resolved.task(size), resolved.budget)
     return place(schedule, resolved.topology, resolved.gpus.tolist())
 
 

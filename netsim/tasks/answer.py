@@ -14,6 +14,7 @@ from netsim.base.errors import NetsimError, NoRoomError, ScenarioError, StalledE
 from netsim.base.files import TRACES, Preset, find_preset, is_path, named_in, preset_folder
 from netsim.base.startup import late
 from netsim.base.units import format_time
+from netsim.extent.engine_runs import Progress
 from netsim.results.row import Row
 from netsim.scenario.cells import (
     Cell,
@@ -28,7 +29,6 @@ from netsim.scenario.models import Workload
 from netsim.tasks.own_algorithms import UNCHECKED
 from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.tasks.row import question_row, row_of_size, untimed
-from netsim.timing.bench import Progress
 from netsim.topology.cluster import build_topology
 from netsim.topology.fault_times import first_fatal_loss
 from netsim.yamlio.read import Source, read_source

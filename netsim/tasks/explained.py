@@ -18,6 +18,8 @@ from netsim.base.values import dataclass, grouped
 from netsim.engines.engine import simulate
 from netsim.explain.explanation import as_values, explain
 from netsim.explain.what_if import MOST_ROWS, Case
+from netsim.extent.invariants import Answer, ask
+from netsim.extent.shown import shown_schedule
 from netsim.nccl.communicator import Communicator
 from netsim.program.place import place
 from netsim.program.program import Program, Timeline
@@ -29,9 +31,6 @@ from netsim.schedule.schedule import Schedule
 from netsim.tasks.limits import limit_columns
 from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.tasks.row import row_of_size
-from netsim.timing import ladder
-from netsim.timing.call import call_of
-from netsim.timing.invariants import Answer, ask
 from netsim.topology.graph import LINK_KINDS
 from netsim.topology.load import SHARED
 from netsim.topology.network import Fabric, Policy
@@ -48,7 +47,7 @@ class Shown:
 
 def shown_of(resolved: ResolvedCell, size: int) -> Shown:
     """One operation at a size, out of place."""
-    schedule, note = ladder.shown(call_of(resolved.task(size), resolved.limits), resolved.limits)
+    schedule, note = shown_schedule(resolved.task(size), resolved.budget)
     return Shown(schedule, (note,) if note else ())
 
 

@@ -18,6 +18,8 @@ from netsim.base.errors import NoRoomError
 from netsim.base.memo import Memo, different
 from netsim.base.values import dataclass
 from netsim.engines.engine import choose, simulate
+from netsim.extent.noise import NoiseDraws, sampled
+from netsim.extent.shown import complete_schedule
 from netsim.metrics.bound import bound_by
 from netsim.metrics.links import link_amounts
 from netsim.program.place import place
@@ -30,8 +32,6 @@ from netsim.schedule.repeat import Launch, repeat
 from netsim.schedule.schedule import TRANSFER, Schedule, Style, combine
 from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.tasks.row import question_row, untimed
-from netsim.timing.bench import Noise, sampled
-from netsim.timing.call import call_of
 from netsim.topology.cluster import Cluster, build_at, build_cluster
 from netsim.topology.fault_times import in_time
 from netsim.topology.faults import with_slow_gpus
@@ -245,7 +245,7 @@ class ResolvedJobs:
         if isinstance(one, ResolvedCell):
             size = one.cell.scenario.workload.size_list()[: turn + 1][-1]
             task = one.task(size)
-            return Part(name, call_of(task, one.limits).looped.schedule(), one.gpus, task.launch)
+            return Part(name, complete_schedule(task, one.budget), one.gpus, task.launch)
         if one.lowered is not None:
             return Part(name, one.lowered.schedule, gpus[: one.lowered.schedule.ranks])
         assert self.cluster is not None  # steps are not resolved on graphs
@@ -334,7 +334,7 @@ class Shared:
         given = self.resolved.cell.scenario.disturbances
         if given is None:
             return np.zeros((0, len(self.parts)))
-        runs = sampled(self.all.program, Noise(*given), self.engine)
+        runs = sampled(self.all.program, NoiseDraws(*given), self.engine)
         return np.array([self.all.of(timeline) for timeline in runs])
 
     def beside(self, numbers: Iterable[int], messages: Sequence[Messages] = ()) -> Ran:

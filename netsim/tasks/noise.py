@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from netsim.extent.noise import NoiseDraws, disturbed
+from netsim.extent.result import Result
 from netsim.scenario.models import Scenario
-from netsim.timing.bench import Noise, disturbed
-from netsim.timing.ladder import Timing
 
 
-def noise_of(scenario: Scenario) -> Noise | None:
+def noise_of(scenario: Scenario) -> NoiseDraws | None:
     """The noise that a scenario asks for; None if it asks for none."""
     disturbances = scenario.disturbances
-    return None if disturbances is None else Noise(*disturbances)
+    return None if disturbances is None else NoiseDraws(*disturbances)
 
 
-def sampled_seconds(noise: Noise | None, timing: Timing) -> tuple[float, ...]:
+def sampled_seconds(noise: NoiseDraws | None, timing: Result) -> tuple[float, ...]:
     """The time of an operation in each sample of noise, in seconds; empty without noise.
 
     Noise makes an operation longer by as much as it makes one from an idle cluster longer.

@@ -13,17 +13,18 @@ from netsim.base.memo import Memo, digest
 from netsim.base.values import dataclass
 from netsim.collectives.collective import HAS_IN_PLACE, Collective
 from netsim.collectives.table import stamp
+from netsim.extent.decisions import tell_listener
+from netsim.extent.engine_runs import Progress
+from netsim.extent.invariants import sound
+from netsim.extent.result import Result
+from netsim.extent.shown import are_same
+from netsim.extent.solve import solve
 from netsim.metrics.bound import bound_by
 from netsim.metrics.links import Fullest, fullest_link
 from netsim.nccl.schedules.plan import Plan
 from netsim.scenario.models import cluster_label
 from netsim.tasks.noise import noise_of, sampled_seconds
 from netsim.tasks.resolve import ResolvedCell
-from netsim.timing import ladder
-from netsim.timing.bench import Progress
-from netsim.timing.call import call_of
-from netsim.timing.invariants import sound
-from netsim.timing.ladder import Timing
 from netsim.workloads.task import Task
 
 MOST_RANKS = 1024  # of NCCL's communicators; a key of more ranks takes too long to compute
@@ -63,11 +64,21 @@ def outcome_of(
 ) -> Outcome:
     """The outcome of a cell at a size; that of an earlier equal task, if there was one."""
 
+    is_simulated = False
+
     def simulated() -> Outcome:
+        nonlocal is_simulated
+        is_simulated = True
         return _outcome(resolved, *_timings(resolved, size, engine, progress))
 
     key = key_of(resolved, size, engine)
-    return simulated() if key is None else OUTCOMES.of(key, simulated)
+    if key is None:
+        return simulated()
+    outcome = OUTCOMES.of(key, simulated)
+    if not is_simulated:
+        subject = subject_of(resolved, resolved.collective(size))
+        tell_listener(f"{subject}: equal to a task that was simulated before")
+    return outcome
 
 
 def key_of(resolved: ResolvedCell, size: int, engine: str) -> bytes | None:
@@ -84,7 +95,7 @@ def key_of(resolved: ResolvedCell, size: int, engine: str) -> bytes | None:
             _runs_of(task),
             (resolved.place, task.groups, task.gpus),
             (task.launch, repr(task.back_to_back), engine),
-            resolved.limits,
+            resolved.budget,
             repr(noise),
         )
     )
@@ -112,7 +123,7 @@ ALIKE = ("all_reduce",)  # NCCL moves the same data at the same times in place
 
 def simulate_one(
     resolved: ResolvedCell, size: int, *, in_place: bool = False, engine: str = "auto"
-) -> Timing:
+) -> Result:
     """The timing of one cell at one size, only in place or only out of place."""
     return _timed(resolved, resolved.task(size, in_place=in_place), engine)
 
@@ -125,7 +136,7 @@ def subject_of(resolved: ResolvedCell, collective: Collective) -> str:
 
 def _timings(
     resolved: ResolvedCell, size: int, engine: str, progress: Progress | None
-) -> tuple[Timing, Timing | None]:
+) -> tuple[Result, Result | None]:
     """The timings out of place and in place; the latter is None where there is no in place."""
     task = resolved.task(size)
     name = task.collective.name
@@ -135,21 +146,20 @@ def _timings(
     if task.is_nccl and name in ALIKE:
         return timing, timing
     in_place = resolved.task(size, in_place=True)
-    calls = call_of(task, resolved.limits), call_of(in_place, resolved.limits)
-    if ladder.alike(*calls, resolved.limits):
+    if are_same(task, in_place, resolved.budget):
         return timing, timing
     return timing, _timed(resolved, in_place, engine, progress)
 
 
 def _timed(
     resolved: ResolvedCell, task: Task, engine: str, progress: Progress | None = None
-) -> Timing:
+) -> Result:
     """The timing of a task, held against the invariants of answers."""
-    timing = ladder.timed(call_of(task, resolved.limits), engine, progress, resolved.limits)
+    timing = solve(task, resolved.budget, engine, progress)
     return sound(timing, task.collective, subject_of(resolved, task.collective))
 
 
-def _outcome(resolved: ResolvedCell, timing: Timing, inplace: Timing | None) -> Outcome:
+def _outcome(resolved: ResolvedCell, timing: Result, inplace: Result | None) -> Outcome:
     timings = [timing] if inplace is None else [timing, inplace]
     worst = max(timings, key=lambda timing: timing.uncertainty)
     return Outcome(

@@ -19,6 +19,8 @@ from netsim.base.values import dataclass
 from netsim.collectives import table as tables
 from netsim.collectives.collective import Collective, CollectiveError, collective_of
 from netsim.collectives.forest import links_of
+from netsim.extent.budget import USUAL_BUDGET, Budget, budget_for
+from netsim.extent.memory import misfit_of_nccl
 from netsim.nccl import choice, environment
 from netsim.nccl.constants import calibrated_launch, nccl_launch
 from netsim.nccl.facts import AUTO, COLLECTIVES, NCCL_NAMES
@@ -33,7 +35,6 @@ from netsim.schedule.repeat import AT_ONCE, BackToBack, Launch
 from netsim.tasks.cluster import Built, built, groups_of, jobs_of, refuse_unjoined, wishes_of
 from netsim.tasks.own_algorithms import verify_own_algorithm
 from netsim.tasks.room import FewerRanks, expected_bytes, why_task_does_not_fit
-from netsim.timing.fits import LIMITS, Limits, limits_of, misfit_of_nccl
 from netsim.topology.config import ClusterConfig, TorusGraph
 from netsim.topology.fabrics.config import TorusFabric
 from netsim.topology.fault_times import in_time
@@ -57,8 +58,8 @@ class ResolvedCell:
     """The parameters of a textbook algorithm, those that follow from the cluster included."""
     place: int | None = None
     """Equal for cells on the same cluster; None if no other cell is known to share it."""
-    limits: Limits = LIMITS
-    """How much of a task is simulated."""
+    budget: Budget = USUAL_BUDGET
+    """What is allowed for the time of its tasks."""
 
     @property
     def is_nccl(self) -> bool:
@@ -171,7 +172,7 @@ class ResolvedCell:
 
     def memory_needed(self, size: int) -> int:
         """About how many bytes a process needs at most to simulate a size."""
-        return expected_bytes(self.task(size), self.limits, self.fewer_ranks)
+        return expected_bytes(self.task(size), self.budget, self.fewer_ranks)
 
     @property
     def fewer_ranks(self) -> FewerRanks:
@@ -208,7 +209,7 @@ def resolve(cell: Cell) -> ResolvedCell:
         _gpus_of_ranks(cell, built_cluster.topology),
         place=None if cell.scenario.timed else built_cluster.number,
     )
-    resolved = replace(resolved, limits=_limits_on(resolved))
+    resolved = replace(resolved, budget=_budget_on(resolved))
     if work.is_nccl:
         return _with_nccl(resolved, built_cluster)
     refuse_unjoined(cell, built_cluster, resolved.gpus, resolved.groups)
@@ -249,23 +250,26 @@ def _in_time(cell: Cell, topology: Topology) -> Topology:
 
 
 # Methods that take ranks for equal, or extrapolate from one rank to the next.
-METHODS_OF_EQUAL_RANKS = frozenset({"in_step", "max_plus", "folded", "fewer_hops", "fewer_rounds"})
+METHODS_OF_EQUAL_RANKS = frozenset(
+    {"lockstep", "long_rings", "representatives", "fewer_hops", "rounds_of_sends"}
+)
 
 
-def limits_with(scenario: Scenario) -> Limits:
-    """How much of a task is simulated for a scenario.
+def budget_of(scenario: Scenario) -> Budget:
+    """What a scenario allows for the time of its tasks.
 
     With noise no rank represents another one; if links change in time, everything is simulated.
     """
     noise, timed = scenario.noise, scenario.timed
-    limits = limits_of(exact=scenario.exact or timed or bool(noise and noise.link))
-    return replace(limits, without=METHODS_OF_EQUAL_RANKS) if noise or timed else limits
+    is_exact = scenario.exact or timed or bool(noise and noise.link)
+    budget = budget_for(is_exact=is_exact)
+    return replace(budget, excluded=METHODS_OF_EQUAL_RANKS) if noise or timed else budget
 
 
-def _limits_on(resolved: ResolvedCell) -> Limits:
-    """How much of its tasks is simulated on the topology of a resolved cell."""
+def _budget_on(resolved: ResolvedCell) -> Budget:
+    """What a resolved cell allows for the time of its tasks on its topology."""
     scenario = resolved.cell.scenario
-    return replace(limits_with(scenario), folds=may_fold(scenario, resolved.topology))
+    return replace(budget_of(scenario), may_fold=may_fold(scenario, resolved.topology))
 
 
 def may_fold(scenario: Scenario, topology: Topology) -> bool:
@@ -328,7 +332,7 @@ def _joined_by_nccl(resolved: ResolvedCell, built_cluster: Built) -> ResolvedCel
         jobs=tuple(jobs),
         place=resolved.place if is_shared else None,
     )
-    return replace(resolved, limits=_limits_on(resolved))
+    return replace(resolved, budget=_budget_on(resolved))
 
 
 def _refuse_by_least_rows(resolved: ResolvedCell) -> None:
@@ -340,7 +344,7 @@ def _refuse_by_least_rows(resolved: ResolvedCell) -> None:
     work = resolved.cell.scenario.collective
     ranks, group_count = len(resolved.groups[0]), len(resolved.groups)
     too_large = misfit_of_nccl(work.collective, ranks, group_count, "")
-    is_folded = resolved.limits.folds_groups(group_count)
+    is_folded = resolved.budget.folds_groups(group_count)
     if not too_large or (is_folded and equal_sends(work.collective, ranks)):
         return
     reason = "fold is off"
@@ -353,7 +357,7 @@ def _refuse_by_least_rows(resolved: ResolvedCell) -> None:
 def _may_be_too_large(resolved: ResolvedCell, algorithm: str) -> bool:
     """Whether it has to be looked at closely if a cell of NCCL's fits."""
     work, group_count = resolved.cell.scenario.collective, len(resolved.groups)
-    if resolved.limits.exact or work.collective == "alltoall":
+    if resolved.budget.is_exact or work.collective == "alltoall":
         return True
     ranks = len(resolved.groups[0])
     return bool(misfit_of_nccl(work.collective, ranks, group_count, algorithm))
@@ -364,10 +368,12 @@ def _refuse_too_large(resolved: ResolvedCell) -> None:
     work = resolved.cell.scenario.collective
     sizes = sorted(work.size_list(), reverse=True)
     # Sends of a middle size may be cut into more loops, and so have more rows, than the largest.
-    is_every_size = resolved.is_nccl and work.collective == "alltoall" and not resolved.limits.exact
+    is_every_size = (
+        resolved.is_nccl and work.collective == "alltoall" and not resolved.budget.is_exact
+    )
     for size in sizes if is_every_size else sizes[:1]:
         task = resolved.task(size)
-        if reason := why_task_does_not_fit(task, resolved.limits, resolved.fewer_ranks):
+        if reason := why_task_does_not_fit(task, resolved.budget, resolved.fewer_ranks):
             raise resolved.cell.source.error(("workload",), reason, key=True, kind=NoRoomError)
 
 

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from netsim.base.values import dataclass
 from netsim.collectives import table as tables
 from netsim.collectives.collective import Collective, CollectiveError
+from netsim.extent.budget import Budget
+from netsim.extent.fit import nccl_bytes, textbook_size, why_not_fit
+from netsim.extent.forms import form_of
+from netsim.extent.memory import estimated_size, misfit, needed
+from netsim.extent.sketches import why_in_full
 from netsim.schedule.schedule import Schedule
-from netsim.timing import ladder
-from netsim.timing.call import call_of
-from netsim.timing.fits import Limits, estimated_size, misfit, needed
-from netsim.timing.textbook import why_in_full
 from netsim.workloads.task import Task
 
 
@@ -25,25 +26,24 @@ class FewerRanks:
     """Numbers of ranks that can be compared are multiples of this."""
 
 
-def expected_bytes(task: Task, limits: Limits, fewer: FewerRanks) -> int:
+def expected_bytes(task: Task, budget: Budget, fewer: FewerRanks) -> int:
     """About how many bytes a process needs at most to simulate a task."""
-    gpu_count, call = len(task.topology), call_of(task, limits)
+    gpu_count = len(task.topology)
     if task.is_nccl:
-        return needed(gpu_count, 0, ladder.bytes_expected(call, limits))
-    size = ladder.size_of(call, limits) or _size_from_fewer_ranks(task, fewer)
+        return needed(gpu_count, 0, nccl_bytes(task, budget))
+    size = textbook_size(task, budget) or _size_from_fewer_ranks(task, fewer)
     return needed(gpu_count, *size)
 
 
-def why_task_does_not_fit(task: Task, limits: Limits, fewer: FewerRanks) -> str:
+def why_task_does_not_fit(task: Task, budget: Budget, fewer: FewerRanks) -> str:
     """Why a task does not fit, for a message; empty if it fits.
 
     How many rows a textbook algorithm has that cannot be sketched follows from fewer ranks.
     """
-    call = call_of(task, limits)
-    reason = ladder.why_not(call, limits)
-    if not reason and not task.is_nccl and ladder.size_of(call, limits) is None:
+    reason = why_not_fit(task, budget)
+    if not reason and not task.is_nccl and textbook_size(task, budget) is None:
         reason = misfit(*_size_from_fewer_ranks(task, fewer), len(task.gpus))
-    return f"{reason}{why_in_full(call)}" if reason else ""
+    return f"{reason}{why_in_full(form_of(task, budget))}" if reason else ""
 
 
 def _size_from_fewer_ranks(task: Task, fewer: FewerRanks) -> tuple[int, int]:

@@ -7,6 +7,8 @@ from typing import Any
 
 from netsim.base.memo import kept
 from netsim.base.startup import MODEL_VERSION
+from netsim.extent.engine_runs import Progress
+from netsim.extent.invariants import Answer, ask
 from netsim.results import row as result_rows
 from netsim.scenario.cells import Cell
 from netsim.scenario.models import Workload, cluster_label, node_count
@@ -14,8 +16,6 @@ from netsim.tasks.limits import limit_columns
 from netsim.tasks.outcome import Outcome, outcome_of, subject_of
 from netsim.tasks.resolve import ResolvedCell
 from netsim.tasks.validation import interval_at, validation_of
-from netsim.timing.bench import Progress
-from netsim.timing.invariants import Answer, ask
 
 # No class of measured runs says how far these are off.
 UNLIKE = (

@@ -18,6 +18,11 @@ from netsim.base.values import dataclass, grouped
 from netsim.collectives.collective import Collective, collective_of
 from netsim.collectives.table import ALGORITHMS
 from netsim.explain.what_if import link_kinds
+from netsim.extent.budget import Budget, budget_for
+from netsim.extent.distance import ring_distances, why_not_fewer_hops
+from netsim.extent.forms import Form, LoopSchedule, form_of
+from netsim.extent.invariants import sound
+from netsim.extent.solve import solve
 from netsim.nccl.choice import nccl_plan, with_blocks
 from netsim.nccl.constants import nccl_launch
 from netsim.nccl.job import Job, Wishes, job_of
@@ -36,11 +41,6 @@ from netsim.schedule.schedule import (
     Style,
     Use,
 )
-from netsim.timing import ladder
-from netsim.timing.call import Call, Looped, call_of
-from netsim.timing.fits import Limits, limits_of
-from netsim.timing.invariants import sound
-from netsim.timing.steady import runs_of, why_whole
 from netsim.topology.cluster import Cluster
 from netsim.topology.graph import LINK_KINDS, Topology
 from netsim.workloads.lower import Coarse
@@ -231,7 +231,7 @@ class Costs:
     `topology` is what they are simulated on, if that is not the cluster's own, by which NCCL
     decides; `crossed` tells the kinds of links that each collective known crosses.
 
-    `limits` say how much of a collective is run in full. Without `holds_sms`, kernels beside
+    `budget` is what is allowed for the time of a collective. Without `holds_sms`, kernels beside
     collectives are as fast as without: recorded ones have lost that time already."""
 
     cluster: Cluster
@@ -240,7 +240,7 @@ class Costs:
     registered: bool = False
     holds_sms: bool = True
     topology: Topology | None = None
-    limits: Limits = limits_of(exact=False, step=True)
+    budget: Budget = budget_for(is_exact=False, is_step=True)
     crossed: dict[Key, frozenset[str]] = field(default_factory=dict)
     known: dict[Key, Coarse] = field(default_factory=dict)
     times: dict[Key, Timed] = field(default_factory=dict)
@@ -297,13 +297,12 @@ class Costs:
         """The coarse form of a collective in one group, and the kinds of links that it crosses."""
         task, choice = self._resolved(entry, group)
         router = task.topology.router
-        limits = replace(self.limits, folds=not router.by_load)
-        call = call_of(task, limits)
+        budget = replace(self.budget, may_fold=not router.by_load)
         key = (self.patterns[group][1], entry.collective, entry.nbytes, entry.dtype)
         if key not in self.times:
-            self.times[key] = _timed(call, limits)
+            self.times[key] = _timed(task, budget)
         timed = self.times[key]
-        work, part = _written(call, limits)
+        work, part = _written(form_of(task, budget), budget)
         loops = work.least if work.loops - work.least >= WORTH else work.loops
         program = place(work.schedule(loops), task.topology, group)
         scale = _scale(work, loops) / part
@@ -362,30 +361,36 @@ def _loads(program: Program, seconds: float, scale: float) -> tuple[tuple[str, f
     return tuple((name, min(1.0, float(parts[kinds == name].max()))) for name in names)
 
 
-def _timed(call: Call, limits: Limits) -> Timed:
-    found, c = ladder.timed(call, "compiled", limits=limits), call.collective
-    told = sound(found, c, f"{c.name} of {c.size_bytes} B")
-    if not told.hops:
-        return Timed(told.seconds, STEADY if told.approximation else "")
+def _timed(task: Task, budget: Budget) -> Timed:
+    collective = task.collective
+    title = f"{collective.name} of {collective.size_bytes} B"
+    result = sound(solve(task, budget, "compiled"), collective, title)
+    if not result.hops:
+        return Timed(result.seconds, STEADY if result.approximation else "")
     words = "long rings from what a few hosts add"
-    if told.uncertainty > NOTABLE:
-        words += f", off by up to {told.uncertainty:.1%}"
-    return Timed(told.seconds, words)
+    if result.uncertainty > NOTABLE:
+        words += f", off by up to {result.uncertainty:.1%}"
+    return Timed(result.seconds, words)
 
 
-def _written(call: Call, limits: Limits) -> tuple[Looped, float]:
-    """A call that sends the same ways, and which part of the hops: rings of many rows go a few
-    hosts far, for each rank sends as much in every hop."""
-    if not call.task.is_nccl:
-        return call.looped, 1.0
-    plan = call.plans[0]
-    if call.rows_of_rings <= limits.folded or why_whole(call.collective, plan, limits.hops):
-        return call.looped, 1.0
-    hops = next(islice(runs_of(call.collective, plan, limits.hops), WRITTEN - 1, None))
-    return call.evened[0].of_hops(hops).looped, hops / (len(plan.node) - 1)
+def _written(form: Form, budget: Budget) -> tuple[LoopSchedule, float]:
+    """A schedule that sends over the same links, and the fraction of the hops that it has.
+
+    In rings of many rows chunks travel a few hosts far, as each rank sends the same in every hop.
+    """
+    if not form.task.is_nccl:
+        return form.loop_schedule, 1.0
+    plan, thresholds = form.plans[0], budget.thresholds
+    min_step = thresholds.hop_distance
+    has_few_rows = form.ring_rows <= thresholds.min_folded_ring_rows
+    if has_few_rows or why_not_fewer_hops(form.collective, plan, min_step):
+        return form.loop_schedule, 1.0
+    hops = next(islice(ring_distances(form.collective, plan, min_step), WRITTEN - 1, None))
+    shorter = form.without_empty_chunks[0].with_distance(hops)
+    return shorter.loop_schedule, hops / (len(plan.node) - 1)
 
 
-def _scale(call: Looped, loops: int) -> float:
+def _scale(call: LoopSchedule, loops: int) -> float:
     """How many times more bytes the call moves than with so many loops."""
     if loops == call.loops:
         return 1.0

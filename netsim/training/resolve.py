@@ -18,12 +18,13 @@ from netsim.base.errors import InputError, joined
 from netsim.base.files import GOAL, LARGEST_TABLE, csv_value, text_of
 from netsim.base.memo import different
 from netsim.base.values import dataclass
+from netsim.extent.budget import budget_for
+from netsim.extent.memory import BYTES_A_ROW, BYTES_A_TASK, needed
 from netsim.nccl.facts import parse_version
 from netsim.nccl.job import Wishes
 from netsim.program.symmetry import Where, odd_one
 from netsim.scenario.cells import Cell
 from netsim.scenario.training import LayerConfig, Recorded, Training, TransformerConfig
-from netsim.timing.fits import BYTES_A_ROW, BYTES_A_TASK, limits_of, needed
 from netsim.topology.cluster import Cluster, build_at, build_cluster
 from netsim.topology.faults import slowdowns_of, with_slow_gpus
 from netsim.topology.graph import Topology, TopologyError
@@ -724,7 +725,7 @@ class ResolvedStep:
             scenario.launch_costs().style,
             registered=nccl.registration != "none",
             holds_sms=self.recorded is None or self.recorded.alone,
-            limits=limits_of(exact=scenario.exact, step=True),
+            budget=budget_for(is_exact=scenario.exact, is_step=True),
         )
 
 

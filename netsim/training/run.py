@@ -18,6 +18,10 @@ from netsim.base.memo import Memo, Same
 from netsim.base.startup import MODEL_VERSION
 from netsim.base.values import dataclass, grouped
 from netsim.engines.engine import choose, simulate
+from netsim.extent.engine_runs import Progress
+from netsim.extent.invariants import sound_step
+from netsim.extent.memory import available_memory
+from netsim.extent.noise import NoiseDraws, disturbed
 from netsim.nccl.facts import parse_version
 from netsim.program.place import place
 from netsim.program.program import Program, Timeline
@@ -26,9 +30,6 @@ from netsim.scenario.models import cluster_label, node_count
 from netsim.scenario.training import Training
 from netsim.schedule.builder import Builder
 from netsim.schedule.schedule import IN_ORDER
-from netsim.timing.bench import Noise, Progress, disturbed
-from netsim.timing.fits import available_memory
-from netsim.timing.invariants import sound_step
 from netsim.topology.fault_times import in_time
 from netsim.training.costs import Costs
 from netsim.training.resolve import PARTS, ResolvedStep, memories, memory_of_gpus, model_flops
@@ -386,7 +387,7 @@ def step_row(step: Step) -> Row:
     """The line of results.csv; what a step has beside its time is in its other files."""
     given, samples, resolved = step.resolved.cell.scenario.disturbances, np.zeros(0), step.resolved
     if given is not None:
-        longer = disturbed(step.program, Noise(*given), step.engine) - step.spans.makespan
+        longer = disturbed(step.program, NoiseDraws(*given), step.engine) - step.spans.makespan
         samples = 1e6 * (step.seconds + longer)
     scenario, work = resolved.cell.scenario, resolved.work
     return Row(
@@ -693,10 +694,10 @@ class _Fold:
         """What NCCL makes of collectives here; steps on equal clusters share it."""
         scenario, own = self.resolved.cell.scenario, self.resolved.costs
         asked = (scenario.cluster.model_dump_json(), scenario.nccl.model_dump_json(), own.launch)
-        limits = replace(own.limits, rings=MOST_IN_FULL)
+        budget = own.budget.with_thresholds(max_ring_rows=MOST_IN_FULL)
         if len(own.cluster.topology) > MOST_SHARED:
             SHARED_COSTS.keep_only(asked)
-        return SHARED_COSTS.of(asked, lambda: replace(own, limits=limits))
+        return SHARED_COSTS.of(asked, lambda: replace(own, budget=budget))
 
     def pass_seconds(self, one: Pass) -> float:
         """How long a pass takes by itself, its collectives of tp, cp and ep included."""

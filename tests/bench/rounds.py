@@ -10,20 +10,21 @@ many are off by more.
 
 import sys
 
-from netsim.timing.ladder import EQUAL, KEPT_BUSY, TOGETHER
-from netsim.timing.steady import AT_LAST_RATE
-from tests.timing.cells import call_at, timed
-from tests.timing.test_rungs_keep_their_word import (
+from netsim.extent.all_rows import WITH_EQUAL_HEADS
+from netsim.extent.one_operation import END_TOGETHER, KEEPS_BUSY
+from netsim.extent.steady_state import AT_LAST_RATE
+from tests.extent.cells import form_at, timed
+from tests.extent.test_methods_keep_their_word import (
     BUSY,
     EACH_TIMED,
     EQUAL_HEADS,
     IN_FULL,
     LARGE,
-    LIMITS,
     PACED,
     ROUNDS,
     THREE,
     TWENTY,
+    USUAL_BUDGET,
     WRITTEN_OUT,
     any_tree,
     busy_links,
@@ -37,12 +38,12 @@ from tests.timing.test_rungs_keep_their_word import (
 # Of calls in a row: fewer are run in full anyway, more take long here.
 ROWS = {"operations": (40_000, 300_000), "busy": (10_000, 75_000), "trees": (0, 800_000)}
 WAYS = {
-    "rounds": (sent_to_all, ROUNDS, LIMITS, "rounds of sends"),
-    "trees": (any_tree, LARGE, WRITTEN_OUT, TOGETHER),
+    "rounds": (sent_to_all, ROUNDS, USUAL_BUDGET, "rounds of sends"),
+    "trees": (any_tree, LARGE, WRITTEN_OUT, END_TOGETHER),
     "operations": (in_a_row, THREE, TWENTY, "3 of 20 operations"),
     "loops": (many_loops, PACED, IN_FULL, AT_LAST_RATE),
-    "busy": (busy_links, BUSY, EACH_TIMED, KEPT_BUSY),
-    "heads": (uneven_heads, EQUAL_HEADS, WRITTEN_OUT, EQUAL),
+    "busy": (busy_links, BUSY, EACH_TIMED, KEEPS_BUSY),
+    "heads": (uneven_heads, EQUAL_HEADS, WRITTEN_OUT, WITH_EQUAL_HEADS),
 }
 
 
@@ -54,7 +55,7 @@ def main() -> None:
     for seed in range(seeds):
         one = draw(seed)
         least, most = ROWS.get(way, (0, sys.maxsize))
-        if not least < call_at(one, size_of(one)).looped.rows() < most:
+        if not least < form_at(one, size_of(one)).loop_schedule.rows() < most:
             continue
         told = timed(one, size_of(one), less)
         if words not in told.approximation:

@@ -7,7 +7,6 @@ named. What does not run, or was not run, says what it would need.
 """
 
 import argparse
-import functools
 import json
 import math
 import os
@@ -19,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from netsim.base.errors import InputError
+from netsim.extent.budget import USUAL_BUDGET
+from netsim.extent.fit import bytes_of_form, rows_in_full
+from netsim.extent.memory import BYTES_A_ROW_OF_NCCL, least_rows_of_nccl
 from netsim.scenario.cells import expand
 from netsim.tasks.outcome import simulate_one
 from netsim.tasks.resolve import resolve
-from netsim.timing import ladder
-from netsim.timing.fits import BYTES_A_ROW_OF_NCCL, least_rows_of_nccl
 from netsim.yamlio.read import parse_source
-from tests.timing.cells import call_at
+from tests.extent.cells import form_at
 
 KEPT = Path(__file__).with_suffix(".json")
 GPUS = (64, 512, 1024, 4096, 32768, 131072)
@@ -112,14 +112,13 @@ def _measured(gpus: int, fabric: str, collective: str, limit: int, memory: float
 
 def _here(gpus: int, fabric: str, collective: str) -> None:
     """Say what a cell is expected to need, then what it took in this process."""
-    rungs = _watched()
     nodes = gpus // 8
     scene = SCENE.format(nodes=nodes, fabric=FABRICS[fabric](nodes), collective=collective)
     try:
         resolved = resolve(expand(parse_source(scene, "scale.yaml"))[0])
         size = resolved.cell.scenario.collective.size_list()[0]
-        call = call_at(resolved, size)
-        needs = {"rows": ladder.rows_in_full(call), "bytes": ladder.bytes_expected(call)}
+        call = form_at(resolved, size)
+        needs = {"rows": rows_in_full(call.task), "bytes": bytes_of_form(call, USUAL_BUDGET)}
         print(json.dumps(needs), flush=True)
         timing = simulate_one(resolved, size, engine="compiled")
     except InputError as error:
@@ -130,39 +129,14 @@ def _here(gpus: int, fabric: str, collective: str) -> None:
         "s": used.ru_utime + used.ru_stime,
         "mb": used.ru_maxrss * 1024 / 1e6,
         "written": len(timing.program),
-        "rungs": rungs,
+        "methods": [
+            decision.method.replace(" ", "_") for decision in timing.decisions if decision.is_taken
+        ],
         "off": timing.uncertainty,
     }
     print(json.dumps(found))
     sys.stdout.flush()
     os._exit(0)  # not to take millions of rows apart
-
-
-def _watched() -> list[str]:
-    """The rungs that time something from now on, in their order."""
-    seen: list[str] = []
-
-    def watched(rung: ladder.Rung) -> ladder.Rung:
-        @functools.wraps(rung)
-        def asked(call: ladder.Asked) -> ladder.Offer | ladder.Refusal:
-            offer = rung(call)
-            if isinstance(offer, ladder.Refusal):
-                return offer
-
-            def run(bench: Any) -> Any:
-                found = offer.run(bench)
-                if not isinstance(found, ladder.Refusal) and rung.__name__ not in seen:
-                    seen.append(rung.__name__)
-                return found
-
-            return ladder.replace(offer, run=run)
-
-        return asked
-
-    every = {rung: watched(rung) for rung in ladder.RUNGS}
-    ladder.OPERATIONS = tuple(every[rung] for rung in ladder.OPERATIONS)
-    ladder.SINGLE = tuple(every[rung] for rung in ladder.SINGLE)
-    return seen
 
 
 # **** The table ****
@@ -184,7 +158,7 @@ def _table(cells: dict[str, Cell]) -> Iterator[str]:
 
 def _words(gpus: int, collective: str, cell: Cell) -> str:
     if "s" in cell:
-        return f"{cell['s']:.1f} s, {cell['mb']:,.0f} MB, `{'` `'.join(cell['rungs'])}`"
+        return f"{cell['s']:.1f} s, {cell['mb']:,.0f} MB, `{'` `'.join(cell['methods'])}`"
     rows = max(cell.get("rows", 0), least_rows_of_nccl(collective, gpus, "Ring"))
     memory = max(cell.get("bytes", 0), rows * BYTES_A_ROW_OF_NCCL if "bytes" not in cell else 0)
     why = cell.get("why", "not run")

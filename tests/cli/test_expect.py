@@ -10,13 +10,13 @@ from netsim.base.errors import ScenarioError
 from netsim.base.files import find_preset
 from netsim.cli.expect import kind_of
 from netsim.cli.questions import Given, asked
+from netsim.extent.shown import has_same_rows
 from netsim.scenario.cells import expand
 from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.tasks.row import question_row
-from netsim.timing.ladder import _same
 from netsim.yamlio.read import parse_source
 from tests.cli.command import netsim
-from tests.timing.cells import call_at
+from tests.extent.cells import form_at
 
 
 def choices(
@@ -395,18 +395,18 @@ def test_exactly_or_not_at_all(capsys, monkeypatch) -> None:
     found = netsim(capsys, *call)
     assert found.code == 0
     assert "approximated" not in found.err
-    monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 10**6)
+    monkeypatch.setattr("netsim.extent.memory.available_memory", lambda: 10**6)
     found = netsim(capsys, *call)
     assert found.code == 2
-    assert "workload: no exact rung tells it" in found.err
-    assert "in full it has about" in found.err
+    assert "workload: too large to be simulated exactly: about " in found.err
+    assert "exact tasks, faults with times" in found.err
 
 
 @pytest.mark.parametrize("algorithm", ["Ring", "Tree", "NVLSTree"])
 def test_all_reduce_is_the_same_in_place(algorithm: str) -> None:
     found = resolved(SCENARIO.replace("sizes", f"algorithm: {algorithm}, sizes"))
     one, other = (
-        call_at(found, 4096).looped.schedule(),
-        call_at(found, 4096, in_place=True).looped.schedule(),
+        form_at(found, 4096).loop_schedule.schedule(),
+        form_at(found, 4096, in_place=True).loop_schedule.schedule(),
     )
-    assert _same(one, other)
+    assert has_same_rows(one, other)

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from netsim.topology.graph import NODE_KINDS
 from tests.collectives.test_textbook_folding import ALGORITHMS, MIB, even, ready
+from tests.extent.cells import stands_of
 from tests.nccl.test_folding import compare
-from tests.timing.cells import stands_of
 
 KINDS = (
     "kind: rail-optimized",

@@ -7,30 +7,33 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from netsim.extent.budget import USUAL_BUDGET, Budget
+from netsim.extent.lockstep import ends_of_all
 from netsim.scenario.cells import expand
 from netsim.tasks.explained import shown_of
 from netsim.tasks.resolve import ResolvedCell, resolve
-from netsim.timing.fits import LIMITS, Limits
-from netsim.timing.textbook import ends_of_all
 from netsim.topology.graph import NODE_KINDS
 from netsim.yamlio.read import parse_source
-from tests.nccl.test_folding import compare
-from tests.timing.cells import (
+from tests.extent.cells import (
     bench_of,
-    call_at,
+    budget_with,
     folded,
+    form_at,
     simulate_size,
     sketch_of,
     stands_of,
     within,
 )
+from tests.nccl.test_folding import compare
 
 MIB = 1 << 20
 RAILS = "nodes: 12, gpus_per_node: 2, fabric: {kind: rail-optimized, ports: 8}"  # three levels
 LEAVES = "nodes: 15, gpus_per_node: 4, fabric: {kind: leaf-spine, nodes_per_leaf: 3}"
 
 
-SMALL = replace(LIMITS, steps=0, early=1e9)  # few ranks are asked, and may end far apart
+SMALL = budget_with(
+    USUAL_BUDGET, min_lockstep_steps=0, max_lockstep_spread=1e9
+)  # few ranks are asked, and may end far apart
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +42,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("netsim.collectives.hierarchical.MOST_HOPS", 100)
 
 
-def ready(cluster: str, size: int = MIB, more: str = "", limits: Limits = SMALL) -> ResolvedCell:
+def ready(cluster: str, size: int = MIB, more: str = "", limits: Budget = SMALL) -> ResolvedCell:
     work = f"collective: alltoall, algorithm: hierarchical, sizes: [{size}B], timing: single"
     machine = "" if cluster.startswith("machine") else "machine: dgx-h100, "
     text = f"cluster: {{{machine}{cluster}}}\nworkload: {{{work}}}\n{more}\n"
@@ -53,7 +56,9 @@ def even(one: ResolvedCell, blocks: int = 1 << 16) -> int:
 def spread_of(one: ResolvedCell, size: int) -> float | None:
     """By how much latencies differ, where ranks keep step."""
     sketch = sketch_of(one, size)
-    found = sketch and sketch.together(one.limits.steps, one.limits.early)
+    found = sketch and sketch.together(
+        one.budget.thresholds.min_lockstep_steps, one.budget.thresholds.max_lockstep_spread
+    )
     return found.spread if found else None
 
 
@@ -62,8 +67,11 @@ def compare_ends(one: ResolvedCell, size: int) -> None:
     bench = bench_of(one, size)
     spread = spread_of(one, size)
     assert spread is not None
-    found = ends_of_all(call_at(one, size), bench.alone(folded(one, size).schedule()), spread)
-    full = bench.alone(call_at(one, size).looped.schedule()).ends.max(axis=0) - bench.launch.kernel
+    found = ends_of_all(form_at(one, size), bench.standalone(folded(one, size).schedule()), spread)
+    full = (
+        bench.standalone(form_at(one, size).loop_schedule.schedule()).ends.max(axis=0)
+        - bench.launch.kernel
+    )
     assert found == pytest.approx(full, rel=1e-12)
 
 
@@ -214,13 +222,13 @@ def test_the_rows_of_a_table_are_the_same(cluster: str) -> None:
 
 def test_short_messages_are_told_apart_by_latency() -> None:
     """Where ranks end far apart, one operation does not tell of many."""
-    one = ready(RAILS, limits=replace(SMALL, early=1e-3))
+    one = ready(RAILS, limits=budget_with(SMALL, max_lockstep_spread=1e-3))
     assert spread_of(one, even(one, 1)) is None
     assert spread_of(one, even(one, 1 << 24)) is not None
 
 
 def test_what_is_shown_tells_latencies_apart() -> None:
-    one = ready(RAILS, limits=replace(SMALL, shown=10))
+    one = ready(RAILS, limits=budget_with(SMALL, max_shown_rows=10))
     fold = shown_of(one, even(one)).schedule.fold
     assert fold is not None
     assert len(fold.leaders) > 1

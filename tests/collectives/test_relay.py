@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 
 from netsim.base.units import format_time
 from netsim.collectives.reduced import Relay
+from netsim.extent import max_plus
+from netsim.extent.budget import USUAL_BUDGET
+from netsim.extent.long_rings import long_rings
+from netsim.extent.max_plus import Relayed, _crowded, relayed
+from netsim.extent.result import MethodInput, Refusal
+from netsim.extent.sketches import LONG_RINGS
 from netsim.program.program import LinkTable, Paths
 from netsim.results.row import Row
 from netsim.scenario.cells import expand
 from netsim.schedule.schedule import REDUCE, Style
 from netsim.tasks.explained import shown_of
 from netsim.tasks.resolve import ResolvedCell, resolve
-from netsim.timing import max_plus
-from netsim.timing.fits import LIMITS
-from netsim.timing.ladder import Asked, Refusal
-from netsim.timing.ladder import max_plus as max_plus_rung
-from netsim.timing.max_plus import Relayed, _crowded, relayed
-from netsim.timing.textbook import RELAYS
 from netsim.yamlio.read import parse_source
-from tests.timing.cells import bench_of, call_at, simulate_size, within
+from tests.extent.cells import bench_of, budget_with, form_at, simulate_size, within
 
 MIB = 1 << 20
 FABRICS = {
@@ -46,7 +46,16 @@ FABRICS = {
 
 
 # Small rings are followed, and nothing is folded; operations in full are repeated as often.
-SHORT = replace(LIMITS, long=0, rounds=0, most=1e9, repeated=1e9, without=frozenset({"folded"}))
+SHORT = budget_with(
+    USUAL_BUDGET,
+    min_long_ring_rows=0,
+    max_partition_rounds=0,
+    max_rows_of_fewest_operations=1e9,
+    max_rows_of_loop_run=1000000000.0,
+    max_rows_of_few_operations=1e9,
+    min_rows_for_pace=1000000000.0,
+    excluded=frozenset({"representatives"}),
+)
 
 
 def ready(
@@ -77,7 +86,7 @@ def found_in(cluster: str, collective: str, algorithm: str, more: str = "") -> R
 
 @pytest.mark.sample(5)
 @pytest.mark.slow
-@pytest.mark.parametrize(("collective", "algorithm"), sorted(RELAYS))
+@pytest.mark.parametrize(("collective", "algorithm"), sorted(LONG_RINGS))
 @pytest.mark.parametrize(
     ("fabric", "times"), [(next(iter(FABRICS)), 1), *((fabric, 5000) for fabric in FABRICS)]
 )
@@ -136,7 +145,7 @@ CROWDED = [
 def test_what_is_in_each_others_way_is_run_in_full(cluster: str, algorithm: str, more: str) -> None:
     one = ready(cluster, "all_reduce", algorithm, MIB, more)
     size = even(one, 3)
-    assert isinstance(max_plus_rung(Asked(call_at(one, size), SHORT)), Refusal)
+    assert isinstance(long_rings(MethodInput(form_at(one, size), SHORT)), Refusal)
     why = found_in(cluster, "all_reduce", algorithm, more)
     if "channels" not in more:
         assert isinstance(why, str)
@@ -176,7 +185,7 @@ def test_a_lane_asks_of_a_link_what_the_most_of_its_rows_asks(
 
 def test_unequal_chunks_are_run_in_full() -> None:
     one = ready(FABRICS["rails"], "all_reduce", "ring", MIB)
-    assert isinstance(max_plus_rung(Asked(call_at(one, even(one, 1) + 4), SHORT)), Refusal)
+    assert isinstance(long_rings(MethodInput(form_at(one, even(one, 1) + 4), SHORT)), Refusal)
 
 
 @pytest.mark.slow
@@ -224,12 +233,12 @@ def test_laps_in_closed_form_are_those_one_by_one(
 
 def test_what_is_shown_of_long_rings_says_how_long_they_take() -> None:
     one = ready(FABRICS["fat-tree"], "all_reduce", "ring", 4 * 72 * 72)
-    shown = shown_of(within(one, replace(SHORT, shown=10)), 4 * 72 * 72)
+    shown = shown_of(within(one, budget_with(SHORT, max_shown_rows=10)), 4 * 72 * 72)
     assert len(shown.schedule) == 4 * 72
     full = ready(FABRICS["fat-tree"], "all_reduce", "ring", 4 * 72 * 72, fold="off")
     whole = (
         bench_of(full, 4 * 72 * 72)
-        .alone(call_at(full, 4 * 72 * 72).looped.schedule())
+        .standalone(form_at(full, 4 * 72 * 72).loop_schedule.schedule())
         .timeline.makespan
     )
     assert shown.notes == (
@@ -240,7 +249,7 @@ def test_what_is_shown_of_long_rings_says_how_long_they_take() -> None:
 
 def test_the_engine_has_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
     """Were costs wrong, the first steps would not end as the engine says."""
-    monkeypatch.setattr("netsim.timing.max_plus.after", lambda ends, *_: ends)
+    monkeypatch.setattr("netsim.extent.max_plus.after", lambda ends, *_: ends)
     why = found_in(FABRICS["fat-tree"], "all_reduce", "ring")
     assert why == "its first steps end at other times than sums of their parts"
 

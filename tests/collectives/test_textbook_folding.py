@@ -9,10 +9,9 @@ from netsim.cli.traces import write_traces
 from netsim.scenario.cells import expand
 from netsim.tasks.explained import explained_run, shown_of
 from netsim.tasks.resolve import ResolvedCell, resolve
-from netsim.timing.fits import Limits
 from netsim.yamlio.read import parse_source
+from tests.extent.cells import budget_with, simulate_size, sketch_of, stands_of, within
 from tests.nccl.test_folding import compare
-from tests.timing.cells import simulate_size, sketch_of, stands_of, within
 
 MIB = 1 << 20
 
@@ -120,14 +119,14 @@ ODD = [
 def test_why_it_does_not_fit_is_said(
     broken: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 1000)
+    monkeypatch.setattr("netsim.extent.memory.available_memory", lambda: 1000)
     with pytest.raises(ScenarioError, match="not folded: ") as raised:
         ready(f"machine: dgx-h100, nodes: 4, {broken}", "all_reduce", "ring", MIB)
     assert reason in str(raised.value)
 
 
 def test_ways_that_differ_from_host_to_host_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 1000)
+    monkeypatch.setattr("netsim.extent.memory.available_memory", lambda: 1000)
     with pytest.raises(ScenarioError, match="not folded: ways through the network differ"):
         ready(
             "machine: dgx-h100, nodes: 9, fabric: {kind: fat-tree, k: 12}",
@@ -176,10 +175,10 @@ def test_what_is_too_large_to_show_is_shown_folded(
 ) -> None:
     one = ready(FABRICS["one switch"], "all_reduce", "hierarchical", 48 * MIB)
     assert not shown_of(one, 48 * MIB).notes
-    few = within(one, Limits(shown=10))
-    assert "stand for all 32" in shown_of(few, 48 * MIB).notes[0]
-    assert "stand for all 32" in explained_run(few, 48 * MIB)[0]["title"]
-    monkeypatch.setattr("netsim.timing.ladder.rows_in_full", lambda call: 10**9)
+    few = within(one, budget_with(max_shown_rows=10))
+    assert "represent all 32" in shown_of(few, 48 * MIB).notes[0]
+    assert "represent all 32" in explained_run(few, 48 * MIB)[0]["title"]
+    monkeypatch.setattr("netsim.extent.shown.rows_in_full", lambda *_: 10**9)
     files = write_traces([one.cell], tmp_path, "compiled")
-    assert "stand for all 32" in files[0]
+    assert "represent all 32" in files[0]
     assert all(Path(file.split(" (")[0]).exists() for file in files)

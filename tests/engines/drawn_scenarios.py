@@ -33,7 +33,7 @@ from netsim.topology.graph import NODE_KINDS
 from netsim.yamlio.read import parse_source
 from tests.engines.agreement import MARGIN, RELATIVE, apart, outcome, own_spread
 from tests.engines.fluid_oracle import row_ends
-from tests.timing.cells import simulate_size
+from tests.extent.cells import simulate_size
 
 MACHINES = (
     "dgx-a100",

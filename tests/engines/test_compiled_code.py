@@ -195,7 +195,7 @@ def test_simulating_imports_nothing_that_takes_longer_than_simulating() -> None:
     script = (
         "import sys, netsim.program.place, netsim.engines.compiled.engine, netsim.engines.simpy"
     )
-    script += ", netsim.timing.bench"
+    script += ", netsim.extent.engine_runs"
     script += "; print({'scipy', 'pandas', 'matplotlib', 'numba'} & sys.modules.keys())"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True

@@ -29,7 +29,7 @@ def test_every_row_of_nccl_schedules(
         np.testing.assert_allclose(got.end, expected.end, rtol=1e-9, atol=0)
         seen.append(len(program))
 
-    monkeypatch.setattr("netsim.timing.bench.simulator", watched(both))
+    monkeypatch.setattr("netsim.extent.engine_runs.simulator", watched(both))
     arguments = [machine, collective, "--nodes", nodes, "--sizes", size, "--format", "csv"]
     outcome = netsim(capsys, "expect", *arguments)
     assert outcome.code == 0, outcome.err
@@ -48,7 +48,7 @@ def test_of_a_tree_only_nics_and_proxies_are_looked_at(capsys, monkeypatch) -> N
         drawn.update(links.kind(link) for link in used)
         kinds.update(links.kind(link) for link in used if number[link] >= 0)
 
-    monkeypatch.setattr("netsim.timing.bench.simulator", watched(seen))
+    monkeypatch.setattr("netsim.extent.engine_runs.simulator", watched(seen))
     forced = ["--algo", "Tree", "--env", "NCCL_PROTO=LL128", "--fabric", "rail-optimized"]
     arguments = ["dgx-h100", "all_reduce", "--nodes", 16, "--sizes", "4M", *forced]
     outcome = netsim(capsys, "expect", *arguments)

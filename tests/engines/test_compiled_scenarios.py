@@ -9,7 +9,7 @@ from netsim.scenario.training import Training
 from netsim.tasks.answer import checked_cells, load_source
 from netsim.tasks.resolve import resolve
 from tests.engines.agreement import assert_agreement, watched
-from tests.timing.cells import simulate_size
+from tests.extent.cells import simulate_size
 
 SCENARIOS = [  # both engines: tests/tasks/test_jobs.py, as one program, and test_sites.py
     file
@@ -40,7 +40,7 @@ def test_every_row_of_a_shipped_scenario(monkeypatch: pytest.MonkeyPatch, file: 
             assert_agreement(program)
         (compared if len(program) <= MOST else left_out).append(len(program))
 
-    monkeypatch.setattr("netsim.timing.bench.simulator", watched(both))
+    monkeypatch.setattr("netsim.extent.engine_runs.simulator", watched(both))
     cells = checked_cells(load_source(file, SMALLER.get(file.stem, [])))
     for cell in cells[:: len(cells) // MOST_CELLS + 1]:
         if isinstance(cell.scenario.workload, Training):

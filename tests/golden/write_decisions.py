@@ -5,12 +5,12 @@ from dataclasses import fields
 from functools import partial
 
 from netsim.base.units import format_size
+from netsim.extent.budget import USUAL_BUDGET
 from netsim.nccl.choice import plan_call
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.facts import FUNCTIONS, parse_version
 from netsim.nccl.node import communicator, search_node
 from netsim.nccl.tuning import Call, choose, launch, timed_costs
-from netsim.timing.fits import LIMITS
 from tests.golden.layout import significant
 from tests.nccl.nccl_nodes import searched_communicator, system_of
 
@@ -22,6 +22,9 @@ CASES = (
     ("a10pcie8_amd", 1), ("a100_tcp", 2),
 )  # fmt: skip
 VERSIONS = ("2.10", "2.14", "2.18.5", "2.20.5", "2.22.3", "2.24.3", "2.27.7")
+
+
+THRESHOLDS = USUAL_BUDGET.thresholds
 
 
 def choice_text(comm: Communicator, function: str, size: int) -> str:
@@ -104,10 +107,11 @@ def splits(config: str, nodes: int) -> list[str]:
     return lines
 
 
-def extent_limits() -> list[str]:
-    """Return the limits by which the extent of a simulation is chosen, one a line."""
-    lines = ["Limits by which netsim chooses how much of a task it simulates (timing/fits.py).", ""]
-    return [*lines, *(f"{field.name}: {getattr(LIMITS, field.name)}" for field in fields(LIMITS))]
+def thresholds() -> list[str]:
+    """Return the thresholds of methods that choose how much of a task is simulated."""
+    title = "Thresholds by which netsim chooses how much of a task it simulates (extent/budget.py)."
+    values = [f"{field.name}: {getattr(THRESHOLDS, field.name)}" for field in fields(THRESHOLDS)]
+    return [title, "", *values]
 
 
 WRITERS: dict[str, Writer] = {
@@ -117,6 +121,6 @@ WRITERS: dict[str, Writer] = {
     "decisions/costs-h100_8nic-2": partial(costs, "h100_8nic", 2),
     "decisions/costs-dgx1v_4nic-1": partial(costs, "dgx1v_4nic", 1),
     "decisions/splits-h100_8nic-1": partial(splits, "h100_8nic", 1),
-    "decisions/limits": extent_limits,
+    "decisions/thresholds": thresholds,
     "decisions/splits-dgxa100-2": partial(splits, "dgxa100", 2),
 }

@@ -15,13 +15,15 @@ from netsim.base.files import preset_folder
 from netsim.base.units import format_size
 from netsim.collectives.reduced import Sketch
 from netsim.collectives.table import build, folds
+from netsim.extent.budget import USUAL_BUDGET, Budget, budget_for
+from netsim.extent.fit import rows_in_full, why_not_fit
+from netsim.extent.forms import Form, form_of
+from netsim.extent.result import MethodInput, Offer
+from netsim.extent.solve import METHODS_OF_ONE_OPERATION
 from netsim.measured.estimate import Estimate, estimate_of, looked_at, tried_values
 from netsim.measured.index import read_index
 from netsim.scenario.cells import expand
 from netsim.tasks.resolve import resolve
-from netsim.timing import ladder
-from netsim.timing.call import Call, call_of
-from netsim.timing.fits import LIMITS, Limits, limits_of
 from netsim.workloads.kernels import Shapes
 from netsim.workloads.model import MODELS
 from netsim.yamlio.read import parse_source
@@ -53,34 +55,34 @@ WORK = (
 SIZES = (1 << 10, 3 << 20, 1 << 28)
 
 
-def offers_of(call: Call, limits: Limits) -> list[str]:
-    """Return the methods that would time a call, with what they would leave out."""
+def offers_of(form: Form, budget: Budget) -> list[str]:
+    """Return the methods that would time a task, with what they would leave out."""
     offers = []
-    for rung in ladder.SINGLE:
-        offer = rung(ladder.Asked(call, limits))
-        if isinstance(offer, ladder.Offer):
+    for method in METHODS_OF_ONE_OPERATION:
+        offer = method(MethodInput(form, budget))
+        if isinstance(offer, Offer):
             rows = f" of {offer.rows} rows" if offer.rows else ""
             note = f" ({offer.note})" if offer.note else ""
-            offers.append(f"{rung.__name__}{rows}{note}")
+            offers.append(f"{method.__name__}{rows}{note}")
     return offers
 
 
-def call_text(call: Call, limits: Limits) -> str:
-    """Return what is known of a call before it is simulated."""
-    misfit = ladder.why_not(call, limits)
-    rows = ladder.rows_in_full(call)
-    offers = ", ".join(offers_of(call, limits)) or "none"
+def form_text(form: Form, budget: Budget) -> str:
+    """Return what is known of a task before it is simulated."""
+    misfit = why_not_fit(form.task, budget)
+    rows = rows_in_full(form.task)
+    offers = ", ".join(offers_of(form, budget)) or "none"
     return f"{rows} rows in full; {misfit or 'fits'}; methods: {offers}"
 
 
 def extents(cluster: str, *, exact: bool) -> list[str]:
     """Return how much of some tasks would be simulated on a cluster."""
-    limits = limits_of(exact=True) if exact else LIMITS
+    budget = budget_for(is_exact=True) if exact else USUAL_BUDGET
     answers = "exact answers" if exact else "the usual limits"
     lines = [
         f"How much would be simulated with {answers} on {{{cluster}}}.",
         "For each size: rows of the whole operation, whether the task fits into memory, and the",
-        "methods of the ladder that would time it, in the order in which they are tried.",
+        "methods that would time it, in the order in which they are tried.",
     ]
     for work in WORK:
         lines += ["", work]
@@ -88,8 +90,8 @@ def extents(cluster: str, *, exact: bool) -> list[str]:
         text = f"cluster: {{{cluster}}}\nworkload: {{{work}, sizes: [{sizes}]}}\n"
         resolved = resolve(expand(parse_source(text, "extents.yaml"))[0])
         for size in SIZES:
-            call = call_of(resolved.task(size), resolved.limits)
-            lines.append(f"  {format_size(size)}: {call_text(call, limits)}")
+            form = form_of(resolved.task(size), resolved.budget)
+            lines.append(f"  {format_size(size)}: {form_text(form, budget)}")
     return lines
 
 

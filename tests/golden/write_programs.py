@@ -11,8 +11,8 @@ from netsim.scenario.cells import expand
 from netsim.tasks.explained import shown_of
 from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.yamlio.read import parse_source
+from tests.extent.cells import folded
 from tests.golden.layout import MOST_LINES, path_text, row_text, traffic_lines
-from tests.timing.cells import folded
 
 Writer = Callable[[], list[str]]
 COLLNET = "}\nnccl: {env: {NCCL_COLLNET_ENABLE: 1}"

@@ -10,13 +10,13 @@ import pytest
 from netsim.collectives.collective import Collective
 from netsim.collectives.table import ALGORITHMS, build
 from netsim.engines.engine import simulate
+from netsim.extent.invariants import ALWAYS, Answer, broken
 from netsim.metrics.bound import Limit, limit_of
 from netsim.program.place import place
 from netsim.scenario.cells import expand
 from netsim.tasks.limits import limit_at
 from netsim.tasks.outcome import outcome_of
 from netsim.tasks.resolve import resolve
-from netsim.timing.invariants import ALWAYS, Answer, broken
 from netsim.topology.graph import Topology, TopologyError, flow
 from netsim.topology.routing import StaticRouter, full_mesh, ring, switch, torus
 from netsim.yamlio.read import parse_source

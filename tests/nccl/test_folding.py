@@ -13,7 +13,7 @@ from netsim.program.program import Program, Timeline
 from netsim.scenario.cells import expand
 from netsim.schedule.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Fold, Schedule
 from netsim.tasks.resolve import ResolvedCell, resolve
-from tests.timing.cells import call_at, folded, simulate_size
+from tests.extent.cells import folded, form_at, simulate_size
 
 NANOSECOND = 1e-9
 
@@ -43,7 +43,7 @@ def ends(program: Program, timeline: Timeline, fold: Fold, leader: int) -> NDArr
 def compare(ready: ResolvedCell, size: int, engine: str = "compiled") -> float:
     """Hold every transfer and every link against the run in full; by how much rows are fewer."""
     whole, part = (
-        call_at(ready, size).looped.schedule(),
+        form_at(ready, size).loop_schedule.schedule(),
         folded(ready, size).schedule(),
     )
     fold = part.fold
@@ -173,11 +173,11 @@ def test_a_single_process_starts_its_gpus_in_turn() -> None:
 
 
 def test_rings_that_fold_are_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 4_000_000)
+    monkeypatch.setattr("netsim.extent.memory.available_memory", lambda: 4_000_000)
     assert resolved("dgx-h100", "all_reduce", 8, "Ring").jobs
     with pytest.raises(ScenarioError, match="not folded: fold is off"):
         resolved("dgx-h100", "all_reduce", 8, "Ring", "fold=off")
-    monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 400_000)
+    monkeypatch.setattr("netsim.extent.memory.available_memory", lambda: 400_000)
     fault = "cluster.faults=[{link: node1.nic3-leaf3, bandwidth: 50%}]"
     with pytest.raises(ScenarioError, match=r"not folded: link node1.nic3->leaf3 has 24.55 GB/s"):
         resolved("dgx-h100", "all_reduce", 16, "Ring", fault)

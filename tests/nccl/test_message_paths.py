@@ -13,7 +13,7 @@ from netsim.program.place import place
 from netsim.scenario.cells import expand
 from netsim.schedule.schedule import Style
 from netsim.tasks.resolve import resolve
-from tests.timing.cells import call_at
+from tests.extent.cells import form_at
 
 MICRO = 1e-6
 SOFTWARE = {"FI_CXI_RX_MATCH_MODE": "software"}
@@ -109,7 +109,7 @@ def test_one_thread_serves_what_a_rank_sends_and_receives():
     given = Given(nodes=2, sizes="4194304", env=variables)
     ready = resolve(expand(asked("dgx-h100", "all_gather", given).source)[0])
     made = place(
-        call_at(ready, 4194304).looped.schedule(),
+        form_at(ready, 4194304).loop_schedule.schedule(),
         ready.topology,
         ready.gpus.tolist(),
     )
@@ -132,7 +132,7 @@ def seconds(collective: str, size: int, *variables: str, nodes: int = 2, **nccl:
     given = Given(**flags, sizes=str(size), transport="slingshot", env=list(variables))
     ready = resolve(expand(asked("a100-x4", collective, given).source)[0])
     made = place(
-        call_at(ready, size).looped.schedule(),
+        form_at(ready, size).loop_schedule.schedule(),
         ready.topology,
         ready.gpus.tolist(),
     )

@@ -9,7 +9,7 @@ from netsim.program.place import place
 from netsim.scenario.cells import expand
 from netsim.tasks.resolve import resolve
 from netsim.topology.load import load_machine
-from tests.timing.cells import call_at
+from tests.extent.cells import form_at
 
 MIB = 2**20
 
@@ -19,7 +19,7 @@ def busbw(machine: str, collective: str, size: int, **flags: object) -> float:
     given = Given(**flags, sizes=str(size))
     ready = resolve(expand(asked(machine, collective, given).source)[0])
     made = place(
-        call_at(ready, size).looped.schedule(),
+        form_at(ready, size).loop_schedule.schedule(),
         ready.topology,
         ready.gpus.tolist(),
     )

@@ -15,8 +15,8 @@ from netsim.nccl.schedules.smaller import equal_sends
 from netsim.program.symmetry import Classes, Where, classes
 from netsim.tasks import cluster
 from netsim.tasks.resolve import ResolvedCell
+from tests.extent.cells import folded, form_at, simulate_size
 from tests.nccl.test_folding import compare, resolved
-from tests.timing.cells import call_at, folded, simulate_size
 
 SIZES = (1 << 14, 3 << 20, 1 << 26)
 HALVES = "cluster.fabric={kind: leaf-spine, nodes_per_leaf: 2, oversubscription: 2}"
@@ -34,7 +34,7 @@ def _nothing_found_yet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def leaders(ready: ResolvedCell, size: int = 1 << 20) -> int:
-    found = call_at(ready, size).folded
+    found = form_at(ready, size).with_representatives
     symmetry = None if found is None else found.plans[0].symmetry
     return 0 if symmetry is None else len(symmetry.fold.leaders)
 
@@ -66,7 +66,7 @@ def test_an_alltoall_takes_the_same_times(
     ready = resolved(machine, "alltoall", nodes, "", *settings)
     assert leaders(ready) == kinds
     for size in SIZES:
-        assert compare(ready, size) > call_at(ready, size).collective.ranks / (2 * kinds)
+        assert compare(ready, size) > form_at(ready, size).collective.ranks / (2 * kinds)
 
 
 @pytest.mark.slow
@@ -205,7 +205,7 @@ def test_ranks_meet_others_in_the_same_round(sizes: tuple[int, ...]) -> None:
 def test_parts_of_representatives_are_parts_of_all() -> None:
     """What a rank receives is stood for by sends of the same round."""
     ready = resolved("dgx-h100", "alltoall", 4, "", HALVES)
-    fold = call_at(ready, 1 << 20).folded.plans[0].stands
+    fold = form_at(ready, 1 << 20).with_representatives.plans[0].stands
     assert fold is not None
     schedule = folded(ready, 1 << 20).schedule()
     sends = schedule.src != schedule.dst

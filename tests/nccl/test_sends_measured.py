@@ -10,7 +10,7 @@ from netsim.engines.engine import simulate
 from netsim.program.place import place
 from netsim.scenario.cells import expand
 from netsim.tasks.resolve import resolve
-from tests.timing.cells import call_at
+from tests.extent.cells import form_at
 
 MIB = 2**20
 
@@ -22,7 +22,7 @@ def run(machine: str, collective: str, size: int, **flags: object) -> tuple[floa
     plan = ready.planned(size)
     assert plan is not None
     made = place(
-        call_at(ready, size).looped.schedule(),
+        form_at(ready, size).loop_schedule.schedule(),
         ready.topology,
         ready.gpus.tolist(),
     )
@@ -79,9 +79,9 @@ def test_what_several_gpus_send_to_one_meets_at_the_switch(collective, gpus, cro
     size = 1024 * MIB
     given = Given(sizes=str(size), gpus_per_node=gpus)
     ready = resolve(expand(asked("dgx-h100", collective, given).source)[0])
-    call = call_at(ready, size)
+    call = form_at(ready, size)
     assert call.plans[0].crowded == crowded
-    made = place(call.looped.schedule(), ready.topology, ready.gpus.tolist())
+    made = place(call.loop_schedule.schedule(), ready.topology, ready.gpus.tolist())
     reached = call.collective.size_bytes * call.collective.bus_factor / simulate(made).makespan
     assert reached < 370.8e9 / (call.plans[0].mechanism.crowding if crowded else 1.0)
     if crowded:

@@ -5,7 +5,7 @@ import pytest
 from netsim.scenario.cells import expand
 from netsim.tasks.resolve import resolve
 from netsim.yamlio.read import parse_source
-from tests.timing.cells import simulate_size
+from tests.extent.cells import simulate_size
 
 SCENE = """
 cluster: {{machine: dgx-a100, nodes: 2, gpus_per_node: 4, faults: [{faults}]}}

@@ -6,10 +6,10 @@ import pytest
 from netsim.collectives.collective import Collective
 from netsim.collectives.table import build
 from netsim.engines.engine import simulate
+from netsim.extent.forms import form_of
+from netsim.extent.solve import solve_form
 from netsim.program.place import place
 from netsim.schedule.repeat import Launch, framed, repeat
-from netsim.timing.call import call_of
-from netsim.timing.ladder import timed
 from netsim.topology.routing import switch
 from netsim.workloads.task import Task
 
@@ -44,8 +44,8 @@ def test_the_kernel_overhead_adds_and_the_host_limits() -> None:
     gpus = np.arange(4, dtype=np.int32)
     topology = switch(4, BANDWIDTH, ALPHA)
     bare, slower, bound = (
-        timed(
-            call_of(Task(collective, topology, gpus, groups, algorithm="ring", launch=launch))
+        solve_form(
+            form_of(Task(collective, topology, gpus, groups, algorithm="ring", launch=launch))
         ).seconds
         for launch in (Launch(), Launch(kernel=3e-6), Launch(host=10e-6, gpus_per_process=4))
     )

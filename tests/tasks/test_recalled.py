@@ -20,7 +20,7 @@ from netsim.tasks.resolve import ResolvedCell, may_fold, resolve
 from netsim.tasks.row import row_of_size
 from netsim.topology.config import ClusterConfig
 from netsim.yamlio.read import Source, parse_source
-from tests.timing.cells import simulate_size
+from tests.extent.cells import simulate_size
 
 SIZE = 1 << 15
 HOSTS: dict[str, Any] = {
@@ -296,11 +296,11 @@ def test_what_has_no_value_is_not_spelled() -> None:
 def test_in_place_is_asked_of_all_but_what_nccl_moves_alike(monkeypatch) -> None:
     asked: list[str] = []
 
-    def alike(call: Any, other: Any, limits: Any) -> bool:
-        asked.append(other.collective.name)
+    def are_same(task: Any, in_place: Any, budget: Any) -> bool:
+        asked.append(in_place.collective.name)
         return True
 
-    monkeypatch.setattr(outcome.ladder, "alike", alike)
+    monkeypatch.setattr(outcome, "are_same", are_same)
     switch = "{graph: {kind: switch, gpus: 4, bandwidth: 50GB/s}}"
     host, ring = "{machine: h100-x4}", "all_reduce, algorithm: ring"
     for cluster, work in [(host, "all_reduce"), (host, "all_gather"), (switch, ring)]:

@@ -1,6 +1,5 @@
 """What is said of a cell before it runs: how large it will be, and what it cannot be."""
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,11 +7,12 @@ import numpy as np
 import pytest
 
 from netsim.base.errors import NoRoomError
+from netsim.extent.budget import USUAL_BUDGET
 from netsim.scenario.cells import expand
 from netsim.tasks import explained, jobs, resolve
 from netsim.tasks.resolve import ResolvedCell
-from netsim.timing.fits import LIMITS
 from netsim.yamlio.read import parse_source
+from tests.extent.cells import budget_with
 
 GRAPH = "graph: {kind: switch, gpus: 8, bandwidth: 50GB/s, latency: 1us}"
 
@@ -93,8 +93,8 @@ def test_equal_sends_that_may_fold_are_not_refused_before_their_communicator_is_
     work = SimpleNamespace(collective=collective)
     source = SimpleNamespace(error=lambda path, words, **given: NoRoomError(words))
     cell = SimpleNamespace(scenario=SimpleNamespace(collective=work), source=source)
-    limits = replace(LIMITS, folds=fold)
-    one = ResolvedCell(cell, None, (tuple(range(8)),), np.arange(8), limits=limits)
+    limits = budget_with(USUAL_BUDGET, may_fold=fold)
+    one = ResolvedCell(cell, None, (tuple(range(8)),), np.arange(8), budget=limits)
     if not told:
         resolve._refuse_by_least_rows(one)
         return

@@ -15,7 +15,7 @@ from netsim.base.errors import InputError, StalledError
 from netsim.scenario.cells import expand
 from netsim.tasks.resolve import resolve
 from netsim.yamlio.read import parse_source
-from tests.timing.cells import simulate_size
+from tests.extent.cells import simulate_size
 
 Fault = dict[str, Any]
 RAILS = {

@@ -13,7 +13,7 @@ from netsim.training.resolve import resolve_step
 from netsim.training.run import simulate_step
 from netsim.yamlio.read import Source
 from tests.cli.command import netsim
-from tests.timing.cells import call_at
+from tests.extent.cells import form_at
 from tests.trace.goal_files import as_binary
 
 FILES = Path(__file__).parents[1] / "data" / "goal"
@@ -35,7 +35,7 @@ def resolved_of(cluster, collective, algorithm, size):
 
 def times(resolved, size, tmp_path) -> tuple[float, float, int]:
     """Seconds of an operation from standstill, those of what is written, and how many hints."""
-    program = place(call_at(resolved, size).looped.schedule(), resolved.topology)
+    program = place(form_at(resolved, size).loop_schedule.schedule(), resolved.topology)
     sheet, path = Sheet(program), tmp_path / "written.goal"
     path.write_text(sheet.text())
     lowered = replayed(read_goal(path), len(resolved.topology), rendezvous=0)[1]

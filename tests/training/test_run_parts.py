@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from netsim.base.errors import InputError
-from netsim.timing.fits import BYTES_A_ROW, needed
+from netsim.extent.memory import BYTES_A_ROW, needed
 from netsim.training import run
 from netsim.training.resolve import (
     BYTES_A_TASK,

@@ -1,0 +1,96 @@
+"""Large trees: one channel is simulated for all channels that share no link which can saturate.
+
+Channels of a tree share the memory, SMs and NVLinks of their GPUs, so that channels which differ
+in the order of GPUs are no class of equal ones. Often nothing of that can ever be full: rows of
+one path that wait for each other move one at a time, which bounds the load of every link.
+Channels that share only links which cannot saturate are equal if they touch the same of the
+others, and one of them is simulated.
+
+How that is checked: the shortest schedule of the task is placed, and `tight_entries` says which
+links can saturate at all (`Form.with_fewer_channels`).
+
+Error: where queues are full, a difference in the last digit grows from loop to loop, in the run
+in full as well: two orders of summing are two answers. Two runs in which ranks begin a
+picosecond apart show by how much; twice that is stated. Channels of operations back to back get
+out of step, so that only `one_operation.trees_end_together` may follow, which states its own
+error.
+
+    $ netsim expect gh200-x4 all_reduce --nodes 128 --fabric dragonfly --algo Tree --sizes 64M -v
+    all_reduce of 64 MiB: channels apart: taken: one channel for all that meet in nothing that can
+        be full: 2,673,728 rows, within 0.00%
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from netsim.extent.all_rows import run_in_full
+from netsim.extent.budget import Budget
+from netsim.extent.engine_runs import Bench, ends_of
+from netsim.extent.forms import Form, written_form
+from netsim.extent.one_operation import TREE_SPREADS, is_short_tree
+from netsim.extent.result import (
+    MethodInput,
+    Offer,
+    OneOperation,
+    Refusal,
+    Solver,
+    can_run_all_operations,
+)
+from netsim.nccl.schedules.smaller import ends_by_rank
+
+ONE_CHANNEL = "one channel for all that meet in nothing that can be full"
+SHAKEN_SECONDS = 1e-12
+"""By which the beginnings of ranks are moved, to see how much the order of transfers matters."""
+SHAKEN_RUNS = 2
+
+
+def channels_apart(question: MethodInput) -> Offer | Refusal:
+    """Offer to simulate one channel of a tree for all that share no link which can saturate."""
+    form, budget = question.form, question.budget
+    thresholds = budget.thresholds
+    if budget.is_exact or not form.is_tree:
+        return Refusal("channels that share no busy link are left out of large trees only")
+    if thresholds.max_rows_in_full < np.inf and form.loop_schedule.has_loops_to_spare(budget):
+        return Refusal("fewer loops are tried first")
+    if can_run_all_operations(form, written_form(form, budget).loop_schedule.rows(), budget):
+        return Refusal("it has few rows")
+    fewest = thresholds.operation_counts[0]
+    rows_of_fewest = fewest * form.loop_schedule.rows()
+    is_large = form.task.is_single or rows_of_fewest > thresholds.max_rows_of_several_operations
+    if not is_large and form.loop_schedule.loops > thresholds.max_tree_loops:
+        return TREE_SPREADS
+    fewer = form.with_fewer_channels
+    if fewer is None:
+        return Refusal("its channels share links that can saturate")
+
+    def run(bench: Bench, _: Solver) -> OneOperation | Refusal:
+        operation = _one_channel(bench, fewer, budget)
+        return operation if is_large or is_short_tree(form, operation, budget) else TREE_SPREADS
+
+    return Offer(run)
+
+
+def _one_channel(bench: Bench, form: Form, budget: Budget) -> OneOperation:
+    """One operation, whose error is twice what runs differ in which ranks begin a picosecond apart.
+
+    Where queues are full, the least difference grows from loop to loop, and no order of sums is
+    the right one. Channels of operations back to back get out of step, so that those are not
+    extrapolated from this run; then nobody asks for its error, either."""
+    operation, ranks = run_in_full(bench, form.loop_schedule, budget), form.collective.ranks
+    run = operation.run
+    runs = SHAKEN_RUNS if form.task.is_single else 0
+    begins = np.random.default_rng(0).uniform(0, SHAKEN_SECONDS, (runs, ranks))
+    shaken = [run.simulator.timeline(begin).makespan for begin in begins]
+    differences = [abs(seconds / run.timeline.makespan - 1) for seconds in shaken]
+    ends_of_written = ends_of(run.program, run.timeline, apart=True)
+    return replace(
+        operation,
+        ends=ends_by_rank(form.plans[0], ends_of_written) + bench.launch.kernel,
+        approximation=ONE_CHANNEL,
+        uncertainty=2 * max(differences, default=0.0),
+        follow=None,
+        fewer_loops=None,
+    )

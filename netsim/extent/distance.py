@@ -1,0 +1,109 @@
+"""How far chunks travel in runs that are extrapolated: hops of a ring, rounds of sends to all.
+
+Every rank of a ring is simulated, with its neighbors and all links that they share, but chunks
+travel a few hosts far only; a full ring has rows by the square of its ranks. Chunks that are
+shorter than the others come round in such a run as often as in the full ring
+(`nccl/schedules/ring.py`, `round_again`), as what they disturb stays disturbed. Sends to all are
+simulated in their first rounds, by whole turns of all channels: NCCL's order of rounds
+(`ncclTaskP2pPlan` in src/enqueue.cc) reaches all distances early.
+
+`extrapolate_distance` compares what further hops add in several runs:
+
+>>> times = {7: 15.0, 15: 31.0, 23: 47.0, 31: 63.0}
+>>> extrapolate_distance(135, iter(times), times.__getitem__, (0.02, 0.02), 17).seconds
+271.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice, pairwise
+
+from netsim.base.values import dataclass
+from netsim.collectives.collective import Collective
+from netsim.extent.steady_state import extrapolate_increments
+from netsim.nccl.schedules.plan import Plan, Transfers
+from netsim.nccl.schedules.ring import WALKS, shorter_chunks
+
+INCREMENTS = 3
+"""Increments that are compared with each other; they take one run more."""
+MAX_TURNS = 32
+"""Turns of all channels into which sends to all are divided at most."""
+
+
+@dataclass(frozen=True)
+class FullDistance:
+    """The time of `full` hops or rounds, from a run of `run`, and its largest relative error."""
+
+    seconds: float
+    run: int
+    full: int
+    uncertainty: float
+
+
+def why_not_fewer_hops(collective: Collective, plan: Plan, min_step: int) -> str:
+    """Why a plan cannot be extrapolated from a few hops, as a clause; empty if it can."""
+    if plan.algorithm != "Ring" or collective.name not in WALKS:
+        return "only rings have hops to leave out"
+    if len({len(ranks) for ranks in plan.nodes}) > 1:
+        return "nodes of the ring have different numbers of ranks"
+    if len(list(islice(ring_distances(collective, plan, min_step), INCREMENTS + 1))) <= INCREMENTS:
+        return f"a ring of {len(plan.node) - 1} hops is too short to leave some out"
+    return ""
+
+
+def ring_distances(collective: Collective, plan: Plan, min_step: int) -> Iterator[int]:
+    """How far chunks travel in runs of a ring, up to half of it.
+
+    Each distance is longer than the last by whole hosts and at least `min_step` hops, from the
+    fifth on by as much as all before. Chunks that are shorter than others fit in between."""
+    ranks, full = len(plan.nodes[0]), len(plan.node) - 1
+    unit, first = ranks * -(-min_step // ranks), shorter_chunks(collective, plan)
+    return _distances(first + (full - first) % unit or unit, unit, full)
+
+
+def send_rounds(sends: Transfers, loops: int) -> Iterator[int]:
+    """How many rounds runs of sends to all have, up to half of them.
+
+    Each has more rounds than the last by turns of all channels (fewer for sends of more `loops`),
+    from the fifth on by the length of all before."""
+    ranks = sends.collective.ranks
+    unit = sends.turn * max(1, ranks // sends.turn // MAX_TURNS // loops)
+    return _distances(2 * unit, unit, ranks)  # the first rounds are those between neighbors
+
+
+def _distances(start: int, unit: int, full: int) -> Iterator[int]:
+    distance = start
+    while distance <= (full - 1) // 2:
+        yield distance
+        distance += unit if distance < start + INCREMENTS * unit else distance - start + unit
+
+
+def extrapolate_distance(
+    full: int,
+    distances: Iterator[int],
+    seconds: Callable[[int], float],
+    tolerances: tuple[float, float],
+    far: float,
+) -> FullDistance | None:
+    """The time of `full` hops or rounds, by `seconds` of runs at some `distances`.
+
+    None if increments differ by more than is tolerated: by the first of `tolerances` up to the
+    distance `far`, by the second beyond."""
+    times: dict[int, float] = {}
+    for last in distances:
+        times[last] = seconds(last)
+        if len(times) <= INCREMENTS:
+            continue
+        lengths = sorted(times)  # of more than four, each increment is as long as all before
+        if len(lengths) > INCREMENTS + 1:
+            del lengths[INCREMENTS - 1]
+        pairs = list(pairwise(lengths[-1 - INCREMENTS :]))[::-1]
+        tolerance = tolerances[1] if last > far else tolerances[0]
+        extended = extrapolate_increments(lambda distance: times[distance], full, pairs, tolerance)
+        if extended is not None:
+            # The hop where the ring closes may be unlike the others; short distances pass it once
+            # less.
+            one_hop = (extended.seconds - times[last]) / (full - last) / extended.seconds
+            return FullDistance(extended.seconds, last, full, extended.uncertainty + one_hop)
+    return None

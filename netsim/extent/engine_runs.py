@@ -1,0 +1,299 @@
+"""Operations on an engine: one from an idle cluster, several back to back, runs with fewer loops.
+
+Ranks that end early begin their next operation early, so operations can overlap. What follows from
+a few of them for the others is decided by the methods (`extent/operations.py`,
+`extent/fewer_loops.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import field, replace
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.base.memo import Memo
+from netsim.base.values import dataclass
+from netsim.engines.engine import AnySimulator, choose, ends_of_operations, simulator
+from netsim.extent.forms import LoopSchedule
+from netsim.extent.steady_state import AGREE, Recurrence, find_recurrence, lanes_of
+from netsim.metrics import links
+from netsim.program.place import place
+from netsim.program.program import Operations, Program, Timeline, operations
+from netsim.schedule.repeat import Launch
+from netsim.schedule.schedule import Schedule
+from netsim.topology.graph import Topology
+
+_PART = 1 << 18  # rows
+
+R = TypeVar("R")
+Floats = NDArray[np.float64]
+Progress = Callable[[int, int, float], None]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where operations are simulated."""
+
+    topology: Topology
+    gpus: NDArray[np.int32]
+    launch: Launch = Launch()
+    engine: str = "auto"
+    progress: Progress | None = None
+
+    def standalone(self, schedule: Schedule, placed: Program | None = None) -> StandaloneRun:
+        """Simulate one operation from an idle cluster; `placed` is its program, if known."""
+        program = self.placed(schedule) if placed is None else placed
+        engine = choose(program, self.engine)
+        runs = simulator(program, engine)
+        timeline = runs.timeline(progress=self.progress)
+        program = program.as_run(timeline)
+        ends = ends_of(program, timeline) + self.launch.kernel
+        return StandaloneRun(schedule, program, timeline, ends, runs, engine)
+
+    def placed(self, schedule: Schedule) -> Program:
+        """A schedule on the links of this topology."""
+        return place(schedule, self.topology, self.gpus.tolist())
+
+
+@dataclass(frozen=True)
+class StandaloneRun:
+    """One operation from an idle cluster; `ends` is when each channel (first axis) of each rank is
+    done."""
+
+    schedule: Schedule
+    program: Program
+    timeline: Timeline
+    ends: Floats
+    simulator: AnySimulator
+    engine: str
+
+    @cached_property
+    def taking_part(self) -> NDArray[np.int64]:
+        """The ranks that send, receive or copy anything; all, if none does."""
+        return taking_part(self.schedule)
+
+    @cached_property
+    def busy(self) -> NDArray[np.int64]:
+        """Those ranks, or their representatives, in the same order."""
+        return self.schedule.stand_in(self.taking_part.astype(np.int32)).astype(np.int64)
+
+    @cached_property
+    def first(self) -> Floats:
+        """When every rank is done."""
+        ends: Floats = self.ends.max(axis=0)
+        return ends
+
+
+def taking_part(schedule: Schedule) -> NDArray[np.int64]:
+    """The ranks that send, receive or copy anything; all, if none does."""
+    busy, written = np.zeros((2, schedule.ranks), bool)
+    written[schedule.stand_in(np.arange(schedule.ranks, dtype=np.int32))] = True
+    for rows in _in_parts(len(schedule)):
+        moving = links.moves(schedule, rows)
+        for _, rank in (links.senders(schedule, moving), links.receivers(schedule, moving)):
+            busy[rank] = True
+        if busy[written].all():  # mostly after the first step of a loop
+            break
+    if not busy.any():
+        return np.arange(schedule.ranks)
+    if schedule.fold is None:
+        return np.flatnonzero(busy)
+    representative = schedule.fold.ranks.first.astype(np.int64)
+    is_representative = np.zeros(schedule.ranks, bool)
+    is_representative[representative[busy]] = True
+    return np.flatnonzero(is_representative[representative])
+
+
+def ends_of(program: Program, timeline: Timeline, *, apart: bool = False) -> Floats:
+    """When each channel (first axis) of each rank is done: all sent has left, all has arrived.
+
+    `apart`: by the rank's own rows only, not by those of ranks that it represents."""
+    schedule, latency = program.schedule, program.path_latency
+    first = np.array([style.channel for style in schedule.styles], np.int64) * schedule.ranks
+    ends = np.zeros((int(first.max(initial=0)) // schedule.ranks + 1, schedule.ranks))
+
+    def note(row: NDArray[np.int64], rank: NDArray[np.int32], when: Floats) -> None:
+        where = first[schedule.style[row]] + (rank if apart else schedule.stand_in(rank))
+        np.maximum.at(ends.reshape(-1), where, when)
+
+    for rows in _in_parts(len(program)):
+        row, sender = links.senders(schedule, links.moves(schedule, rows) if apart else rows)
+        note(row, sender, timeline.end[row])
+        row, receiver = links.receivers(schedule, rows)
+        note(row, receiver, timeline.end[row] + latency[program.path[row]])
+    return ends
+
+
+def _in_parts(rows: int) -> Iterator[NDArray[np.int64]]:
+    """All rows in parts that are small enough for the caches of the processor."""
+    for start in range(0, rows, _PART):
+        yield np.arange(start, min(start + _PART, rows))
+
+
+@dataclass(frozen=True)
+class BackToBackRun:
+    """Operations back to back, each like one that was simulated from an idle cluster."""
+
+    standalone: StandaloneRun
+    launch: Launch
+    engine: str = "auto"
+    _apart: list[Floats] = field(default_factory=list, repr=False, compare=False)
+    _together: list[Floats] = field(default_factory=list, repr=False, compare=False)
+    _under_way: list[object] = field(default_factory=list, repr=False, compare=False)
+
+    @cached_property
+    def _operations(self) -> Operations:
+        return operations(self.standalone.program, 1, self.launch)
+
+    def ends(self, times: int) -> tuple[Floats, bool]:
+        """When operations (first axis) are over by busy rank, and whether each is over before the
+        next one begins: then each is simulated by itself, from when its ranks begin it."""
+        standalone = self.standalone
+        is_apart = self.launch.together and _is_over(standalone, standalone.first, self.launch)
+        ends = self._one_by_one(times) if is_apart else None
+        if ends is not None:
+            return ends[:, standalone.busy], True
+        if len(self._together) < times:
+            launched = self.launch.times(times, standalone.schedule.ranks)
+            many = replace(self._operations, launched=launched)
+            self._together[:] = ends_of_operations(many, self.engine, self._under_way)
+        return np.stack(self._together[:times])[:, standalone.busy], False
+
+    def _one_by_one(self, times: int) -> Floats | None:
+        """None if they overlap after all, or if ranks wait for the host."""
+        launched = self.launch.times(times, self.standalone.schedule.ranks)
+        row, busy = self._apart, self.standalone.busy
+        if not row:
+            row.append(launched[0] + self.standalone.first)
+        for begin in launched[len(row) :]:
+            is_over = _is_over(self.standalone, row[-1], self.launch)
+            if not is_over or (begin > row[-1])[busy].any():
+                return None
+            if self._is_steady(row):  # all further ones begin as the last one did
+                row.append(2 * row[-1] - row[-2])
+                continue
+            begins = np.maximum(row[-1], begin) + self.launch.kernel
+            timeline = self.standalone.simulator.timeline(begins)
+            program = self.standalone.program.as_run(timeline)
+            ends = ends_of(program, timeline).max(axis=0)
+            row.append(np.maximum(begins, ends))  # idle ranks complete immediately
+        return np.stack(row[:times])
+
+    def _is_steady(self, row: list[Floats]) -> bool:
+        """Whether the last operation took equally long on all ranks, and longer than the host."""
+        if len(row) < 2:
+            return False
+        added = (row[-1] - row[-2])[self.standalone.busy]
+        least = max(float(added.mean()), self.launch.period)
+        return bool(np.ptp(added) <= AGREE * least and added.mean() >= self.launch.period)
+
+
+def _is_over(standalone: StandaloneRun, ends: Floats, launch: Launch) -> bool:
+    """Whether an operation is over before the next one starts on the ranks that end first."""
+    return bool(np.ptp(ends[standalone.busy]) <= launch.kernel)
+
+
+# **** Runs with fewer loops ****
+# Runs of one form with some of its loops. Tasks of other sizes may have had the same runs.
+
+LAST = "last run"
+ENDS = "ends"
+RECURS = "recurs"
+NEED = "need"
+
+
+@dataclass(frozen=True)
+class LoopRuns:
+    """Runs of a form with some loops; of all but the last, only the finish times are remembered."""
+
+    bench: Bench
+    schedules: LoopSchedule
+
+    def __getitem__(self, loops: int) -> StandaloneRun:
+        last = self.schedules.memo.of(LAST, lambda: Memo(1))
+        return last.of(self._key(loops), lambda: self._run(loops))
+
+    def _run(self, loops: int) -> StandaloneRun:
+        run = self.bench.standalone(self.schedules.schedule(loops))
+        self.answer(loops, ENDS, lambda _: run.ends.ravel(), run)
+        is_power_of_two = loops & (loops - 1) == 0
+        # Tasks of other sizes will ask this of the same run.
+        if self.schedules.key_of is not None and is_power_of_two and loops >= self.schedules.first:
+            self.recurs(loops, run)
+        return run
+
+    def ends(self, loops: int) -> Floats:
+        """When each channel of each rank is done in a run."""
+        return self.answer(loops, ENDS, lambda run: run.ends.ravel())
+
+    def has_lanes(self, loops: int) -> bool:
+        """Whether rows of a run can be separated by loops."""
+        schedule, shortest = self.schedules.schedule(loops), self.schedules.shortest
+        return lanes_of(schedule, shortest, loops - self.schedules.least) is not None
+
+    def recurs(self, loops: int, run: StandaloneRun | None = None) -> Recurrence | None:
+        """The steady state that a run has reached before its last loops begin."""
+        return self.answer(loops, RECURS, lambda run: self._recurrence(loops, run), run)
+
+    def answer(
+        self,
+        loops: int,
+        question: Hashable,
+        find: Callable[[StandaloneRun], R],
+        run: StandaloneRun | None = None,
+    ) -> R:
+        """What follows from a run (the last one, unless it is given), perhaps computed by a task of
+        another size."""
+        key = (*self._key(loops), question)
+        return self.schedules.memo.of(key, lambda: find(self[loops] if run is None else run))
+
+    def use_of_all(self, loops: int, seconds: float) -> links.LinkUse:
+        """What passes over the links in all loops: each further one adds what a loop of a run
+        does."""
+        run = self[loops]
+        makespan = run.timeline.makespan + seconds - float(run.ends.max())
+        amounts, per_loop = self._amounts(loops, run.program)
+        further_loops = self.schedules.loops - loops
+        return links.use_of(run.program, amounts + further_loops * per_loop, makespan)
+
+    def need(self, loops: int) -> float:
+        """How long the busiest link takes for one loop more than a run has, in seconds."""
+
+        def needed(run: StandaloneRun) -> float:
+            _, per_loop = self._amounts(loops, run.program)
+            return float(links.use_of(run.program, per_loop, 1.0).utilisation.max(initial=0.0))
+
+        return self.answer(loops, NEED, needed)
+
+    def _amounts(self, loops: int, program: Program) -> tuple[Floats, Floats]:
+        """The bytes that pass over the links in a run, and those that each of its loops adds."""
+        amounts = links.link_amounts(program)
+        less = links.amounts_by(program.links, self._shortest)
+        return amounts, (amounts - less) / (loops - self.schedules.least)
+
+    @cached_property
+    def _shortest(self) -> Program:
+        """The run with the fewest loops, on the paths that it takes."""
+        placed = self.bench.placed(self.schedules.shortest)
+        if placed.paths.choices is None:
+            return placed
+        return self.bench.standalone(placed.schedule).program
+
+    def _recurrence(self, loops: int, run: StandaloneRun) -> Recurrence | None:
+        lanes = lanes_of(run.schedule, self.schedules.shortest, loops - self.schedules.least)
+        steady_state = find_recurrence(run.program, run.timeline, lanes) if lanes else None
+        if steady_state is None:
+            return None
+        ends = run.ends.ravel() - self.bench.launch.kernel
+        ends_before = (ends > 0) & (ends <= steady_state.until)
+        return None if ends_before.any() else steady_state
+
+    def _key(self, loops: int) -> tuple[object, ...]:
+        key_of = self.schedules.key_of
+        same = loops if key_of is None else key_of(loops)
+        bench = self.bench  # on links that may not be the job's own: what if they were faster?
+        return same, bench.topology.token, bench.engine, bench.launch.kernel

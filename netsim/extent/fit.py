@@ -1,0 +1,212 @@
+"""Whether a task fits: its rows and bytes, estimated before anything is simulated.
+
+The methods themselves are asked for offers, which simulate nothing. Rows of NCCL's schedules are
+estimated from below before they are written, so that a task which is far too large is refused at
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from netsim.extent import memory
+from netsim.extent.all_rows import all_rows
+from netsim.extent.budget import USUAL_BUDGET, Budget
+from netsim.extent.decisions import Decision, tell_decisions
+from netsim.extent.distance import INCREMENTS, ring_distances
+from netsim.extent.fewer_hops import far_distance, is_extrapolated_from_hops
+from netsim.extent.forms import Form, form_of, written_form
+from netsim.extent.lockstep import lockstep
+from netsim.extent.long_rings import long_rings
+from netsim.extent.representatives import representatives
+from netsim.extent.result import Method, MethodInput, Offer, Refusal, can_run_all_operations
+from netsim.extent.rounds_of_sends import (
+    ROWS_PER_SEND,
+    first_rounds,
+    rows_of_rounds,
+    sends_to_all,
+)
+from netsim.extent.sketches import sketched
+from netsim.nccl.schedules.smaller import written_share
+from netsim.workloads.task import Task
+
+EXACT_METHODS: tuple[Method, ...] = (lockstep, long_rings, representatives, all_rows)
+FOLDING_METHODS: tuple[Method, ...] = (lockstep, long_rings, representatives)
+EXACT_REMEDY = "; exact tasks, faults with times and noise of links need every row"
+MAX_RUN_LOOPS = 128
+"""Loops that a run has at most, for all but very few tasks."""
+ROWS_UP_AND_DOWN = 7
+"""Rows of each rank and step of a tree, of which few are equal."""
+MAX_DOUBTFUL_RANKS = 2
+"""Ranks times the error of one hop from which rings may be simulated in full after all."""
+
+
+def why_not_fit(task: Task, budget: Budget) -> str:
+    """Why a task does not fit, by its least rows, as a message; empty if it fits."""
+    form = form_of(task, budget)
+    if budget.is_exact:
+        return _why_not_exactly(form, budget)
+    if not task.is_nccl:
+        size = textbook_size(task, budget)
+        return "" if size is None else memory.misfit(*size, len(task.gpus))
+    collective, plan, loops = form.collective, form.plans[0], 1
+    if collective.name == "alltoall" and collective.count:
+        loops = form.loop_schedule.least
+        runs = _rows_of_first_rounds(form, budget, INCREMENTS + 1)  # which it mostly takes
+        if runs:
+            bytes_needed = runs[-1] * memory.BYTES_A_ROW_IN_STEP
+            reason = memory.misfit(runs[-1], bytes_needed, collective.ranks)
+            return reason or memory.too_long(sum(runs), budget.thresholds.max_rows_of_sends)
+    question = collective.name, collective.ranks, len(task.groups), plan.algorithm, loops
+    if not memory.misfit_of_nccl(*question) or not collective.count:
+        return ""
+    if is_extrapolated_from_hops(form, budget):
+        return ""
+    share = written_share((form.with_representatives or form).plans[0])
+    return memory.misfit_of_nccl(*question, share)
+
+
+def exact_decisions(task: Task, budget: Budget) -> list[Decision]:
+    """Why each exact method can or cannot time a task."""
+    question = MethodInput(form_of(task, budget), budget)
+    decisions = []
+    for method in EXACT_METHODS:
+        if method.__name__ not in budget.excluded:
+            offer = method(question)
+            is_offer = isinstance(offer, Offer)
+            reason = offer.words if isinstance(offer, Refusal) else "it can simulate the task"
+            decisions.append(Decision(method.__name__.replace("_", " "), is_offer, reason))
+    return decisions
+
+
+def _why_not_exactly(form: Form, budget: Budget) -> str:
+    decisions = exact_decisions(form.task, budget)
+    if any(decision.is_taken for decision in decisions):
+        return ""
+    tell_decisions(form.collective, decisions)
+    return why_no_method(form, budget, decisions)
+
+
+def why_no_method(form: Form, budget: Budget, decisions: Sequence[Decision]) -> str:
+    """Why no method can time a form, in one sentence: its rows and bytes, and what would fit; or
+    the reason of the last method, if it is not too large."""
+    least_rows = max(form.ring_rows if form.task.is_nccl else 0, _rows_in_full(form))
+    remedy = EXACT_REMEDY if budget.is_exact else ""
+    bytes_per_row = memory.BYTES_A_ROW_OF_NCCL if form.task.is_nccl else memory.BYTES_A_ROW
+    ranks = form.collective.ranks
+    reason = memory.misfit(least_rows, least_rows * bytes_per_row, ranks)
+    if not reason and form.task.is_nccl:
+        rows = written_form(form, budget).loop_schedule.rows()
+        reason = memory.misfit(rows, rows * memory.BYTES_A_ROW, ranks)
+    manner = "simulated exactly" if budget.is_exact else "simulated"
+    if reason:
+        return f"too large to be {manner}: {reason}{remedy}"
+    last = decisions[-1].reason if decisions else "no method is left"
+    return f"cannot be {manner}: {last}{remedy}"
+
+
+def _rows_of_first_rounds(form: Form, budget: Budget, runs: int) -> list[int]:
+    """About how many rows the first runs of sends to all have that are extrapolated from a few
+    rounds; empty if they are not."""
+    if "rounds_of_sends" in budget.excluded:
+        return []
+    sends = sends_to_all(MethodInput(form, budget))
+    if isinstance(sends, Refusal):
+        return []
+    least = budget.thresholds.rows_of_wide_instants
+    return [int(max(rows_of_rounds(sends, rounds), least)) for rounds in first_rounds(sends, runs)]
+
+
+def textbook_size(task: Task, budget: Budget = USUAL_BUDGET) -> tuple[int, int] | None:
+    """Rows and bytes of a textbook algorithm; None if it cannot be sketched."""
+    form = form_of(task, budget)
+    for method in FOLDING_METHODS:
+        offer = method(MethodInput(form, budget))
+        if isinstance(offer, Offer):
+            bytes_of_rows = offer.rows * memory.BYTES_A_ROW
+            return offer.rows, bytes_of_rows + offer.paths * memory.BYTES_A_PATH
+    sketch = sketched(form)
+    if sketch is None:
+        return None
+    bytes_of_paths = sketch.ways(None) * memory.BYTES_A_PATH
+    return sketch.full, sketch.full * memory.BYTES_A_ROW + bytes_of_paths
+
+
+def rows_in_full(task: Task, budget: Budget = USUAL_BUDGET) -> int:
+    """Rows that a task has at least if nothing is left out; 0 if that is not known."""
+    return _rows_in_full(form_of(task, budget))
+
+
+def _rows_in_full(form: Form) -> int:
+    if form.task.is_nccl:
+        collective = form.collective
+        return memory.least_rows_of_nccl(collective.name, collective.ranks, form.plans[0].algorithm)
+    sketch = sketched(form)
+    return 0 if sketch is None else sketch.full
+
+
+# **** Memory ****
+
+
+def nccl_bytes(task: Task, budget: Budget = USUAL_BUDGET) -> int:
+    """About how many bytes the rows of the largest run of one of NCCL's tasks take at most."""
+    return bytes_of_form(form_of(task, budget), budget)
+
+
+def bytes_of_form(question: Form, budget: Budget) -> int:
+    """The same for a form."""
+    form, thresholds = written_form(question, budget), budget.thresholds
+    plan, ranks = form.plans[0], form.collective.ranks
+    has_rows_apart = plan.symmetry is None or plan.transfers is not None
+    bytes_per_row = memory.BYTES_A_ROW_IN_STEP
+    if has_rows_apart and ranks > memory.TOGETHER:
+        bytes_per_row = memory.BYTES_A_ROW_APART
+    if form.ring_rows:
+        return _bytes_of_rings(form, budget, bytes_per_row)
+    rows_of_runs = _rows_of_first_rounds(question, budget, INCREMENTS + 3)
+    if rows_of_runs:
+        return memory.BYTES_A_ROW_IN_STEP * rows_of_runs[-1]
+    transfers_per_step = ranks * max(1, len(plan.work))
+    if plan.transfers is not None:
+        transfers_per_step = ranks
+        if form.collective.name in ("alltoall", "alltoallv"):
+            transfers_per_step = ranks * ranks
+    elif plan.algorithm == "Tree":
+        transfers_per_step *= ROWS_UP_AND_DOWN
+    elif plan.algorithm == "PAT":
+        transfers_per_step *= max(1, ranks.bit_length())
+    share, loops = written_share(plan), min(form.loop_schedule.loops, MAX_RUN_LOOPS)
+    rows_per_loop = len(form.task.groups) * ROWS_PER_SEND * transfers_per_step * share
+    if (
+        plan.transfers is not None and share >= thresholds.min_written_share and not budget.is_exact
+    ):  # in wide instants
+        min_rows = thresholds.min_crowded_rows / len(form.task.gpus)
+        is_fixed = form.topology.router.choices <= 1 and not form.topology.changes
+        if is_fixed and min_rows <= min(rows_per_loop * loops, thresholds.rows_of_wide_instants):
+            loops_of_rows = int(thresholds.rows_of_wide_instants / rows_per_loop)
+            loops = min(loops, max(form.loop_schedule.least, loops_of_rows))
+    return _bytes(int(rows_per_loop * loops), bytes_per_row, form, budget)
+
+
+def _bytes_of_rings(form: Form, budget: Budget, bytes_per_row: int) -> int:
+    thresholds = budget.thresholds
+    rows, ranks, plan = form.ring_rows, form.collective.ranks, form.plans[0]
+    most_rows = thresholds.max_ring_rows
+    if ranks * thresholds.max_hop_error < MAX_DOUBTFUL_RANKS:
+        most_rows *= thresholds.doubtful_ring_factor
+    if rows > most_rows and "fewer_hops" not in budget.excluded:
+        distances = ring_distances(form.collective, plan, thresholds.hop_distance)
+        far = far_distance(form, budget)
+        rows_of_far_run = rows / ranks * next((hops for hops in distances if hops > far), 0)
+        rows = int(min(rows, max(thresholds.max_ring_rows, rows_of_far_run)))
+    if rows > thresholds.min_hop_fraction * thresholds.max_ring_rows:
+        return bytes_per_row * rows
+    return _bytes(rows, bytes_per_row, form, budget)
+
+
+def _bytes(rows: int, bytes_per_row: int, form: Form, budget: Budget) -> int:
+    """Bytes of a run, or of all operations back to back if these may be simulated."""
+    has_loops_to_spare = form.loop_schedule.has_loops_to_spare(budget)
+    if not has_loops_to_spare and can_run_all_operations(form, rows, budget):
+        bytes_per_row = max(bytes_per_row, memory.BYTES_A_ROW_TIMED)
+    return rows * bytes_per_row

@@ -1,0 +1,421 @@
+"""The form in which a task is simulated, and its schedule with all loops or with fewer.
+
+A form is a task and how much of it is written: one representative for each class of equal ranks
+and channels, equal heads, one channel for several, fewer hops or rounds. Each of these is a method
+or property that returns another form, whose largest relative error is its `uncertainty`.
+`written_form` chooses the form that most methods start from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from netsim.base.memo import Memo, Same, kept
+from netsim.base.values import dataclass
+from netsim.collectives.collective import Collective
+from netsim.collectives.reduced import Stands
+from netsim.collectives.table import build, parameters_of, stamp
+from netsim.collectives.writing import piece_count
+from netsim.engines.engine import tight_entries
+from netsim.extent.budget import USUAL_BUDGET, Budget
+from netsim.extent.steady_state import LATE, LONGEST_PERIOD
+from netsim.nccl import choice
+from netsim.nccl.schedules import smaller
+from netsim.nccl.schedules.plan import Plan
+from netsim.nccl.schedules.ring import WALKS, evened, rows_of_rings
+from netsim.program.place import TIGHT, place
+from netsim.program.symmetry import Where
+from netsim.schedule.schedule import Schedule, Symmetry, combine
+from netsim.topology.graph import Topology
+from netsim.workloads.task import Task
+
+_FIRST = 8  # loops that the first run has, at least
+LEAST = 2  # loops that every channel keeps: the last one may be partial
+# Relative error of equal heads for one operation alone, and how many times more their time may
+# change than their data does (`python -m tests.bench.rounds 400 heads`).
+EQUAL_HEADS_ERROR = 1e-4
+EQUAL_HEADS_FACTOR = 10.0
+
+
+# **** Forms ****
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """A task in the form in which it is simulated.
+
+    `may_fold`: one member may be simulated for each class of equal ranks and channels.
+    `uncertainty` is the largest relative error of a form that is not exactly the task, such as
+    NVLSTree with the same amount of data for every head.
+    Schedules and other forms that follow from it are remembered outside of it (`base/memo.py`), and
+    forgotten with it; none of them refers back to it.
+    """
+
+    task: Task
+    may_fold: bool = False
+    uncertainty: float = 0.0
+
+    @property
+    def collective(self) -> Collective:
+        """The collective of one communicator."""
+        return self.task.collective
+
+    @property
+    def topology(self) -> Topology:
+        """The topology that the task runs on."""
+        return self.task.topology
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """NCCL's decisions, one for each kind of communicator."""
+        return self.task.plans
+
+    def changed(
+        self, *, may_fold: bool | None = None, uncertainty: float | None = None, **task: Any
+    ) -> Form:
+        """The same form of a task of which some fields differ."""
+        return Form(
+            replace(self.task, **task),
+            self.may_fold if may_fold is None else may_fold,
+            self.uncertainty if uncertainty is None else uncertainty,
+        )
+
+    @property
+    def where(self) -> Where:
+        """The topology and GPUs of the task, by which equal ranks are found."""
+        return Where(self.topology, self.task.gpus)
+
+    @property
+    def iterations(self) -> int:
+        """The number of operations that are timed."""
+        return 1 if self.task.back_to_back is None else self.task.back_to_back.iterations
+
+    @property
+    def is_tree(self) -> bool:
+        """Whether the task is one communicator that runs NCCL's Tree."""
+        return [plan.algorithm for plan in self.plans] == ["Tree"]
+
+    @property
+    @kept
+    def loop_schedule(self) -> LoopSchedule:
+        """The schedules of the task, with all of its loops or with fewer."""
+        if not self.plans:
+            return textbook_loops(self.task)
+        schedules = nccl_loops(self.task)
+        if not self.uncertainty:
+            return schedules
+        return replace(schedules, uncertainty=self.uncertainty)
+
+    @property
+    @kept
+    def with_representatives(self) -> Form | None:
+        """The form with one representative for each class of equal ranks and channels.
+
+        None if every class has one member, or if a textbook algorithm runs the task.
+        """
+        if not (self.may_fold and self.plans and len(self.task.groups) == 1):
+            return None
+        plan = smaller.folded_plan(
+            self.collective, self.plans[0], self.where, self.task.gpus_per_process
+        )
+        if plan.symmetry is None:
+            return None
+        return self.changed(plans=(plan,), may_fold=False)
+
+    @property
+    def with_equal_heads(self) -> Form:
+        """NCCL's NVLSTree with the same amount of data for every head; itself if it has that.
+
+        That moves hardly more data, but transfers that meet may be served in another order.
+        """
+        return self._equal_heads() or self
+
+    @kept
+    def _equal_heads(self) -> Form | None:
+        if [plan.algorithm for plan in self.plans] != ["NVLSTree"] or not self.may_fold:
+            return None
+        collective, plan, line, more = smaller.evened(self.collective, self.plans[0])
+        if not line:
+            return None
+        least_error = EQUAL_HEADS_ERROR if self.task.is_single else LATE
+        uncertainty = EQUAL_HEADS_FACTOR * line + more + least_error
+        return self.changed(collective=collective, plans=(plan,), uncertainty=uncertainty)
+
+    @property
+    @kept
+    def with_fewer_channels(self) -> Form | None:
+        """NCCL's trees, or rings of some hops, with one channel for all channels that share no link
+        which can saturate.
+
+        None if that has no fewer rows than the form with representatives.
+        """
+        plan = (self.with_representatives or self).plans[0] if self.plans else None
+        is_possible = plan is not None and (plan.algorithm == "Tree" or plan.hops > 0)
+        key_of_loops = self.loop_schedule.key_of
+        if (
+            plan is None
+            or not (is_possible and self.may_fold)
+            or key_of_loops is None
+            or self.task.gpus_per_process > 1
+            or self.task.topology.changes
+        ):
+            return None
+        key = ("classes of channels", key_of_loops(self.loop_schedule.least))
+        fewer = replace(plan, symmetry=plan.memo.of(key, self._equal_channels))
+        if fewer.symmetry is None or smaller.written_share(fewer) >= smaller.written_share(plan):
+            return None
+        return self.changed(plans=(fewer,), may_fold=False)
+
+    def _equal_channels(self) -> Symmetry | None:
+        """Classes of channels that share no link which can saturate; None if there are none."""
+        program = place(self.loop_schedule.shortest, self.topology, self.task.gpus.tolist())
+        tight = np.zeros(len(program.links), bool)
+        tight[program.paths.link[tight_entries(program)]] = True
+        wire_count = len(self.topology.links)
+        tight_resources = (wire_count + np.flatnonzero(tight[wire_count:])).tolist()
+        kinds = {program.links.kind(number) for number in tight_resources}
+        if not kinds <= set(TIGHT):
+            return None
+        return smaller.channels_alike(
+            self.collective, self.plans[0], self.where, tight[:wire_count]
+        )
+
+    @property
+    def without_empty_chunks(self) -> tuple[Form, float]:
+        """NCCL's ring without chunks that are empty, and which fraction of its time they may
+        take."""
+        form, fraction = self._full_chunks()
+        return form or self, fraction
+
+    @kept
+    def _full_chunks(self) -> tuple[Form | None, float]:
+        plan, fraction = evened(self.collective, self.plans[0])
+        form = None if plan is self.plans[0] else self.changed(plans=(plan,))
+        return form, fraction
+
+    def with_distance(self, distance: int) -> Form:
+        """NCCL's ring in which chunks travel `distance` hops, or sends to all of that many
+        rounds."""
+        plan = self.plans[0]
+        if plan.transfers is None:
+            return self.changed(plans=(replace(plan, hops=distance),))
+        transfers = replace(plan.transfers, first=distance)
+        return self.changed(plans=(replace(plan, transfers=transfers, hops=0),))
+
+    @property
+    def ring_rows(self) -> int:
+        """Rows of the rings that NCCL's only communicator runs; 0 if it runs none."""
+        if len(self.plans) != 1 or len(self.task.groups) != 1:
+            return 0
+        plan = self.plans[0]
+        if plan.algorithm != "Ring" or self.collective.name not in WALKS:
+            return 0
+        return rows_of_rings(self.collective, plan)
+
+
+FORMS = Memo(4)
+"""The forms of the last tasks: a caller that asks whether a task fits also runs it, both in place
+and out of place. Few, because a form holds schedules, which may be large."""
+
+
+def form_of(task: Task, budget: Budget = USUAL_BUDGET) -> Form:
+    """The form of a task that a budget allows; equal questions get the same object."""
+    may_fold = budget.folds_groups(len(task.groups))
+    return FORMS.of((Same(task), may_fold), lambda: Form(task, may_fold))
+
+
+def written_form(form: Form, budget: Budget) -> Form:
+    """The form that methods start from: with representatives where that saves enough, and with
+    equal heads in large tasks that need not be exact."""
+    thresholds = budget.thresholds
+    if "representatives" in budget.excluded or form.ring_rows < thresholds.min_folded_ring_rows:
+        return form
+    if not budget.is_exact and form.task.is_nccl:
+        loops_of_ranks = form.loop_schedule.loops * form.collective.ranks
+        if loops_of_ranks > thresholds.min_equal_heads:
+            return form.with_equal_heads.with_representatives or form
+    return form.with_representatives or form
+
+
+# **** Loops ****
+
+
+@dataclass(frozen=True)
+class LoopSchedule:
+    """The schedule of a task of `loops` loops over its buffers, with all of them or fewer.
+
+    `write(loops)` returns the schedule with that many loops, not fewer than `least`. With fewer
+    loops all data is smaller by whole loops; what is left over for a last, partial loop is the
+    same.
+
+    `rounding` is the largest relative difference of loops, `uncertainty` the largest relative error
+    of the form that is written.
+    `memory` is the number of loops that the FIFOs hold.
+    `loops_of_channel` are the loops of each channel in the shortest run.
+    `key_of(loops)` is equal for equal schedules of tasks of other sizes; `memo` keeps what is known
+    of them.
+    """
+
+    loops: int
+    write: Callable[[int], Schedule]
+    least: int = 1
+    rounding: float = 0.0
+    uncertainty: float = 0.0
+    memory: int = 0
+    loops_of_channel: Mapping[int, int] = field(default_factory=dict)
+    key_of: Callable[[int], object] | None = None
+    memo: Memo = field(default_factory=Memo, repr=False, compare=False)
+    _last: Memo = field(default_factory=partial(Memo, 1), repr=False, compare=False)
+
+    def schedule(self, loops: int = 0) -> Schedule:
+        """The schedule with a number of loops (0: all); the last one is remembered."""
+        loops = loops or self.loops
+        return self._last.of(loops, lambda: self.write(loops))
+
+    def rows(self, loops: int = 0) -> int:
+        """About how many rows it has, from the shortest and what each further loop adds."""
+        further_loops = (loops or self.loops) - self.least
+        return len(self.shortest) + int(self._rows_per_loop * further_loops)
+
+    @cached_property
+    def _rows_per_loop(self) -> float:
+        """Rows of a loop of all channels, as in the shortest run."""
+        if not self.loops_of_channel:
+            return len(self.shortest) / self.least
+        channels = self.shortest.style_column("channel")
+        rows = np.bincount(channels, minlength=max(self.loops_of_channel) + 1)
+        return float(sum(rows[channel] / loops for channel, loops in self.loops_of_channel.items()))
+
+    @cached_property
+    def shortest(self) -> Schedule:
+        """The schedule with the fewest loops."""
+        return self.schedule() if self.least == self.loops else self.write(self.least)
+
+    @property
+    def first(self) -> int:
+        """Loops of the shortest run that is extrapolated: they have gone once through all memory.
+        It is a power of two, so that tasks of other sizes have the same runs."""
+        least = self.least - 1 + max(_FIRST, self.memory + 1 + LONGEST_PERIOD)
+        return 1 << (least - 1).bit_length()
+
+    def has_loops_to_spare(self, budget: Budget) -> bool:
+        """Whether a run with fewer loops is short enough to save something."""
+        return self.first <= budget.thresholds.max_loop_fraction * self.loops
+
+
+def joined(schedules: Sequence[Schedule], task: Task) -> Schedule:
+    """The schedules of all communicators side by side; one schedule serves equal ones."""
+    if len(task.groups) == 1:
+        return schedules[0]
+    by_group = [schedules[kind] for kind in task.plan_of_group]
+    if len(by_group) <= 1:
+        by_group = by_group * len(task.groups)
+    return combine(by_group, task.groups, len(task.gpus))
+
+
+def nccl_loops(task: Task) -> LoopSchedule:
+    """What NCCL runs for one collective on several communicators, joined."""
+    collective, plans = task.collective, task.plans
+    loops_by_plan = [smaller.loops_of(collective, plan) for plan in plans]
+    loops = max(map(max, loops_by_plan))
+    fewest = min(map(min, loops_by_plan))
+
+    def write(loop_count: int) -> Schedule:
+        schedules = [
+            choice.schedule_of(*smaller.shorter(collective, plan, loops - loop_count))
+            for plan in plans
+        ]
+        return joined(schedules, task)
+
+    def key_of(loop_count: int) -> object:
+        """All that a schedule without places depends on."""
+        shorter, plan = smaller.shorter(collective, plans[0], loops - loop_count)
+        work = tuple((w.channel, w.count, w.chunk, w.last) for w in plan.work)
+        is_loose = plan.stands is not None and plan.stands.loose is not None
+        folds = plan.symmetry and (
+            is_loose,
+            task.gpus_per_process,
+            smaller.works_alike(collective, plans[0]),
+        )
+        return (
+            (
+                shorter.name,
+                shorter.root,
+                shorter.in_place,
+                shorter.element_bytes,
+                plan.algorithm,
+                plan.protocol,
+            ),
+            plan.direct,
+            plan.registered,
+            plan.slot,
+            plan.hops,
+            folds,
+            work,
+        )
+
+    least = min(loops, loops - fewest + LEAST)
+    memory = max(plan.slots for plan in plans)
+    schedules = LoopSchedule(loops, write, least, memory=memory)
+    if len(plans) > 1 or plans[0].places or plans[0].transfers is not None:
+        return schedules
+    loops_left = (max(1, count - loops + least) for count in loops_by_plan[0])
+    channels = (work.channel for work in plans[0].work)
+    return replace(
+        schedules,
+        key_of=key_of,
+        loops_of_channel=dict(zip(channels, loops_left, strict=False)),
+        memo=plans[0].memo.of("loops", Memo),
+    )
+
+
+def textbook_loops(task: Task) -> LoopSchedule:
+    """A textbook algorithm; its loops are the pieces of its pipeline, where it has one."""
+    collective = task.collective
+    pieces = _pieces(collective, task.algorithm, task.parameters)
+    further_parameters = {
+        name: value
+        for name, value in task.parameters.items()
+        if name not in ("chunks", "chunk_bytes")
+    }
+    elements_per_piece, rest = divmod(collective.count, max(1, pieces))
+
+    def write(piece_count: int) -> Schedule:
+        if piece_count == pieces or not elements_per_piece:
+            return joined([build(collective, task.algorithm, **task.parameters)], task)
+        less = replace(collective, count=elements_per_piece * piece_count)
+        shorter = build(less, task.algorithm, **further_parameters, chunks=piece_count)
+        return joined([shorter], task)
+
+    if pieces <= 1 or not elements_per_piece:
+        return LoopSchedule(1, write)
+    return LoopSchedule(pieces, write, rounding=1 / elements_per_piece if rest else 0.0)
+
+
+def folded_textbook(form: Form, fold: Stands) -> LoopSchedule:
+    """A textbook algorithm of which only representatives of its lanes are written."""
+
+    def write(_: int) -> Schedule:
+        return build(form.collective, form.task.algorithm, fold=fold, **form.task.parameters)
+
+    return LoopSchedule(1, write)
+
+
+def _pieces(collective: Collective, algorithm: str, parameters: Mapping[str, Any]) -> int:
+    """The number of pieces into which a textbook algorithm cuts the data of its pipeline."""
+    if "#" in stamp(collective.name, algorithm):
+        return 1  # how a user's algorithm cuts its data is not known
+    names = parameters_of(collective.name, algorithm)
+    if "chunks" not in names or "links" in names:
+        return 1
+    count = collective.count
+    if algorithm == "double-binary-tree":  # each tree has half of the data
+        count = (count + 1) // 2
+    return piece_count(
+        count, collective.element_bytes, parameters.get("chunks"), parameters.get("chunk_bytes")
+    )

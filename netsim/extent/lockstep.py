@@ -1,0 +1,82 @@
+"""Ranks that keep step: one of them is simulated; exact.
+
+In a hierarchical all-to-all every rank sends to a rank of another group, one message after the
+other, and only the end waits for what arrives. How far a message goes changes nothing but the
+end, as long as all ranks send the messages to one distance at the same time and every link has
+room for all of these at once. Static routes over full leaves and pods give every such shift
+(Zahavi, D-Mod-K routing providing non-blocking traffic for shift permutations on real life fat
+trees, 2010).
+
+How that is checked (`sketches.AlgorithmSketch.together`, `program/symmetry.py`): all messages of a
+distance must be as fast at once as each alone, all links of a level must carry the same at the
+farthest distance, and in everything else all ranks must be equal. Distances are sketched and
+further ones check them. A slow link, GPU or NIC, oversubscription and leaves that are not full
+refuse it.
+
+Error: none. When each rank ends follows from the latencies of what it receives last; if these
+differ by more than `max_lockstep_spread` of the time, the method is refused.
+
+    $ netsim expect dgx-h100 alltoall --nodes 4096 --algo hierarchical --sizes 32G \\
+          --set workload.timing=single --verbose
+    alltoall of 32 GiB: lockstep: taken: 69,632 rows, exact
+    …  34359738368  …  780703 us   (2.7 s of processor time)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from netsim.extent.engine_runs import Bench, StandaloneRun
+from netsim.extent.forms import Form, folded_textbook
+from netsim.extent.result import Floats, MethodInput, Offer, OneOperation, Refusal, Solver
+from netsim.extent.sketches import sketched, standing
+from netsim.metrics.links import link_amounts, use_of
+from netsim.schedule.schedule import MARK, SCRATCH, TRANSFER
+
+BACK_TO_BACK_FACTOR = 4
+"""How many times more steps are worth it for operations back to back, in which ranks fall out of
+step: these are simulated unless they are too many rows."""
+
+
+def lockstep(question: MethodInput) -> Offer | Refusal:
+    """Offer to simulate one rank of a textbook algorithm in which all keep step."""
+    form, thresholds = question.form, question.budget.thresholds
+    factor = 1 if form.task.is_single else BACK_TO_BACK_FACTOR
+    sketch = sketched(form)
+    if sketch is None:
+        return Refusal("only textbook algorithms are checked for ranks that keep step")
+    steps = sketch.together(thresholds.min_lockstep_steps * factor, thresholds.max_lockstep_spread)
+    if steps is None:
+        return Refusal("ranks do not keep step, or their steps are few")
+    classes = standing(steps.symmetry)
+    schedules = folded_textbook(form, classes)
+
+    def run(bench: Bench, _: Solver) -> OneOperation:
+        standalone = bench.standalone(schedules.schedule())
+        ends = ends_of_all(form, standalone, steps.spread)
+        program = standalone.program
+        use = use_of(program, link_amounts(program), float(ends.max()))
+        return OneOperation(standalone, ends + bench.launch.kernel, use)
+
+    return Offer(run, schedules, sketch.rows(classes), sketch.ways(classes))
+
+
+def ends_of_all(form: Form, run: StandaloneRun, spread: float) -> Floats:
+    """When every rank is done: when the one that is simulated ends, and its last messages arrive.
+
+    A message that one rank sends to another, all others send as far. Latencies differ between
+    ranks by up to `spread` seconds."""
+    schedule, timeline = run.schedule, run.timeline
+    ranks = np.arange(schedule.ranks)
+    # Rows of a hierarchical all-to-all that cross between groups.
+    is_crossing = (schedule.style_column("src_buffer") == SCRATCH) & (schedule.kind == TRANSFER)
+    latency = run.program.path_latency[run.program.path]
+    arrived = np.where(is_crossing, 0.0, latency) + timeline.end
+    ends = np.full(len(ranks), arrived[schedule.kind != MARK].max())
+    late = timeline.end[is_crossing].max() - spread
+    for row in np.flatnonzero(is_crossing & (timeline.end >= late)).tolist():
+        sender = (ranks - schedule.dst[row] + schedule.src[row]) % len(ranks)
+        src, dst = form.task.gpus[sender], form.task.gpus[ranks]
+        routes = form.topology.routes(src, dst, np.zeros(len(src), np.int32))
+        ends = np.maximum(ends, timeline.end[row] + routes.latency)
+    return ends

@@ -1,0 +1,167 @@
+"""Rows and bytes of a schedule, estimated before it is built, and the memory that there is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
+from math import log2
+from pathlib import Path
+
+import numpy as np
+
+from netsim.base.memo import different
+from netsim.schedule.builder import MAX_ROWS
+from netsim.schedule.schedule import Schedule
+
+# **** Rows and bytes of a schedule ****
+
+BYTES_A_ROW = 100
+"""Bytes of a row: schedule, program, engine and timeline together, with some room."""
+BYTES_A_PATH = 220
+"""Bytes of a path of a few links: where it goes and what is under way on it."""
+BYTES_A_ROW_OF_NCCL = 500
+"""Bytes of a row of NCCL's, what NCCL plans for each message included."""
+BYTES_A_LOOP = 200
+"""Bytes of a row in further loops, in operations back to back, the proxies' rows included."""
+EXACT_UP_TO = 256
+"""Ranks up to which building a schedule is cheaper than estimating it."""
+
+
+def estimated_rows(ranks: int, rows_at: Callable[[int], int], multiple: int = 1) -> int:
+    """Rows at many ranks, from how they grow between two smaller numbers (of a `multiple`)."""
+    fewer, more = 4 * multiple * -(-16 // multiple), 8 * multiple * -(-16 // multiple)
+    if ranks <= max(EXACT_UP_TO, more):
+        return rows_at(ranks)
+    low, high = rows_at(fewer), rows_at(more)
+    exponent = log2(high / low) if low else 0.0
+    return int(high * (ranks / more) ** exponent)
+
+
+def estimated_size(
+    ranks: int, schedule_at: Callable[[int], Schedule], multiple: int = 1, groups: int = 1
+) -> tuple[int, int]:
+    """Rows and bytes of equal groups of many ranks; rows with the same endpoints share a path."""
+    schedule = cache(schedule_at)
+    rows = estimated_rows(ranks, lambda count: len(schedule(count)), multiple)
+    paths = estimated_rows(ranks, lambda count: _path_count(schedule(count)), multiple)
+    return groups * rows, groups * (rows * BYTES_A_ROW + paths * BYTES_A_PATH)
+
+
+def _path_count(schedule: Schedule) -> int:
+    return len(different(schedule.src.astype(np.int64) * schedule.ranks + schedule.dst))
+
+
+def least_rows_of_nccl(collective: str, ranks: int, algorithm: str) -> int:
+    """Rows that NCCL's schedule has at least: a send and a receive, or a step of each ring."""
+    if collective in ("alltoall", "alltoallv"):
+        return 2 * ranks * ranks
+    steps = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}.get(collective, 0)
+    return steps * ranks * (ranks - 1) if algorithm == "Ring" else ranks
+
+
+def misfit_of_nccl(
+    collective: str, ranks: int, groups: int, algorithm: str, loops: int = 1, share: float = 1.0
+) -> str:
+    """The same for NCCL's schedule: its least rows in every loop, and the share that is written."""
+    rows = int(least_rows_of_nccl(collective, ranks, algorithm) * groups * share)
+    return misfit(rows * loops, rows * (BYTES_A_ROW_OF_NCCL + (loops - 1) * BYTES_A_LOOP), ranks)
+
+
+def misfit(rows: int, memory: int, ranks: int) -> str:
+    """Why a schedule would not fit, and what would; empty if it fits."""
+    available = available_memory()
+    most = min(available * rows // max(1, memory), MAX_ROWS)
+    if rows <= most:
+        return ""
+    return (
+        f"about {rows:.2g} rows would take {memory / 1e9:.0f} GB of memory, but "
+        f"{available / 1e9:.0f} GB are free and at most {MAX_ROWS:.2g} rows are possible; with "
+        f"this algorithm about {max(2, int(ranks * (most / rows) ** 0.5))} ranks would fit, else "
+        "take one with fewer steps or larger chunks"
+    )
+
+
+SOLVED = 100_000
+"""Rows a second of sends that meet (alltoall of 1,024 GPUs in docs/performance.md)."""
+
+
+def too_long(rows: int, most: float) -> str:
+    """Why sends that meet on links would take too long, and what would not; empty if they fit."""
+    if rows <= most:
+        return ""
+    minutes = rows / SOLVED / 60
+    return (
+        f"about {rows:.2g} rows of sends that meet on links would be solved, which takes some "
+        f"{minutes:.0f} minutes a size; take fewer ranks, smaller sizes, or a fabric on which "
+        "ranks are equal"
+    )
+
+
+# **** Memory of a process ****
+# What a process needs at most, from closed forms: measured on collectives of 8 to 2,048 GPUs and
+# steps of up to 4 million rows (`python -m tests.bench.memory`). Operations that end on all ranks
+# at once are simulated once, others several times, which is not known before.
+
+PROCESS = 200_000_000
+"""Bytes of the libraries, and of the engine when it is compiled."""
+BYTES_A_GPU = 16_000
+"""Bytes of the cluster, which is a graph, for each GPU."""
+BYTES_A_ROW_IN_STEP = 600
+"""Bytes of a row if ranks keep step or have representatives."""
+BYTES_A_ROW_APART = 2_100
+"""Bytes of a row if ranks end at different times."""
+BYTES_A_ROW_TIMED = 1_350
+"""Bytes of a row, at least, if all operations that are timed may be simulated."""
+BYTES_A_TASK = 200
+"""Bytes of a tape entry of a training step, for each GPU."""
+TOGETHER = 16
+"""Ranks up to which all end at about the same time."""
+
+
+def needed(gpus: int, rows: int, memory: float = 0) -> int:
+    """The bytes of a process that simulates `rows` rows on a cluster, or that needs `memory` bytes
+    for them."""
+    return int(PROCESS + gpus * BYTES_A_GPU + max(rows * BYTES_A_ROW_IN_STEP, memory))
+
+
+def available_memory() -> int:
+    """Bytes that a process may still take: of the system, or of the group that it belongs to."""
+    return min([_of_system(), *_of_groups()])
+
+
+def _of_system() -> int:
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            values = dict(line.split(":", 1) for line in file)
+        return int(values["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        pages = os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**22
+        return pages * 4096
+
+
+# Both versions of Linux's control groups: the kind of the group, the files with its limit and with
+# what it has taken, and the entry of its statistics that the system can take back.
+GROUPS = (
+    ("", "memory.max", "memory.current", "inactive_file"),
+    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+
+
+def _of_groups(
+    root: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/self/cgroup")
+) -> Iterator[int]:
+    """What each control group of this process leaves it, in bytes."""
+    with suppress(OSError, ValueError):
+        lines = [line.split(":", 2) for line in process.read_text(encoding="ascii").splitlines()]
+        for kind, limit_file, taken_file, reclaimable in GROUPS:
+            paths = {path.strip("/") for _, kinds, path in lines if kind in kinds.split(",")}
+            for path in paths | {""}:
+                folder = root / kind / path
+                with suppress(OSError, ValueError, KeyError):
+                    limit = int((folder / limit_file).read_text(encoding="ascii"))
+                    taken = int((folder / taken_file).read_text(encoding="ascii"))
+                    text = (folder / "memory.stat").read_text(encoding="ascii")
+                    statistics = dict(line.split() for line in text.splitlines())
+                    yield max(0, limit - taken + int(statistics[reclaimable]))

@@ -1,0 +1,102 @@
+"""Operations back to back of many loops: how they overlap is found with fewer loops.
+
+An operation begins before the last one is over, on ranks that end early. If one operation was
+extrapolated from fewer loops (`fewer_loops.py`), all operations would be too many rows. So
+operations of 16, 32, 64, … loops are simulated back to back, and by how much they overlap is
+extrapolated.
+
+How that is checked, and the error: the overlap must grow with every loop as between the last
+runs; what the last three runs differ, over all further loops, is the error. If that is more than
+0.75 % of the time, and all operations are at most eight million rows, they are simulated with
+all loops (`operations.py`).
+
+    $ netsim expect dgx-h100 sendrecv --nodes 16 --sizes 512M --verbose
+    sendrecv of 512 MiB: overlap of fewer loops: taken: 16 of 4096 loops, the overlap of operations
+        from 64 of 4096 loops: 410 rows, within 0.63%
+    …  536870912  …  35648.2 us   (the same with --exact)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from netsim.extent.engine_runs import BackToBackRun, Bench, StandaloneRun
+from netsim.extent.finish_times import (
+    clock_of,
+    first_launch_left_out,
+    last_of_all,
+    launch_of,
+    result_of,
+)
+from netsim.extent.forms import LoopSchedule
+from netsim.extent.result import Floats, MethodInput, Offer, Refusal, Result
+from netsim.extent.steady_state import extrapolate_overlap
+
+
+def overlap_of_fewer_loops(question: MethodInput) -> Offer | Refusal:
+    """Offer to let operations overlap by as much as those with fewer loops do, and by as much more
+    with every further loop."""
+    operation = question.operation
+    if operation.follow is not None or operation.fewer_loops is None:
+        return Refusal("no runs with fewer loops are known")
+    return Offer(lambda bench, _: _with_overlap(bench, question))
+
+
+def _with_overlap(bench: Bench, question: MethodInput) -> Result | Refusal:
+    runs = question.operation.fewer_loops
+    assert runs is not None
+    overlaps = dict[int, Floats]()
+    schedules, loops, standalone = runs.schedules, runs.schedules.first, question.operation.seconds
+    iterations, launch = question.form.iterations, launch_of(question)
+
+    def times_of(run: StandaloneRun) -> Floats:
+        """The time of operations with fewer loops, and that of their slowest process."""
+        back_to_back = BackToBackRun(run, launch, bench.engine)
+        clock = clock_of(question.form, run)
+        last = last_of_all(lambda _, times: back_to_back.ends(times), question, len(run.program))
+        if last is None:
+            last = back_to_back.ends(iterations)[0][-1]
+        return np.array([clock.seconds(last), clock.slowest(last)])
+
+    key = "time", launch, question.form.task.back_to_back
+    while 2 * loops <= schedules.loops and not _is_enough(overlaps, schedules, question, loops):
+        overlaps[loops] = float(runs.ends(loops).max()) - runs.answer(loops, key, times_of)
+        loops *= 2
+    if len(overlaps) < 2:
+        return Refusal("there are too few runs with fewer loops")
+    further, error = _further_overlap(overlaps, schedules.loops, 0)
+    further_of_slowest, _ = _further_overlap(overlaps, schedules.loops, 1)
+    first_launch = first_launch_left_out(question) / iterations
+    least = launch.period + first_launch
+    overlap, overlap_of_slowest = (float(value) for value in overlaps[loops // 2])
+    seconds = max(standalone - overlap - further + first_launch, least)
+    slowest = max(standalone - overlap_of_slowest - further_of_slowest + first_launch, least)
+    thresholds = question.budget.thresholds
+    all_rows = iterations * schedules.rows()
+    if (
+        error > thresholds.agreement * seconds
+        and all_rows <= thresholds.max_rows_of_several_operations
+    ):
+        return Refusal("operations with fewer loops do not decide how those with all overlap")
+    words = f"the overlap of operations from {loops // 2} of {schedules.loops} loops"
+    return result_of(question, seconds, words, error / seconds, max(slowest, seconds))
+
+
+def _further_overlap(overlaps: dict[int, Floats], loops: int, column: int) -> tuple[float, float]:
+    """How much more operations overlap with all loops, and the error of that, in seconds."""
+    return extrapolate_overlap(
+        {size: float(value[column]) for size, value in overlaps.items()}, loops
+    )
+
+
+def _is_enough(
+    overlaps: dict[int, Floats], schedules: LoopSchedule, question: MethodInput, loops: int
+) -> bool:
+    """Whether how operations overlap is known well enough, or more would be too many rows."""
+    if len(overlaps) < 2:
+        return False
+    error = _further_overlap(overlaps, schedules.loops, 0)[1]
+    thresholds = question.budget.thresholds
+    rows = question.form.iterations * schedules.rows(loops)
+    agrees = len(overlaps) > 2 and error <= thresholds.agreement * question.operation.seconds
+    return agrees or rows > thresholds.max_rows_of_several_operations

@@ -1,0 +1,168 @@
+"""What methods are given, and what they answer: values that all of them share.
+
+`solve` asks one method after the other. A method is a function of a `MethodInput`; it answers with
+an `Offer` or with a `Refusal`, without simulating anything. An offer that is run ends in a
+`OneOperation`, from which other methods find the time of operations back to back, in a `Result`, or
+after all in a `Refusal`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.base.values import dataclass
+from netsim.extent.budget import Budget
+from netsim.extent.decisions import Decision
+from netsim.extent.engine_runs import Bench, LoopRuns, StandaloneRun
+from netsim.extent.forms import Form, LoopSchedule
+from netsim.metrics.bound import Causes
+from netsim.metrics.links import LinkUse
+from netsim.program.program import Program, Timeline
+from netsim.schedule.repeat import Launch
+
+Floats = NDArray[np.float64]
+Follow = Callable[[Launch, int], tuple[Floats, bool]]
+"""Returns when operations back to back are over (first axis) by rank, for a launch and a number of
+operations; and whether each is over before the next one begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a method does not time a task, as a clause that a user understands."""
+
+    words: str
+
+
+RANKS_MAY_DIFFER = Refusal(
+    "ranks are not taken for equal: fold is off, there are several communicators, noise or faults "
+    "with times, or paths depend on the load or on the number of a message"
+)
+
+
+@dataclass(frozen=True)
+class OneOperation:
+    """One operation from an idle cluster.
+
+    `run` is what was simulated of it.
+    `ends` is when the ranks that take part are done, in seconds.
+    `use` is what passes over the links in all of it.
+    `approximation` says what was simulated and what was extrapolated; empty if it is exact.
+    `uncertainty` is the largest relative error of `ends`.
+    `causes` says what the time goes to, if that does not follow from the timeline.
+    `rows` are the rows of each operation if several are simulated by `follow`.
+    `follow` returns when operations back to back are over; None if they cannot be simulated.
+    `fewer_loops` are runs with fewer loops; None if there are none.
+    """
+
+    run: StandaloneRun
+    ends: Floats
+    use: LinkUse
+    approximation: str = ""
+    uncertainty: float = 0.0
+    causes: Causes | None = None
+    rows: int = 0
+    follow: Follow | None = None
+    fewer_loops: LoopRuns | None = None
+
+    @property
+    def seconds(self) -> float:
+        """When the last rank is done."""
+        return float(self.ends.max())
+
+    @property
+    def spread(self) -> float:
+        """The fraction of the time by which the first rank is done before the last."""
+        last = self.seconds
+        return float(np.ptp(self.ends)) / last if last > 0.0 else 0.0
+
+    def idle_fraction(self, launch: Launch) -> float:
+        """The fraction of the time in which the busiest link is idle."""
+        last = self.seconds
+        if last <= 0.0:  # nothing moves, and no kernel is started
+            return 1.0
+        return 1.0 - float(self.use.utilisation.max(initial=0.0)) * (1.0 - launch.kernel / last)
+
+
+@dataclass(frozen=True)
+class Result:
+    """The time of one operation of a task, and how it was found.
+
+    `seconds` is the time of the collective, `slowest` that of the slowest process.
+    `program` and `timeline` are one operation alone, as far as it was simulated.
+    `use` is what passes over the links in all of an operation.
+    `approximation` says what was simulated and what was extrapolated; empty if it is exact.
+    `uncertainty` is the largest relative error of an approximation.
+    `causes` says what the time goes to, if that does not follow from the timeline.
+    `hops` is how far chunks traveled round rings in the simulation; 0: all the way.
+    `decisions` are the methods that were asked, in order, each with why it was taken or not.
+    """
+
+    seconds: float
+    program: Program
+    timeline: Timeline
+    use: LinkUse
+    engine: str
+    approximation: str = ""
+    uncertainty: float = 0.0
+    causes: Causes | None = None
+    hops: int = 0
+    slowest: float = 0.0
+    decisions: tuple[Decision, ...] = ()
+
+
+@dataclass(frozen=True)
+class MethodInput:
+    """What a method is given: the form of a task, the budget, and one operation if it is known."""
+
+    form: Form
+    budget: Budget
+    standalone: OneOperation | None = None
+
+    @property
+    def operation(self) -> OneOperation:
+        """One operation, which has been found before methods for operations back to back."""
+        assert self.standalone is not None
+        return self.standalone
+
+
+def can_run_all_operations(form: Form, rows: int, budget: Budget) -> bool:
+    """Whether all operations that are timed of `rows` rows each may be simulated."""
+    return form.iterations * rows <= budget.thresholds.max_rows_of_all_operations
+
+
+class Solver(Protocol):
+    """How a method times another form of its task, such as the same ring with fewer hops."""
+
+    def one_operation(self, question: MethodInput) -> OneOperation:
+        """One operation of the form."""
+        ...
+
+    def back_to_back(self, question: MethodInput) -> Result:
+        """The time of the form, of which one operation is given."""
+        ...
+
+    def time_of(self, question: MethodInput) -> Result:
+        """The time of the form."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """How a method times a task; running it may end in a refusal, too.
+
+    An exact method has a `schedule`, of `rows` rows on `paths` different paths; `note` says which
+    rows these are.
+    """
+
+    run: Callable[[Bench, Solver], OneOperation | Result | Refusal]
+    schedule: LoopSchedule | None = None
+    rows: int = 0
+    paths: int = 0
+    note: str = ""
+
+
+Method = Callable[[MethodInput], Offer | Refusal]

@@ -1,0 +1,186 @@
+"""Sketches of textbook algorithms: which of their lanes are equal on a topology.
+
+An algorithm is sketched first, with a hop for each message but no rows. From the classes of equal
+lanes of the sketch follows which lanes are written. `lockstep.py`, `long_rings.py` and
+`representatives.py` ask a sketch in turn; answers are remembered with the topology, so that other
+sizes share them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.base.memo import Memo, different, digest, kept
+from netsim.base.values import dataclass
+from netsim.collectives.reduced import Sketch, Stands
+from netsim.collectives.table import build, folds, shown_name
+from netsim.extent import max_plus
+from netsim.extent.forms import Form
+from netsim.extent.max_plus import Relayed
+from netsim.program import symmetry
+from netsim.program.symmetry import (
+    MOST_ROUNDS,
+    Together,
+    Where,
+    alike,
+    odd_one,
+    symmetry_of,
+)
+from netsim.schedule.schedule import Skeleton, Symmetry
+from netsim.workloads.task import Task
+
+LONG_RINGS = {
+    ("all_reduce", "ring"),
+    ("all_gather", "ring"),
+    ("reduce_scatter", "ring"),
+    ("all_reduce", "hierarchical"),
+}
+"""Collectives and algorithms whose later steps can follow from the first ones."""
+
+
+@dataclass(frozen=True)
+class AlgorithmSketch:
+    """A textbook algorithm on the GPUs of a task, without its rows.
+
+    `key` is equal for equal sketches on a topology.
+    """
+
+    task: Task
+    sketch: Sketch
+    skeleton: Skeleton
+    key: tuple[object, ...]
+
+    @property
+    def full(self) -> int:
+        """The number of rows if every lane is written."""
+        return int(self.sketch.rows.sum()) + self.task.collective.ranks
+
+    def is_long(self, rows: int) -> bool:
+        """Whether it is rings of at least `rows` rows, whose later steps can be computed."""
+        name = self.task.collective.name
+        return (name, self.task.algorithm) in LONG_RINGS and self.full >= rows
+
+    def stands(self, rounds: int = MOST_ROUNDS) -> Stands | None:
+        """The classes of equal lanes, if they are found in `rounds` rounds of refinement."""
+        return self._answers.of((*self.key, rounds), lambda: self._stands(rounds))
+
+    def together(self, min_steps: int, max_spread: float) -> Together | None:
+        """How ranks keep step; None if they do not.
+
+        Nor if all ranks have fewer than `min_steps` steps together, or end apart by more than the
+        fraction `max_spread` of the time of all steps."""
+        sketch = self.sketch
+        if sketch.step_count * self.task.collective.ranks < min_steps:
+            return None
+        steps = self._answers.of((*self.key, "lockstep"), self._together)
+        if steps is None:
+            return None
+        seconds_of_steps = sketch.step_count * sketch.step_bytes / steps.rate
+        return steps if steps.spread <= max_spread * seconds_of_steps else None
+
+    def relayed(self) -> Relayed | str:
+        """The first steps of long rings and what follows from them, or why nothing does.
+
+        The last answer is remembered; the reason why nothing follows holds at any size."""
+        task = self.task
+        last = self._answers.of("relayed", lambda: Memo(1))
+
+        def first_steps() -> Relayed | str:
+            key = (self.key, task.collective)
+            return last.of(
+                key,
+                lambda: max_plus.relayed(
+                    task.collective, task.algorithm, task.parameters, task.topology, task.gpus
+                ),
+            )
+
+        answer: Relayed | str = self._answers.of(
+            ("relayed", self.key), first_steps, lambda answer: isinstance(answer, str)
+        )
+        return answer
+
+    def rows(self, stands: Stands) -> int:
+        """The number of rows if one lane of each class is written."""
+        written = self.sketch.rows[different(stands.first)]
+        return int(written.sum()) + self.task.collective.ranks
+
+    def ways(self, stands: Stands | None) -> int:
+        """The number of pairs of ranks between which rows go, of all lanes or of one of each
+        class."""
+        sources = np.concatenate([hops.src for hops in self.skeleton.hops])
+        return len(sources if stands is None else stands.written(sources))
+
+    @property
+    def _answers(self) -> Memo:
+        """What is remembered with the topology."""
+        return self.task.topology.memo.of("textbook algorithms", Memo)
+
+    @property
+    def _where(self) -> Where:
+        return Where(self.task.topology, self.task.gpus)
+
+    def _together(self) -> Together | None:
+        rest = self.sketch.skeleton(_launch_order(self.task), steps=False)
+        return symmetry.together(rest, self.sketch.steps(), self._where)
+
+    def _stands(self, rounds: int) -> Stands | None:
+        checks = self.sketch.checks(_launch_order(self.task))
+        partition = symmetry_of(self.skeleton, self._where, checks, rounds)
+        if partition is None:
+            return None
+        stands = standing(partition)
+        return None if (stands.count == 1).all() else stands
+
+
+@kept
+def sketched(form: Form) -> AlgorithmSketch | None:
+    """The sketch of a textbook algorithm; None if it has no classes of equal lanes."""
+    task = form.task
+    collective, algorithm = task.collective, task.algorithm
+    if not form.may_fold or task.is_nccl:
+        return None
+    if not folds(collective.name, algorithm) or collective.ranks == 1:
+        return None
+    sketch = Sketch()
+    build(collective, algorithm, fold=sketch, **task.parameters)
+    if sketch.refused:
+        return None
+    skeleton = sketch.skeleton(_launch_order(task))
+    key = (
+        collective.name,
+        algorithm,
+        repr(task.parameters),
+        digest((task.gpus, skeleton)),
+    )
+    return AlgorithmSketch(task, sketch, skeleton, key)
+
+
+def _launch_order(task: Task) -> NDArray[np.int64]:
+    """The place of each rank among those that one process launches."""
+    return np.arange(task.collective.ranks) % task.gpus_per_process
+
+
+def standing(partition: Symmetry) -> Stands:
+    """The lanes that are written, and how many each represents, from classes of equal blocks."""
+    blocks = alike(partition.block.astype(np.uint64))
+    return Stands(partition.fold, blocks.first, blocks.count)
+
+
+def why_in_full(form: Form) -> str:
+    """Why few ranks are equal, for the end of a message; empty if that is not known."""
+    collective = form.collective
+    if not form.may_fold:
+        reason = "fold is off, or there are several communicators"
+    elif odd := odd_one(form.where):
+        reason = odd
+    elif form.task.is_nccl:
+        return ""
+    elif not folds(collective.name, form.task.algorithm):
+        algorithm = shown_name(form.task.algorithm)
+        reason = f"{algorithm} {collective.name} is always written in full"
+    elif collective.name == "all_reduce" and collective.count % collective.ranks:
+        reason = f"{collective.count} elements on {collective.ranks} ranks are unequal chunks"
+    else:
+        reason = "ways through the network differ from host to host"
+    return f"; not folded: {reason}"

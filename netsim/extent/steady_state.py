@@ -1,0 +1,281 @@
+"""Steady states: increments of loops, hops or operations that are the same again and again.
+
+What further loops, hops or operations add is found by simulating a few in full: no closed form is
+assumed, and how far the answer can be wrong is part of it. Between runs, increments are compared
+(`extrapolate_increments`, `extrapolate_rate`); within one run, everything that is under way is
+compared with what was under way some loops before (`find_recurrence`).
+
+>>> extrapolate_increments({4: 9.0, 8: 17.0, 6: 13.0}.__getitem__, 100, [(4, 8), (4, 6)]).seconds
+201.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain, pairwise
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from netsim.base.values import dataclass
+from netsim.program.program import Program, Timeline
+from netsim.schedule.schedule import MARK, Schedule
+
+AGREE = 1e-6
+"""Relative difference of increments that belong to one steady state."""
+LONGEST_PERIOD = 4
+"""Loops after which a pattern may repeat."""
+AT_LAST_RATE = "the rest at the rate of the last"
+LATE = 1e-3
+"""Relative error that is stated at least where a small difference may change what follows."""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class ExtrapolatedEnds:
+    """When ranks or channels end, in seconds.
+
+    `uncertainty` is the largest relative error of the last end; `words` say how the ends were found
+    if loops do not recur.
+    """
+
+    ends: Floats
+    uncertainty: float
+    words: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """The end of the last rank or channel."""
+        return float(self.ends.max())
+
+
+def extrapolate_increments(
+    ends_of: Callable[[int], ArrayLike],
+    n: int,
+    pairs: Sequence[tuple[int, int]],
+    tolerance: float = AGREE,
+) -> ExtrapolatedEnds | None:
+    """The ends of `n` loops, hops or operations, if one more adds the same in all `pairs` of runs.
+
+    The first pair ends with the longest run. Each pair is a verdict on the others at another phase.
+    None if increments differ by more than `tolerance`, relative to the largest one."""
+    ends = {k: np.atleast_1d(np.asarray(ends_of(k), np.float64)) for k in set(chain(*pairs))}
+    lengths = np.array([last - first for first, last in pairs])
+    added = np.stack([(ends[last] - ends[first]) / (last - first) for first, last in pairs])
+    most, longest = float(added.max()), pairs[0][1]
+    if added.min() < 0 or most <= 0:
+        return None
+    spread = float(np.ptp(added, axis=0).max()) / most
+    if spread > tolerance:
+        return None
+    mean = np.average(added, axis=0, weights=lengths)
+    return later_ends(ends[longest], (n - longest) * mean, spread)
+
+
+def extrapolate_rate(
+    ends_of: Callable[[int], Floats], n: int, last: int, tolerance: float, need: float = 0.0
+) -> ExtrapolatedEnds | None:
+    """The ends of `n` loops, if the part that ends last takes the same for each from half of `last`
+    on: `need`, the time that the busiest link needs for a loop, or without it, as much as before.
+
+    None if it takes more or less by `tolerance`, or if a loop adds more to another part."""
+    ends, half = ends_of(last), ends_of(last // 2)
+    added = float(ends.max() - half.max())
+    expected = need * (last - last // 2)
+    if not expected:
+        expected = 2 * float(half.max() - ends_of(last // 4).max())
+    spread = max(abs(added - expected), float((ends - half).max()) - added)
+    if spread > tolerance * added:
+        return None
+    factor = (n - last) / (last - last // 2)
+    later = ends + factor * np.minimum(ends - half, added)
+    return ExtrapolatedEnds(later, LATE + spread * factor / float(later.max()), AT_LAST_RATE)
+
+
+def later_ends(ends: Floats, added: Floats, spread: float) -> ExtrapolatedEnds | None:
+    """Ends that are `added` later, of which the fraction `spread` is not sure.
+
+    None if a part overtakes the one that was the last: what parts then do to one another has not
+    been seen."""
+    later = ends + added
+    latest = float(later[ends.argmax()])
+    if later.max() > latest * (1 + AGREE):
+        return None
+    return ExtrapolatedEnds(later, spread * float(added.max()) / latest)
+
+
+# **** Loops that recur ****
+# Steady states within one run. Runs that differ by whole loops are the same until the first row of
+# a last loop starts. If by then the same rows are under way as some loops before, as far on and
+# with the same ones over, the same follows again for as long as loops follow, and the end of the
+# run is the same, only later.
+
+FEWEST_PERIODS = 2
+"""Periods that are compared with those before them."""
+
+Number = TypeVar("Number", bound=np.generic)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopLane:
+    """Rows that a channel repeats loop after loop, `size` of them in each.
+
+    `begin` is the first row of the channel, which may lie before the first whole loop; `end` is the
+    row after the last loop."""
+
+    begin: int
+    end: int
+    size: int
+
+    @property
+    def loops(self) -> int:
+        """The number of whole loops, counted from the last one."""
+        return (self.end - self.begin) // self.size
+
+    def by_loop(self, column: NDArray[Number]) -> NDArray[Number]:
+        """The values of a column for the rows of all loops: by loop, then by row."""
+        return column[self.end - self.loops * self.size : self.end].reshape(-1, self.size)
+
+    def before_loops(self, column: NDArray[Number]) -> NDArray[Number]:
+        """The values of a column for rows before the first whole loop."""
+        return column[self.begin : self.end - self.loops * self.size]
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """Every `loops` loops the same happens again, `seconds` later, to the fraction `spread`.
+
+    The last loops begin at `until`, in seconds."""
+
+    loops: int
+    seconds: float
+    spread: float
+    until: float
+
+
+def lanes_of(schedule: Schedule, short: Schedule, loops: int) -> list[LoopLane] | None:
+    """Where the loops of each channel lie, from a schedule with `loops` fewer of them.
+
+    None if rows cannot be separated by loops."""
+    edges, fewer = _edges(schedule), _edges(short)
+    if len(edges) != len(fewer) or loops <= 0:
+        return None
+    more = np.diff(edges) - np.diff(fewer)
+    if (more % loops).any() or not more.any():
+        return None
+    lanes = [
+        LoopLane(begin, end, size)
+        for begin, end, size in zip(edges, edges[1:], (more // loops).tolist(), strict=False)
+        if size
+    ]
+    return lanes if all(_repeats(schedule, lane) for lane in lanes) else None
+
+
+def _edges(schedule: Schedule) -> list[int]:
+    """Where rows of another channel begin, or marks."""
+    key = schedule.style_column("channel").astype(np.int64) * 2 + (schedule.kind == MARK)
+    return [0, *(np.flatnonzero(np.diff(key)) + 1).tolist(), len(schedule)]
+
+
+def _repeats(schedule: Schedule, lane: LoopLane) -> bool:
+    """Whether the last two loops have the same rows, which wait for equally many others."""
+    waits = np.diff(schedule.dep_ptr)
+    return all(
+        len(table) > 1 and bool((table[-2:] == table[-2]).all())
+        for table in (lane.by_loop(x) for x in (schedule.src, schedule.dst, waits.astype(np.int32)))
+    )
+
+
+def find_recurrence(
+    program: Program, timeline: Timeline, lanes: Sequence[LoopLane]
+) -> Recurrence | None:
+    """The steady state that a run has reached before its last loops begin; None if it has none."""
+    run = _Run(program, timeline, lanes)
+    fewest_loops = min(lane.loops for lane in lanes)
+    for period in range(1, min((fewest_loops - 2) // 2, LONGEST_PERIOD) + 1):
+        recurrence = run.recurs(period)
+        if recurrence is not None:
+            return recurrence
+    return None
+
+
+class _Run:
+    """A run whose rows are compared with those of earlier loops."""
+
+    def __init__(self, program: Program, timeline: Timeline, lanes: Sequence[LoopLane]) -> None:
+        self.lanes = lanes
+        self.start, self.end = timeline.start, timeline.end
+        self.until = min(float(lane.by_loop(self.start)[-1].min()) for lane in lanes)
+        # What ended longer ago than this is in nobody's way any more; what has not ended began
+        # since.
+        longest = max(float((self.end - self.start)[lane.begin : lane.end].max()) for lane in lanes)
+        lags = float(program.lag_seconds.max(initial=0.0))
+        self.memory = longest + lags + float(program.path_latency.max(initial=0.0))
+
+    def recurs(self, period: int) -> Recurrence | None:
+        """The steady state if everything that ended of late ended `period` loops before, too, as
+        much earlier; else None."""
+        seconds = self._seconds_of_period(period)
+        since = self.until - max(self.memory, FEWEST_PERIODS * seconds)
+        if not 0 < seconds < since:
+            return None
+        tolerance = AGREE * seconds
+        low, high = seconds, seconds
+        for lane in self.lanes:
+            ends = lane.by_loop(self.end)
+            now = ends[period:-1]
+            is_recent = (now > since) & (now <= self.until)
+            for times in (ends, lane.by_loop(self.start)):
+                later = times[period:-1][is_recent] - times[: -1 - period][is_recent]
+                low = min(low, float(later.min(initial=low)))
+                high = max(high, float(later.max(initial=high)))
+            if high - low > tolerance or not self._is_same_state(lane, period, seconds, since):
+                return None
+        return Recurrence(period, seconds, (high - low) / seconds, self.until)
+
+    def _is_same_state(self, lane: LoopLane, period: int, seconds: float, since: float) -> bool:
+        """Whether what had ended by `since`, and what had not by `until`, is the same in rows of
+        `period` loops before, `seconds` earlier."""
+        tolerance = AGREE * seconds
+        ends = lane.by_loop(self.end)
+        now, before = ends[period:-1], ends[: -1 - period]
+        is_old, is_under_way = now <= since, now > self.until
+        first_rows = [lane.before_loops(self.end), ends[:period].ravel()]
+        next_starts = lane.by_loop(self.start)[-1 - period]
+        begin = self.until - seconds - tolerance
+        return bool(
+            (before[is_old] <= since - seconds + tolerance).all()
+            and (before[is_under_way] > begin).all()
+            and (np.concatenate(first_rows) <= since).all()
+            and (next_starts >= begin).all()
+        )
+
+    def _seconds_of_period(self, period: int) -> float:
+        """How much later the last row that ended in time ended than the same row `period` loops
+        before."""
+        ends = self.lanes[0].by_loop(self.end)
+        now = np.where(ends[period:-1] <= self.until, ends[period:-1], -np.inf)
+        place = np.unravel_index(np.argmax(now), now.shape)
+        return float(now[place] - ends[: -1 - period][place])
+
+
+# **** Overlap ****
+# By how much operations back to back overlap, from runs with fewer loops.
+
+
+def extrapolate_overlap(overlaps: dict[int, float], loops: int) -> tuple[float, float]:
+    """How much more operations overlap with all loops than with the most that were simulated, and
+    the error of that, both in seconds.
+
+    `overlaps` has the seconds of overlap by the number of loops. Further loops add as much as
+    between the last two runs; the error is the larger of the last two slopes."""
+    lengths = sorted(overlaps)
+    slopes = [
+        (overlaps[longer] - overlaps[shorter]) / (longer - shorter)
+        for shorter, longer in pairwise(lengths)
+    ]
+    further_loops = loops - lengths[-1]
+    largest_slope = max(abs(slope) for slope in slopes[-2:])
+    return further_loops * slopes[-1], further_loops * largest_slope
