@@ -78,6 +78,11 @@ def nested_conditionals(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 yield node.lineno, ast.unparse(node)
 
 
+def _may_nest(text: str) -> bool:
+    """Whether a file has two conditional expressions, by the words `else` without a colon."""
+    return len(re.findall(r"\belse\b(?!\s*:)", text)) > 1
+
+
 def wrong_format_skips(text: str) -> Iterator[tuple[int, str]]:
     """The lines of `# fmt: skip` that end another statement than the assignment of a table.
 
@@ -197,6 +202,8 @@ def _comments(text: str) -> Iterator[tuple[int, str]]:
 
 def banned_phrases(text: str) -> Iterator[tuple[int, str]]:
     """The banned phrases in the prose of a file, outside of the contexts where they are right."""
+    if not _any_phrase().search(" ".join(text.split()).lower()):
+        return  # most files have none, and need not be parsed
     for line, passage in prose(text):
         words = " ".join(passage.split()).lower()
         for match in _any_phrase().finditer(words):
@@ -238,13 +245,13 @@ def violations(texts: Mapping[str, str]) -> list[Violation]:
     violated = []
     for path, text in texts.items():
         places = {
-            CONDITIONALS: nested_conditionals(trees[path]),
+            CONDITIONALS: nested_conditionals(trees[path]) if _may_nest(text) else (),
             FORMAT_SKIPS: wrong_format_skips(text),
         }
         if path in ours:
             places[GETATTR] = (
                 (line, name)
-                for line, name in getattr_defaults(trees[path])
+                for line, name in (getattr_defaults(trees[path]) if "getattr(" in text else ())
                 if f"{path} {name}" not in foreign_attributes()
             )
             places[IDENTIFIERS] = banned_identifiers(trees[path])
