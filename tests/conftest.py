@@ -87,7 +87,8 @@ def pictures() -> None:
 @pytest.fixture(autouse=True)
 def _no_pixels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Elsewhere figures are made, not drawn: files of them say only what they are of."""
-    there = request.path.parent.name in ("plots", "report") or "pictures" in request.fixturenames
+    is_drawn = request.path.parent.name in ("plots", "report")
+    there = is_drawn or {"pictures", "drawn_figures"} & set(request.fixturenames)
     module = sys.modules.get("matplotlib.figure")
     if module is None or there:
         return
