@@ -25,8 +25,8 @@ def main() -> int:
     finally:  # the interpreter would end by the signal while it cleans up
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
-    # After Ctrl-C the interpreter must not clean up: what it takes apart may give a signal its usual
-    # meaning back, and a second Ctrl-C would then end the process without its exit code.
+    # After Ctrl-C the interpreter must not clean up: that may give a signal its usual meaning back,
+    # and a second Ctrl-C would then end the process without its exit code.
     if code == INTERRUPTED or not _watched():
         _end(0 if code is None else code)
     sys.exit(code)  # type: ignore[arg-type]
