@@ -193,6 +193,10 @@ class Budget:
     """Whether nothing may be extrapolated."""
     may_fold: bool = True
     """Whether one member may be simulated for each class of equal ranks."""
+    has_equal_hops: bool = False
+    """Whether each hop of a long ring may be taken for the one before, even if ranks may not be
+    taken for equal: with several queue pairs the path of a message depends on its number, but the
+    next hosts repeat the pattern."""
     max_shown_rows: int = 4_000_000
     """Rows up to which traces and explanations show all of an operation."""
     excluded: frozenset[str] = frozenset()

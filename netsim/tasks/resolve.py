@@ -269,7 +269,11 @@ def budget_of(scenario: Scenario) -> Budget:
 def _budget_on(resolved: ResolvedCell) -> Budget:
     """What a resolved cell allows for the time of its tasks on its topology."""
     scenario = resolved.cell.scenario
-    return replace(budget_of(scenario), may_fold=may_fold(scenario, resolved.topology))
+    return replace(
+        budget_of(scenario),
+        may_fold=may_fold(scenario, resolved.topology),
+        has_equal_hops=has_equal_hops(scenario, resolved.topology),
+    )
 
 
 def may_fold(scenario: Scenario, topology: Topology) -> bool:
@@ -278,10 +282,17 @@ def may_fold(scenario: Scenario, topology: Topology) -> bool:
     That needs paths that depend neither on load nor on the number of a message, no noise, and
     links that do not change in time.
     """
-    router = topology.router
-    depends = router.by_load or router.turns > 1
+    return has_equal_hops(scenario, topology) and topology.router.turns == 1
+
+
+def has_equal_hops(scenario: Scenario, topology: Topology) -> bool:
+    """Whether each hop of a long ring may be taken for the one before.
+
+    The paths of messages may depend on their number, but not on load, and nothing may change in
+    time or at random.
+    """
     changes = scenario.noise is not None or scenario.timed
-    return scenario.fold == "auto" and not depends and not changes
+    return scenario.fold == "auto" and not topology.router.by_load and not changes
 
 
 # **** NCCL ****

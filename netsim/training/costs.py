@@ -297,7 +297,8 @@ class Costs:
         """The coarse form of a collective in one group, and the kinds of links that it crosses."""
         task, choice = self._resolved(entry, group)
         router = task.topology.router
-        budget = replace(self.budget, may_fold=not router.by_load)
+        fixed = not router.by_load
+        budget = replace(self.budget, may_fold=fixed, has_equal_hops=fixed)
         key = (self.patterns[group][1], entry.collective, entry.nbytes, entry.dtype)
         if key not in self.times:
             self.times[key] = _timed(task, budget)
