@@ -74,11 +74,12 @@ def channels_apart(question: MethodInput) -> Offer | Refusal:
 
 
 def _one_channel(bench: Bench, form: Form, budget: Budget) -> OneOperation:
-    """One operation, whose error is twice what runs differ in which ranks begin a picosecond apart.
+    """One operation with one channel for all.
 
-    Where queues are full, the least difference grows from loop to loop, and no order of sums is
-    the right one. Channels of operations back to back get out of step, so that those are not
-    extrapolated from this run; then nobody asks for its error, either."""
+    Its error is found by further runs in which ranks begin up to a picosecond apart: twice the
+    largest difference of their time from that of the usual run. For where queues are full, even the
+    rounding of a sum grows from loop to loop. Operations back to back are not extrapolated from
+    this run, as their channels do not stay in step; its error is not needed then."""
     operation, ranks = run_in_full(bench, form.loop_schedule, budget), form.collective.ranks
     run = operation.run
     runs = SHAKEN_RUNS if form.task.is_single else 0

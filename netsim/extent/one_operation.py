@@ -7,9 +7,8 @@ that the next one begins as the first did. Exact.
 
 `trees_end_together`: operations back to back of a tree take about as long as one alone if its
 ranks end at about the same time. It is asked if all operations are over 44 million rows. Error:
-two constants from 400 drawn clusters, 5.5 % for up to 32 loops and ranks within 5 % of the time,
-11 % for ranks within 15 % (`python -m tests.bench.rounds 400 trees`: at most 3.1 and 10.3 %
-off).
+two constants, 5.5 % for up to 32 loops and ranks within 5 % of the time, 11 % for ranks within 15 %
+(`python -m tests.bench.rounds 220 trees`: at most 2.5 % off in 31 draws, and 9.8 % in 106).
 
 `busy_link`: no operation is over sooner than its busiest link is done with it. So operations
 gain by each other no more than that link idles, mostly while one begins and ends; what they lose

@@ -85,7 +85,7 @@ def solve_form(
 class _Solution:
     """The search for the time of one form, with the decisions so far.
 
-    Methods that time another form of the task get a solution of its own, whose decisions are not
+    A method that times another form of the task is given another search, whose decisions are not
     printed."""
 
     bench: Bench

@@ -297,8 +297,8 @@ class Costs:
         """The coarse form of a collective in one group, and the kinds of links that it crosses."""
         task, choice = self._resolved(entry, group)
         router = task.topology.router
-        fixed = not router.by_load
-        budget = replace(self.budget, may_fold=fixed, has_equal_hops=fixed)
+        has_fixed_paths = not router.by_load
+        budget = replace(self.budget, may_fold=has_fixed_paths, has_equal_hops=has_fixed_paths)
         key = (self.patterns[group][1], entry.collective, entry.nbytes, entry.dtype)
         if key not in self.times:
             self.times[key] = _timed(task, budget)

@@ -451,13 +451,13 @@ def printed_by(*words: object) -> str:
     return out.getvalue()
 
 
-def expected_times(scenario: Scenario) -> list[float]:
-    """Return the times that `netsim expect` prints as JSON for the same question."""
-    cluster, work = scenario["cluster"], scenario["workload"]
-    text = printed_by(
+def expect_prints(scenario: Scenario, sizes: str, *options: Any) -> str:
+    """Return what `netsim expect` prints of a scenario's question at other sizes."""
+    cluster = scenario["cluster"]
+    return printed_by(
         "expect",
         cluster["machine"],
-        work["collective"],
+        scenario["workload"]["collective"],
         "--nodes",
         cluster["nodes"],
         "--gpus-per-node",
@@ -465,10 +465,14 @@ def expected_times(scenario: Scenario) -> list[float]:
         "--fabric",
         cluster["fabric"]["kind"],
         "--sizes",
-        "4K,1M",
-        "--format",
-        "json",
+        sizes,
+        *options,
     )
+
+
+def expected_times(scenario: Scenario) -> list[float]:
+    """Return the times that `netsim expect` prints as JSON for the same question."""
+    text = expect_prints(scenario, "4K,1M", "--format", "json")
     return [row["time_us"] for row in json.loads(text)]
 
 

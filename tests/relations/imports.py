@@ -12,7 +12,7 @@ from netsim.explain.what_if import Case, parameters_of
 from netsim.measured.logs import read_log
 from netsim.tasks.explained import explained_run
 from tests.relations import draws
-from tests.relations.answers import printed_by, resolved_of
+from tests.relations.answers import expect_prints, printed_by, resolved_of
 from tests.relations.relation import Draw, Scenario, after, setting, times
 
 LOGGED_SIZES = ("4KiB", "1MiB", "16MiB")
@@ -165,23 +165,7 @@ def drawn_table(draw: Draw) -> Scenario:
     return scenario
 
 
-def expected(scenario: Scenario, *options: Any) -> str:
-    """Return what `expect` prints of a scenario's question."""
-    cluster = scenario["cluster"]
-    return printed_by(
-        "expect",
-        cluster["machine"],
-        scenario["workload"]["collective"],
-        "--nodes",
-        cluster["nodes"],
-        "--gpus-per-node",
-        cluster["gpus_per_node"],
-        "--fabric",
-        cluster["fabric"]["kind"],
-        "--sizes",
-        "4K,1M,16M",
-        *options,
-    )
+LOG_SIZES = "4K,1M,16M"
 
 
 def times_of_log(file: Path, collective: str) -> list[float]:
@@ -194,7 +178,7 @@ def times_of_log(file: Path, collective: str) -> list[float]:
 def read_from_printed_log(scenario: Scenario, folder: Path) -> list[float]:
     """Return the times of the table of nccl-tests that `expect` prints."""
     file = folder / "log.txt"
-    file.write_text(expected(scenario, "--format", "nccl-tests"), encoding="utf-8")
+    file.write_text(expect_prints(scenario, LOG_SIZES, "--format", "nccl-tests"), encoding="utf-8")
     return times_of_log(file, scenario["workload"]["collective"])
 
 
@@ -202,7 +186,7 @@ def read_from_printed_log(scenario: Scenario, folder: Path) -> list[float]:
 def read_from_json_log(scenario: Scenario, folder: Path) -> list[float]:
     """Return the times of the JSON of nccl-tests that `expect` writes."""
     file = folder / "log.json"
-    expected(scenario, "-J", file)
+    expect_prints(scenario, LOG_SIZES, "-J", file)
     return times_of_log(file, scenario["workload"]["collective"])
 
 
