@@ -14,7 +14,7 @@ two constants, 5.5 % for up to 32 loops and ranks within 5 % of the time, 11 % f
 gain by each other no more than that link idles, mostly while one begins and ends; what they lose
 where they meet was no more in any drawn task. Error: the fraction of the time in which the
 busiest link idles, in trees half of that; up to 2.5 % (`python -m tests.bench.rounds 700 busy`:
-0 of 70 exceed it).
+0 of 69 exceed it).
 
     $ netsim expect dgx-h100 all_reduce --nodes 128 --fabric leaf-spine --transport roce \\
           --set cluster.fabric.oversubscription=2 --sizes 1G --verbose
