@@ -1,4 +1,4 @@
-"""python -m tests.bench.cliffs [--seed N] [--count N] [--case N…]: which settings cost far more.
+"""python -m tests.bench.cliffs [--seed N] [--first N] [--count N] [--case N…]: which settings cost far more.
 
 Draws cases on 1,024 GPUs: a collective and a size, one or two settings that people change (NCCL's
 variables, forced algorithms and protocols, launch styles, faults, placements, versions), on rails,
@@ -61,8 +61,8 @@ COLLECTIVES = (
 SIZES = ("1KiB", "64KiB", "1MiB", "8MiB", "64MiB", "256MiB", "1GiB", "4GiB", "16GiB")
 ALGORITHMS = {
     "all_reduce": ("Ring", "Ring", "Tree", "Tree", "NVLSTree"),
-    "all_gather": ("Ring", "PAT", "NVLS"),
-    "reduce_scatter": ("Ring", "PAT", "NVLS"),
+    "all_gather": ("Ring", "NVLS"),
+    "reduce_scatter": ("Ring", "NVLS"),
 }
 WITH_PROTOCOL = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 PROTOCOLS = ("LL", "LL128", "Simple")
@@ -138,6 +138,8 @@ def drawn_case(seed: int, number: int) -> tuple[str, Mapping]:
     kinds = ["variable"] * 5 + ["algorithm", "algorithm", "launch", "fault", "placement", "version"]
     chosen = draw.sample(kinds, draw.choose((1, 2, 2)))
     settings = [_set(draw, kind, scenario, collective) for kind in chosen]
+    if "algorithm" in work:
+        nccl.get("env", {}).pop("NCCL_ALGO", None)  # one of them may say it
     title = f"{collective} {size}, {machine}, {fabric_name}: {', '.join(settings)}"
     return title, scenario
 
@@ -154,6 +156,8 @@ def _set(draw: Draw, kind: str, scenario: Mapping, collective: str) -> str:
             work["algorithm"] = draw.choose(ALGORITHMS[collective])
         if collective in WITH_PROTOCOL and draw.happens(0.5):
             work["protocol"] = draw.choose(PROTOCOLS)
+        if work.get("algorithm", "").startswith("NVLS"):
+            work.pop("protocol", None)  # NVLS and NVLSTree have Simple only
         return " ".join(work[key] for key in ("algorithm", "protocol") if key in work) or "default"
     if kind == "launch":
         scenario["launch"] = draw.choose(LAUNCHES)
@@ -200,13 +204,14 @@ def main() -> None:
     """Run the cases and print what is far from the others."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.cliffs", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--count", type=int, default=300, help="cases")
     parser.add_argument("--case", type=int, nargs="+", help="only these")
     parser.add_argument("--show", action="store_true", help="print the scenarios, run nothing")
     parser.add_argument("--json", type=Path, metavar="FILE", help="add outcomes, a line each")
     given = parser.parse_args()
     outcomes = []
-    for number in given.case or range(given.count):
+    for number in given.case or range(given.first, given.first + given.count):
         title, scenario = drawn_case(given.seed, number)
         if given.show:
             print(f"# {number}: {title}\n{yaml.safe_dump(scenario)}")
