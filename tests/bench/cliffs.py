@@ -1,4 +1,4 @@
-"""python -m tests.bench.cliffs [--seed N] [--first N] [--count N] [--case N…]: which settings cost far more.
+"""python -m tests.bench.cliffs [--seed N] [--count N] [--case N…]: settings that cost far more.
 
 Draws cases on 1,024 GPUs: a collective and a size, one or two settings that people change (NCCL's
 variables, forced algorithms and protocols, launch styles, faults, placements, versions), on rails,
@@ -139,7 +139,7 @@ def drawn_case(seed: int, number: int) -> tuple[str, Mapping]:
     chosen = draw.sample(kinds, draw.choose((1, 2, 2)))
     settings = [_set(draw, kind, scenario, collective) for kind in chosen]
     if "algorithm" in work:
-        nccl.get("env", {}).pop("NCCL_ALGO", None)  # one of them may say it
+        scenario["nccl"].get("env", {}).pop("NCCL_ALGO", None)  # one of them may say it
     title = f"{collective} {size}, {machine}, {fabric_name}: {', '.join(settings)}"
     return title, scenario
 
