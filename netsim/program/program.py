@@ -86,6 +86,11 @@ class LinkTable:
     def __len__(self) -> int:
         return len(self.capacity)
 
+    @property
+    def wires(self) -> int:
+        """How many of them are wires: those with the lowest numbers."""
+        return len(self.capacity) - len(self.own)
+
     def steps(self, link: int) -> Steps:
         """When a link gets another capacity, from the beginning on, and which."""
         given = [(0.0, self.capacity[link]), *((t, c) for t, n, c in self.changes if n == link)]

@@ -186,10 +186,13 @@ class Builder:
         """The Schedule of everything that was appended."""
         columns = [_join([block[k] for block in self._columns], np.int32) for k in range(5)]
         self._columns.clear()
-        counts = _join([deps[0] for deps in self._deps], np.int32)
         ptr = np.broadcast_to(np.int32(0), self._rows + 1)
         if self._edges:
-            ptr = np.append(ptr[:1], np.cumsum(counts, dtype=np.int32))
+            counts = _join([deps[0] for deps in self._deps], np.int32)
+            ptr = np.empty(self._rows + 1, np.int32)
+            ptr[0] = 0
+            np.cumsum(counts, out=ptr[1:])
+            del counts
         src, dst, own, count = (_join([p[k] for p in self._pieces], np.int64) for k in range(4))
         row, time = self._finished_releases()
         return schedule.Schedule(
@@ -205,7 +208,7 @@ class Builder:
             step=columns[4],
             dep_ptr=ptr,
             dep_row=_join([deps[1] for deps in self._deps], np.int32),
-            dep_lag=_join([deps[2] for deps in self._deps], np.int16),
+            dep_lag=np.ascontiguousarray(_join([deps[2] for deps in self._deps], np.int16)),
             release_row=row,
             release_time=time,
             collectives=self.collectives,
@@ -231,7 +234,10 @@ class Builder:
             rows[:, k] = earlier
             lags[:, k] = self.lag(lag)
         if rows.min(initial=0) >= 0:
-            return np.full(size, len(after), np.int32), rows.reshape(-1), lags.reshape(-1)
+            counts = np.broadcast_to(np.int32(len(after)), size)  # takes no memory
+            if len(after) == 1:
+                return counts, rows.reshape(-1), np.broadcast_to(lags[0], size)
+            return counts, rows.reshape(-1), lags.reshape(-1)
         given = rows >= 0
         return given.sum(axis=1, dtype=np.int32), rows[given], lags[given]
 
@@ -242,7 +248,9 @@ class Builder:
         if len(ptr) != size + 1 or ptr[0] != 0 or ptr[-1] != len(rows):
             raise ValueError(f"joins: pointers do not fit {size} rows and {len(rows)} dependencies")
         one = joins[2]
-        lags = np.full(len(rows), self.lag(one), np.int16) if isinstance(one, schedule.Lag) else one
+        if not isinstance(one, schedule.Lag):
+            return np.diff(ptr).astype(np.int32), rows, one
+        lags = np.broadcast_to(np.int16(self.lag(one)), len(rows))  # takes no memory
         return np.diff(ptr).astype(np.int32), rows, lags
 
     def _check(self, block: tuple[NDArray[np.int32], ...]) -> None:
