@@ -47,6 +47,7 @@ MACHINES = (
     ("a100-x4", 4),
     ("gh200-x4", 4),
 )
+WITH_NVLS = ("dgx-h100", "dgx-b200", "hgx-h200")
 COLLECTIVES = (
     "all_reduce",
     "all_reduce",
@@ -61,8 +62,8 @@ COLLECTIVES = (
 SIZES = ("1KiB", "64KiB", "1MiB", "8MiB", "64MiB", "256MiB", "1GiB", "4GiB", "16GiB")
 ALGORITHMS = {
     "all_reduce": ("Ring", "Ring", "Tree", "Tree", "NVLSTree"),
-    "all_gather": ("Ring", "NVLS"),
-    "reduce_scatter": ("Ring", "NVLS"),
+    "all_gather": ("Ring",),
+    "reduce_scatter": ("Ring",),
 }
 WITH_PROTOCOL = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 PROTOCOLS = ("LL", "LL128", "Simple")
@@ -156,8 +157,10 @@ def _set(draw: Draw, kind: str, scenario: Mapping, collective: str) -> str:
             work["algorithm"] = draw.choose(ALGORITHMS[collective])
         if collective in WITH_PROTOCOL and draw.happens(0.5):
             work["protocol"] = draw.choose(PROTOCOLS)
-        if work.get("algorithm", "").startswith("NVLS"):
-            work.pop("protocol", None)  # NVLS and NVLSTree have Simple only
+        if work.get("algorithm") == "NVLSTree":
+            work.pop("protocol", None)  # it has Simple only
+            if cluster["machine"] not in WITH_NVLS:
+                work["algorithm"] = "Tree"
         return " ".join(work[key] for key in ("algorithm", "protocol") if key in work) or "default"
     if kind == "launch":
         scenario["launch"] = draw.choose(LAUNCHES)
