@@ -318,10 +318,15 @@ def acceptance_csv(rows: Sequence[Row], part: float, root: int) -> str:
     lines: list[Sequence[object]] = [COLUMNS]
     for row in rows:
         if row.status == "ok" and row.size_bytes:
-            figures = [*_least(row, OUT_OF_PLACE, part), *_least(row, IN_PLACE, part)]
-            fixed = [row.size_bytes, row.count, row.dtype, redop_of(row.collective)]
-            lines.append([*fixed, root_of(row.collective, root), *figures])
+            lines.append(least_values(row, part, root))
     return csv_of(lines)
+
+
+def least_values(row: Row, fraction: float, root: int) -> list[object]:
+    """The values of a row in `COLUMNS`, with `fraction` of its bandwidths and the times of those."""
+    fixed = [row.size_bytes, row.count, row.dtype, redop_of(row.collective)]
+    figures = [*_least(row, OUT_OF_PLACE, fraction), *_least(row, IN_PLACE, fraction)]
+    return [*fixed, root_of(row.collective, root), *figures]
 
 
 def min_bandwidth(rows: Sequence[Row], part: float) -> float:
