@@ -296,8 +296,8 @@ MEANING = (
     "# allowed: the larger of --tolerance and the interval that holds 80% of validated systems"
 )
 GATE_MEANING = (
-    "# allowed: what a healthy machine reaches with the probability of --gate; a band fails if more\n"
-    "# than half of its sizes are slower"
+    "# allowed: what a healthy machine reaches with the probability of --gate; a band fails if\n"
+    "# more than half of its sizes are slower"
 )
 
 
@@ -339,10 +339,7 @@ def command(
     explain: bool = False,
 ) -> None:
     """Print measured times of LOG… (or traces) beside simulated ones, and the error by size."""
-    most = parsed(parse_ratio, "--tolerance", tolerance)
-    if most > 1 and "%" not in tolerance:
-        message = f"--tolerance {tolerance}: expected a part such as 15% or 0.15"
-        raise InputError(message, hint=f"did you mean {tolerance}%?")
+    most = _tolerance_of(tolerance)
     if topology is not None and scenario is not None:
         raise InputError("give --topology or --scenario, not both")
     question = Question(topology, scenario, given)
@@ -352,9 +349,7 @@ def command(
     for file in (json_file, junit, *_files_written(output)):
         refuse_output_as_input(file, [*logs, *before])
     if before:
-        for flag, value in (("-o", output), ("--gate", gate)):
-            if value is not None:
-                raise InputError(f"{flag} {value}: goes without --against")
+        _refuse_beside("--against", {"-o": output, "--gate": gate})
         outputs = ChangeOutputs(json_file, junit, explain)
         compare_sets(logs, before, question, collective, outputs)
         return
@@ -369,21 +364,40 @@ def command(
         files = LogOutputs(folder, json_file, junit)
         _compare_logs(logs, question, rule, collective, files, explain=explain)
         return
-    if len(traces) < len(logs):
-        log = next(path for path in logs if path not in traces)
-        raise InputError(f"{traces[0]} is a trace, {log} is none: compare them one by one")
-    for name, value in (
-        ("--collective", collective is not None),
-        ("--explain", explain),
-        ("--gate", gate is not None),
-        ("--junit", junit is not None),
-    ):
-        if value:
-            raise InputError(f"{name}: goes with logs, {traces[0]} is a trace")
+    for_logs = {"--collective": collective, "--explain": explain, "--gate": gate, "--junit": junit}
+    _refuse_beside_traces(traces, logs, for_logs)
     error = compare_traces(traces, question, folder, json_file)
     if error > most:
         typer.echo(f"# beyond the tolerance: {error:.1%} > {most:.1%}", err=True)
         raise typer.Exit(1)
+
+
+def _tolerance_of(text: str) -> float:
+    """The fraction that `--tolerance` names."""
+    most = parsed(parse_ratio, "--tolerance", text)
+    if most > 1 and "%" not in text:
+        message = f"--tolerance {text}: expected a part such as 15% or 0.15"
+        raise InputError(message, hint=f"did you mean {text}%?")
+    return most
+
+
+def _refuse_beside(flag: str, options: Mapping[str, object]) -> None:
+    """Raise an InputError for an option that has no meaning beside another."""
+    for name, value in options.items():
+        if value is not None:
+            raise InputError(f"{name} {value}: goes without {flag}")
+
+
+def _refuse_beside_traces(
+    traces: Sequence[Path], logs: Sequence[Path], options: Mapping[str, object]
+) -> None:
+    """Raise an InputError for logs, and for options of logs, beside traces."""
+    if len(traces) < len(logs):
+        log = next(path for path in logs if path not in traces)
+        raise InputError(f"{traces[0]} is a trace, {log} is none: compare them one by one")
+    for name, value in options.items():
+        if value:
+            raise InputError(f"{name}: goes with logs, {traces[0]} is a trace")
 
 
 def _files_written(folder: Path | None) -> list[Path]:
@@ -612,7 +626,7 @@ def _write_logs(judged: Sequence[Judged], files: LogOutputs, *, is_whole: bool) 
     written = _write(values, files.json_file, files.folder, RESULTS, table, plot, is_whole=is_whole)
     if files.junit is not None and is_whole:
         cases = list(_junit_cases(judged))
-        written.append(write_text(files.junit, junit_text("netsim compare", cases)))
+        written = [*written, write_text(files.junit, junit_text("netsim compare", cases))]
     wrote(*written)
 
 

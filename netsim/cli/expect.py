@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -451,14 +452,9 @@ class Answers:
 def _expect(topology: str, collective: str, given: Given, answers: Answers, engine: Engine) -> None:
     part = None if answers.acceptance is None else part_of(answers.acceptance)
     _check_outputs(answers.exclusive, answers.files)
-    gates = None
-    if answers.gate or answers.gate_format or answers.gate_out:
-        gates = late("netsim.cli.gate.gate_options")(
-            answers.gate, answers.gate_format, answers.gate_out
-        )
+    gates = _gate_options(answers)
     collectives = collectives_of(collective, answers.of_one_collective, given.nccl)
-    for file in answers.files.values():
-        refuse_output_as_input(file, [Path(topology)])
+    _refuse_outputs(answers, [Path(topology)])
     if given.nccl and "," in given.nccl:
         _compare_versions(topology, collective, given, is_alone=answers.is_table)
         return
@@ -466,8 +462,7 @@ def _expect(topology: str, collective: str, given: Given, answers: Answers, engi
     tests = [resolve(checked_cells(question.source)[0]) for question in questions]
     resolved = tests[0]
     inputs = files_read(questions[0].source.name, resolved.cell.scenario.cluster, given)
-    for output in filter(None, answers.files.values()):
-        refuse_output_as_input(output, inputs)
+    _refuse_outputs(answers, inputs)
     notes = [note for question in questions for note in question.notes]
     assumed = [text for test in tests for text in assumptions(test, given)]
     _print_notes(dict.fromkeys([*notes, *assumed]), answers)
@@ -481,11 +476,10 @@ def _expect(topology: str, collective: str, given: Given, answers: Answers, engi
     for test in tests:
         sizes = test.cell.scenario.collective.size_list()
         _print_notes(_named_of(test, tests, roundings(test, sizes)), answers)
+    failures: list[NetsimError] = []
     if answers.tuner_out is not None:
         late("netsim.cli.expect_more.write_tuner")(resolved, answers.tuner_out, engine)
-        return
-    failures: list[NetsimError] = []
-    if gates is not None:
+    elif gates is not None:
         late("netsim.cli.gate.write_gates")(tests, gates, engine, failures)
     elif part is not None:
         print_acceptance(resolved, part, engine, failures)
@@ -493,6 +487,21 @@ def _expect(topology: str, collective: str, given: Given, answers: Answers, engi
         _print_answer(tests, answers, engine, failures)
     if failures:
         raise failures[0]
+
+
+def _refuse_outputs(answers: Answers, inputs: Sequence[Path]) -> None:
+    """Raise an InputError if a file that is to be written is one that is read."""
+    for file in answers.files.values():
+        refuse_output_as_input(file, inputs)
+
+
+def _gate_options(answers: Answers) -> Any:
+    """The options of `--gate`, checked; None where none of them is given. Their module is imported
+    only then."""
+    if not (answers.gate or answers.gate_format or answers.gate_out):
+        return None
+    options = late("netsim.cli.gate.gate_options")
+    return options(answers.gate, answers.gate_format, answers.gate_out)
 
 
 def _print_notes(lines: Iterable[str], answers: Answers) -> None:

@@ -1,4 +1,4 @@
-"""`netsim expect --gate`: the least bandwidth by group of nodes, in the formats of other programs."""
+"""`netsim expect --gate`: the least bandwidth by group of nodes, as other programs read it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

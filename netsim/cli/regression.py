@@ -15,6 +15,7 @@ from netsim.cli import print_lines, wrote
 from netsim.cli.log_questions import Question, question_of
 from netsim.measured.compare import few
 from netsim.measured.hypotheses import SIZES, Explained
+from netsim.measured.index import proposal_of
 from netsim.measured.logs import LogRun, read_log
 from netsim.measured.regression import (
     PUBLISHED_NOISE,
@@ -32,8 +33,8 @@ from netsim.results.nccl_tests import microseconds
 LOG_SUFFIXES = (".txt", ".log", ".out", ".json", ".csv", ".gz")
 CAUSES_SHOWN = 5
 MEANING = (
-    "# after / before: the time after the change over the time before (above 1: slower); of a band\n"
-    "# the median of its sizes, of repeats the median"
+    "# after / before: the time after the change over the time before (above 1: slower); of a\n"
+    "# band the median of its sizes, of repeats the median"
 )
 HEADER = f"# {'size':>11}  {'before':>9}  {'after':>9}  {'after /':>7}\n"
 HEADER += f"# {'(B)':>11}  {'(us)':>9}  {'(us)':>9}  {'before':>7}"
@@ -144,6 +145,9 @@ def _band_text(band: BandChange) -> str:
 
 def _print_causes(change: KindChange, question: Question) -> list[Explained]:
     """Try causes for a change and print the best ones; none where the system is not known."""
+    if not _is_system_named(change.run, question):
+        typer.echo("# causes are not tried: the logs name no machine (--topology names the system)")
+        return []
     try:
         source, notes = question_of(question, change.run)
     except InputError as error:
@@ -157,6 +161,12 @@ def _print_causes(change: KindChange, question: Question) -> list[Explained]:
     return good
 
 
+def _is_system_named(run: LogRun, question: Question) -> bool:
+    """Whether options or the log say on which machine it ran."""
+    named = question.topology is not None or question.scenario is not None
+    return named or proposal_of(run).machine is not None
+
+
 def _cause_lines(
     change: KindChange, explained: Sequence[Explained], good: Sequence[Explained]
 ) -> Iterator[str]:
@@ -167,7 +177,7 @@ def _cause_lines(
     when = "before the change" if change.is_faster else "after the change"
     count = len(few(change.run.rows, SIZES))
     if good:
-        yield f"# single causes that hold {when} would explain it (at {count} sizes), the best first:"
+        yield f"# single causes that hold {when} would explain it (at {count} sizes), best first:"
     else:
         yield f"# no single cause that was tried explains it (at {count} sizes); the nearest:"
     for cause in (good or explained)[:CAUSES_SHOWN]:

@@ -1,7 +1,8 @@
 """What changed between two sets of measured runs of one system, beyond the noise of repeats.
 
 Runs of both sets are matched by collective, data type, root and number of ranks, then by size. The
-change of a size is the ratio of its times after and before; of a band it is the median of its sizes.
+change of a size is the ratio of its times after and before; that of a band is the median of its
+sizes.
 
 Noise. The standard deviation of the logarithm of a time between repeats is taken from repeats in
 the sets, pooled over the sizes of a band. Published repeats of one system (AIConfigurator tables,

@@ -15,9 +15,10 @@ Formats, each as its public source has it:
 - Cluster Readiness Engine: a `Certification` with thresholds in CEL for each category
   (github.com/NVIDIA/cluster-readiness-engine, api/v1alpha1/certification_types.go, CategoryOptions;
   config/samples/cre_v1alpha1_certification_gb200_validation.yaml). `busBandwidthGBps` is the
-  largest bus bandwidth of all message sizes (docs/designs/021-performance-threshold-enforcement.md).
-- JUnit: a case for each size, skipped, for it was not measured yet. `netsim compare --junit` writes
-  cases that pass or fail."""
+  largest bus bandwidth of all message sizes
+  (docs/designs/021-performance-threshold-enforcement.md).
+- JUnit: a case for each size, skipped, for it was not measured yet. `netsim compare --junit`
+  writes cases that pass or fail."""
 
 from collections.abc import Iterator, Sequence
 from math import floor
@@ -121,19 +122,21 @@ def csv_text_of_gates(gates: Sequence[GroupGate]) -> str:
     """A line for each group and size, in the columns of measured runs and `MORE_COLUMNS`."""
     lines: list[Sequence[object]] = [(*nccl_tests.COLUMNS, *MORE_COLUMNS)]
     for group in gates:
-        for gate in group.sizes:
-            lines.append(
-                [
-                    *nccl_tests.least_values(gate.row, gate.fraction, group.root),
-                    group.name,
-                    group.nodes,
-                    group.ranks,
-                    group.fabric,
-                    f"{gate.expected_busbw:.6g}",
-                    f"{group.confidence:g}",
-                ]
-            )
+        lines += [_csv_line(group, gate) for gate in group.sizes]
     return csv_of(lines)
+
+
+def _csv_line(group: GroupGate, gate: SizeGate) -> list[object]:
+    """The values of one group and size."""
+    return [
+        *nccl_tests.least_values(gate.row, gate.fraction, group.root),
+        group.name,
+        group.nodes,
+        group.ranks,
+        group.fabric,
+        f"{gate.expected_busbw:.6g}",
+        f"{group.confidence:g}",
+    ]
 
 
 def min_bandwidth_lines(gates: Sequence[GroupGate]) -> Iterator[str]:
@@ -169,7 +172,7 @@ def aicr_text(gates: Sequence[GroupGate]) -> str:
     lines = [
         f"# {group.confidence * 100:g} % of healthy machines reach {least:.4g} GB/s: all_reduce of "
         f"{format_size(size)} on {group.name} ({group.ranks} ranks, {group.fabric}).",
-        f"# aicr lets pass what reaches {AICR_TOLERANCE:g} of the value, which is therefore larger.",
+        f"# aicr passes what reaches {AICR_TOLERANCE:g} of the value, which is therefore larger.",
         "spec:",
         "  validation:",
         "    performance:",
@@ -213,8 +216,9 @@ def cre_text(gates: Sequence[GroupGate]) -> str:
     runnable = [gate for gate in gates if _has_cre_scale(gate)]
     confidence = gates[0].confidence
     lines = [
-        f"# {confidence * 100:g} % of healthy machines reach these bus bandwidths. The engine compares the",
-        "# largest bus bandwidth of all message sizes. Set target.nodeSelector as your nodes need.",
+        f"# {confidence * 100:g} % of healthy machines reach these bus bandwidths. The engine",
+        "# compares the largest bus bandwidth of all message sizes. Set target.nodeSelector as",
+        "# your nodes need.",
         *(f"# Left out: {text}" for text in dict.fromkeys(_left_out_of_cre(gates))),
         f"apiVersion: {CRE_VERSION}",
         "kind: Certification",

@@ -1,5 +1,7 @@
 """Which hosts of a cluster are in one rack: one NVLink domain, or below the same leaf switches."""
 
+from collections.abc import Hashable, Sequence
+
 from netsim.base.values import dataclass
 from netsim.topology.cluster import Cluster
 
@@ -40,9 +42,9 @@ def _leaves_by_host(cluster: Cluster) -> list[frozenset[int]]:
     return [frozenset(switches) for switches in leaves]
 
 
-def _grouped(keys: list[int] | list[frozenset[int]]) -> tuple[tuple[int, ...], ...]:
+def _grouped(keys: Sequence[Hashable]) -> tuple[tuple[int, ...], ...]:
     """The positions of equal keys together, in the order in which keys appear first."""
-    groups: dict[int | frozenset[int], list[int]] = {}
+    groups: dict[Hashable, list[int]] = {}
     for number, key in enumerate(keys):
         groups.setdefault(key, []).append(number)
     return tuple(tuple(hosts) for hosts in groups.values())
