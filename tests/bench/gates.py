@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 
 from netsim.base.values import grouped
-from netsim.measured.accuracy import joined_by
 from netsim.measured.compare import Point, weights_of
 from netsim.measured.healthy import (
     HealthyPoint,
@@ -25,7 +24,7 @@ from netsim.measured.healthy import (
     margins_of,
     margins_text,
 )
-from netsim.measured.index import read_index
+from netsim.measured.index import joined_by, read_index
 from netsim.results.margins import Margins
 from netsim.results.row import BANDS
 
