@@ -18,7 +18,6 @@ from netsim.measured.hypotheses import SIZES, Explained
 from netsim.measured.index import proposal_of
 from netsim.measured.logs import LogRun, read_log
 from netsim.measured.regression import (
-    PUBLISHED_NOISE,
     BandChange,
     KindChange,
     as_record,
@@ -82,11 +81,11 @@ def compare_sets(
     print_lines(left_out(old_runs, new_runs), err=True)
     causes: dict[str, list[Explained]] = {}
     for change in changes:
-        print_lines(_change_lines(change))
+        print_lines(lines_of_change(change))
         if change.is_slower or change.is_faster or outputs.explain:
             causes[str(change.kind)] = _print_causes(change, question)
         typer.echo("#")
-    print_lines(_closing(changes))
+    print_lines(closing_lines(changes))
     _write(changes, causes, outputs)
     if any(change.is_slower for change in changes):
         raise typer.Exit(1)
@@ -107,7 +106,7 @@ def _counted(paths: Sequence[Path], runs: Sequence[LogRun]) -> str:
     return logs if len(runs) == len(paths) else f"{logs} with {len(runs)} runs"
 
 
-def _change_lines(change: KindChange) -> Iterator[str]:
+def lines_of_change(change: KindChange) -> Iterator[str]:
     """The sizes and the bands of one kind of runs."""
     yield f"# {change.kind}"
     yield HEADER
@@ -136,10 +135,9 @@ def _band_text(band: BandChange) -> str:
         verdict = f"{band.change.upper()} (at {sizes})"
     else:
         verdict = band.change.upper()
+    source = f"no repeats: noise of published ones, {band.noise:.0%}"
     if band.repeats:
-        source = f"noise {band.noise:.1%} by {band.repeats} repeats"
-    else:
-        source = f"no repeats: noise of published ones, {PUBLISHED_NOISE:.0%}"
+        source = f"noise {band.noise:.1%} by {band.repeats} repeats and published ones"
     return f"{band.ratio:.3f} times the time; {allowed}: {verdict} ({source})"
 
 
@@ -189,7 +187,7 @@ def _cause_lines(
         yield f"#   {text}: leaves {left:.1%} of the change of {usual:.1%}"
 
 
-def _closing(changes: Sequence[KindChange]) -> Iterator[str]:
+def closing_lines(changes: Sequence[KindChange]) -> Iterator[str]:
     """How many bands are slower and faster, in one line."""
     bands = [band.change for change in changes for band in change.bands]
     slower = bands.count("slower")

@@ -4,11 +4,12 @@ Runs of both sets are matched by collective, data type, root and number of ranks
 change of a size is the ratio of its times after and before; that of a band is the median of its
 sizes.
 
-Noise. The standard deviation of the logarithm of a time between repeats is taken from repeats in
-the sets, pooled over the sizes of a band. Published repeats of one system (AIConfigurator tables,
-docs/measured.md) differ by 0.65 % in the median and by 1.6 % at the third quartile: a standard
-deviation of 0.016 / (1.15 * sqrt(2)) = 1 %. That is assumed where the sets have no repeats, and is
-the least that counts unless each set has three repeats or more.
+Noise. The standard deviation of the logarithm of a time between repeats is that of repeats in the
+sets, pooled over the sizes of a band, and of published ones. Published repeats of one system
+(AIConfigurator tables, docs/measured.md) differ by 0.65 % in the median and by 1.6 % at the third
+quartile: a standard deviation of 0.016 / (1.15 * sqrt(2)) = 1 %. They count for `PUBLISHED_REPEATS`
+repeats: few quiet repeats of one's own are not trusted alone, many decide. A system that is noisier
+is taken as it is.
 
 Verdict. A band is slower or faster if its change is larger than noise makes it in all but
 `FALSE_ALARMS` of comparisons of equal sets, all bands of a comparison taken together. The sizes of
@@ -19,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import exp, log, sqrt
-from statistics import NormalDist, median
+from statistics import median
 from typing import Any, Literal
 
 import numpy as np
@@ -33,9 +34,8 @@ from netsim.results.row import BANDS, band_of
 from netsim.yamlio.read import Source
 
 PUBLISHED_NOISE = 0.01  # standard deviation of log time between repeats, see above
-LEAST_NOISE = 0.002  # below it the digits of a log count
+PUBLISHED_REPEATS = 8  # for which it counts beside repeats in the sets
 FALSE_ALARMS = 0.01  # of comparisons of equal sets in which some band is called slower or faster
-ENOUGH_REPEATS = 3  # of each set, from which their noise counts even if it is less than published
 MICRO = 1e6
 
 Change = Literal["slower", "faster", "same"]
@@ -85,7 +85,7 @@ class SizeChange:
 @dataclass(frozen=True)
 class BandChange:
     """The change of one size band. `noise` is the standard deviation of the log time of one repeat,
-    `repeats` the number of pairs of times that it was estimated from (0: the published one)."""
+    `repeats` the number of repeats in the sets that tell it (0: only published ones do)."""
 
     band: str
     sizes: tuple[SizeChange, ...]
@@ -246,43 +246,32 @@ def _bands(sizes: Sequence[SizeChange], band_count: int, size_count: int) -> Ite
         band_limit = limit_of(noise, freedom, repeats, band_count)
         single_limit = limit_of(noise, freedom, repeats, size_count)
         limited = tuple(replace(size, log_limit=single_limit) for size in members[band])
-        yield BandChange(band, limited, _shown_noise(noise, freedom, repeats), freedom, band_limit)
+        yield BandChange(band, limited, noise, freedom, band_limit)
 
 
 def pooled_noise(sizes: Sequence[SizeChange]) -> tuple[float, int]:
     """The standard deviation of log times between repeats of one size in one set, pooled over
-    sizes and sets, and the degrees of freedom (0, and no deviation, without repeats)."""
+    sizes, sets and the published repeats, which make it no smaller than without them; and the
+    repeats in the sets beyond the first of each."""
     squares = 0.0
     freedom = 0
     for size in sizes:
         for times in (size.before, size.after):
-            if len(times) > 1:
-                logs = np.log(times)
-                squares += float(((logs - logs.mean()) ** 2).sum())
-                freedom += len(times) - 1
-    return (sqrt(squares / freedom), freedom) if freedom else (0.0, 0)
-
-
-def _least_noise(repeats: tuple[float, float]) -> float:
-    """The least noise that counts: the published one, unless each set has enough repeats."""
-    return LEAST_NOISE if min(repeats) >= ENOUGH_REPEATS else PUBLISHED_NOISE
-
-
-def _shown_noise(noise: float, freedom: int, repeats: tuple[float, float]) -> float:
-    """The noise that decides."""
-    return max(noise, _least_noise(repeats)) if freedom else PUBLISHED_NOISE
+            logs = np.log(times)
+            squares += float(((logs - logs.mean()) ** 2).sum())
+            freedom += len(times) - 1
+    published = PUBLISHED_REPEATS * PUBLISHED_NOISE**2
+    pooled = (published + squares) / (PUBLISHED_REPEATS + freedom)
+    own = squares / freedom if freedom else 0.0
+    return sqrt(max(pooled, own)), freedom
 
 
 def limit_of(noise: float, freedom: int, repeats: tuple[float, float], tests: int) -> float:
-    """The largest |log ratio| that noise explains, where `tests` such ratios are looked at.
-
-    A noise that was estimated with few degrees of freedom may be larger than it looks, which
-    Student's distribution allows for; the least noise is taken as exact."""
+    """The largest |log ratio| that noise explains, where `tests` such ratios are looked at. A noise
+    that few repeats tell may be larger than it looks, which Student's distribution allows for."""
     probability = 1 - FALSE_ALARMS / (2 * tests)
-    limit = NormalDist().inv_cdf(probability) * _least_noise(repeats)
-    if freedom:
-        limit = max(limit, float(stdtrit(freedom, probability)) * noise)
-    return limit * sqrt(1 / repeats[0] + 1 / repeats[1])
+    quantile = float(stdtrit(PUBLISHED_REPEATS + freedom, probability))
+    return quantile * noise * sqrt(1 / repeats[0] + 1 / repeats[1])
 
 
 def _change_of(log_ratio: float, log_limit: float) -> Change:

@@ -30,7 +30,7 @@ PairKind = Literal["same collective", "same machine", "other machine", "measured
 
 
 @dataclass(frozen=True)
-class Thresholds:
+class SignThresholds:
     """The ratios of two times from which a difference is likely and sure."""
 
     likely: float
@@ -38,23 +38,23 @@ class Thresholds:
 
 
 @lru_cache(maxsize=1)
-def thresholds() -> dict[str, Thresholds]:
+def thresholds() -> dict[str, SignThresholds]:
     """The thresholds by kind of pair, from the corpus that comes with netsim."""
     path = preset_folder("scenarios") / "measured" / DIFFERENCES
     with path.open(encoding="utf-8", newline="") as file:
         table = {
-            line["kind"]: Thresholds(float(line["likely"]), float(line["sure"]))
+            line["kind"]: SignThresholds(float(line["likely"]), float(line["sure"]))
             for line in csv.DictReader(file)
         }
     return table | {"measured": _of_repeats()}
 
 
-def _of_repeats() -> Thresholds:
+def _of_repeats() -> SignThresholds:
     """The thresholds of two measured times: the difference of two noises has sqrt(2) times the
     deviation of one, and its sign is right with the probability of the normal distribution."""
     normal = NormalDist(sigma=REPEAT_NOISE * 2**0.5)
     likely, sure = (normal.inv_cdf(probability) for probability in PROBABILITIES.values())
-    return Thresholds(1 + likely, 1 + sure)
+    return SignThresholds(1 + likely, 1 + sure)
 
 
 def pair_kind(*, same_machine: bool, same_collective: bool, measured: int) -> PairKind:

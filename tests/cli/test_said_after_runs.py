@@ -76,8 +76,9 @@ def test_axes_without_effect_are_told_but_for_which_job_is_looked_at() -> None:
 
 def test_cells_that_time_different_collectives_have_no_best_one(capsys) -> None:
     text = SCENARIO + (
-        "sweep:\n  variants:\n    what:\n      reduce: {workload.collective: all_reduce}\n"
-        "      gather: {workload.collective: all_gather}\n"
+        "sweep:\n  variants:\n    what:\n"
+        "      reduce: {workload.collective: all_reduce, workload.algorithm: ring}\n"
+        "      gather: {workload.collective: all_gather, workload.algorithm: bruck}\n"
     )
     Path("two.yaml").write_text(text)
     done = netsim(capsys, "run", "two.yaml", "-o", "out")

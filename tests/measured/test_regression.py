@@ -25,7 +25,7 @@ PAIR = "rtx2080ti-x2"
 
 
 def run_of(draw: random.Random, noise: float, factor: float = 1.0, **fields: object) -> LogRun:
-    """A run whose times have independent noise; from 1 MiB on they are `factor` times as long."""
+    """A run whose times have independent noise; above 1 MiB they are `factor` times as long."""
     rows = []
     for size in SIZES:
         time = 20e-6 + size / 100e9
@@ -93,7 +93,7 @@ def test_noisy_repeats_widen_what_noise_explains() -> None:
     noisy = changes_between(*([run_of(draw, 0.06) for _ in range(2)] for _ in range(2)))
     for left, right in zip(quiet[0].bands, noisy[0].bands, strict=True):
         assert left.log_limit < right.log_limit
-    assert all(band.noise == PUBLISHED_NOISE or band.repeats for band in quiet[0].bands)
+    assert all(0.5 < band.noise / PUBLISHED_NOISE < 2 for band in quiet[0].bands)
 
 
 def test_two_neighboring_sizes_change_a_band_and_a_single_one_does_not() -> None:
@@ -128,9 +128,10 @@ def test_runs_are_matched_by_collective_type_and_ranks() -> None:
 
 
 def test_the_limit_falls_with_repeats_and_rises_with_the_number_of_tests() -> None:
-    assert limit_of(0.0, 0, (1, 1), 4) > limit_of(0.0, 0, (2, 2), 4)
-    assert limit_of(0.0, 0, (1, 1), 40) > limit_of(0.0, 0, (1, 1), 4)
-    assert limit_of(0.0, 0, (1, 1), 4) == pytest.approx(0.01 * 3.023 * 2**0.5, rel=1e-3)
+    assert limit_of(0.01, 0, (1, 1), 4) > limit_of(0.01, 0, (2, 2), 4)
+    assert limit_of(0.01, 0, (1, 1), 4) > limit_of(0.01, 20, (1, 1), 4)
+    assert limit_of(0.01, 0, (1, 1), 40) > limit_of(0.01, 0, (1, 1), 4)
+    assert limit_of(0.01, 0, (1, 1), 4) == pytest.approx(0.061, rel=0.02)
 
 
 # The command
