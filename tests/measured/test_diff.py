@@ -68,8 +68,8 @@ def test_cells_of_one_sweep_are_compared(swept: Path, capsys) -> None:
     done = netsim(capsys, "diff", "out#25GB/s,short", "out#bandwidth=50GB/s,wire=short")
     assert done.code == 0, done.err
     assert "B faster at 2" not in done.out
-    assert "# A faster at 0 sizes, B at 1, equal at 1" in done.out
-    assert "at 1 the difference is too small to tell (counted as equal)" in done.out
+    assert "# A faster at 0 sizes, B at 2, equal at 0" in done.out
+    assert "# sure at 1, likely at 1; at 0 the difference is too small to tell" in done.out
     assert "at 16 MiB" in next(line for line in done.out.splitlines() if "on average" in line)
     assert " 0.50  B" in done.out
 
