@@ -262,8 +262,8 @@ def pooled_noise(sizes: Sequence[SizeChange]) -> tuple[float, int]:
             freedom += len(times) - 1
     published = PUBLISHED_REPEATS * PUBLISHED_NOISE**2
     pooled = (published + squares) / (PUBLISHED_REPEATS + freedom)
-    own = squares / freedom if freedom else 0.0
-    return sqrt(max(pooled, own)), freedom
+    in_sets = squares / freedom if freedom else 0.0
+    return sqrt(max(pooled, in_sets)), freedom
 
 
 def limit_of(noise: float, freedom: int, repeats: tuple[float, float], tests: int) -> float:

@@ -112,6 +112,6 @@ def least_fraction(
     `confidence`. `uncertainty` is the relative error bound of an approximate simulation, which no
     measurement tells."""
     band = band_of(size_bytes)
-    known = margins()
+    corpus = margins()
     classes = margin_classes(where, collective, band)
-    return exp(-known.quantile(band, confidence) * known.scale(classes) - log1p(uncertainty))
+    return exp(-corpus.quantile(band, confidence) * corpus.scale(classes) - log1p(uncertainty))
