@@ -134,7 +134,7 @@ def refuse_what_has_no_gate(test: ResolvedCell) -> None:
 def node_groups(test: ResolvedCell) -> list[NodeGroup]:
     """One node, every size of rack, pairs of racks, and all nodes; each set of hosts once.
 
-    Racks with equally many hosts are alike, so one of them is simulated on behalf of all."""
+    One rack is simulated on behalf of all racks with equally many hosts."""
     racks = _racks_or_none(test)
     count = node_count(test.cell.scenario.cluster)
     everyone = NodeGroup("all", f"all {count} nodes", tuple(range(count)))
