@@ -9,7 +9,8 @@ times are multiplied; the last table says how many bands of such systems fail.
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import exp, log
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from netsim.measured.healthy import (
 )
 from netsim.measured.index import joined_by, read_index
 from netsim.results.margins import Margins
-from netsim.results.row import BANDS
+from netsim.results.row import BANDS, Joined
 
 INDEX = Path("scenarios/measured/index.yaml")
 CONFIDENCES = (0.8, 0.9, 0.95)
@@ -44,7 +45,7 @@ def points_of(path: Path, *, healthy: bool) -> list[Point]:
     return [point for point in points if point.healthy is healthy]
 
 
-def joined() -> dict[str, object]:
+def joined() -> dict[str, Joined]:
     """What joins the GPUs of every run of the index."""
     return {entry.id: joined_by(entry) for entry in read_index(INDEX)}
 
@@ -136,16 +137,14 @@ def sick(points: Sequence[HealthyPoint], margins: Margins, confidence: float) ->
         yield f"| {run} | {len(failed)} of {len(bands)}: {', '.join(failed) or 'none'} |"
 
 
-def unhealthy_points(path: Path, where: dict) -> list[HealthyPoint]:
+def unhealthy_points(path: Path, where: dict[str, Joined]) -> list[HealthyPoint]:
     """The points of runs with a problem, as if they were healthy."""
-    from dataclasses import replace
-
     return healthy_points(
         [replace(point, healthy=True) for point in points_of(path, healthy=False)], where
     )
 
 
-def main(print_line: Callable[[str], None] = print) -> None:
+def main() -> None:
     """Print the tables; with --write, write the margins beside the index."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.gates", description=__doc__)
     parser.add_argument("points", type=Path, metavar="POINTS.json")
@@ -154,14 +153,10 @@ def main(print_line: Callable[[str], None] = print) -> None:
     where = joined()
     points = healthy_points(points_of(given.points, healthy=True), where)
     left = LeftOut(points)
-    for line in coverage(left):
-        print_line(line)
-    print_line("")
-    for line in power(left):
-        print_line(line)
-    print_line("")
-    for line in sick(unhealthy_points(given.points, where), margins_of(points), 0.95):
-        print_line(line)
+    sick_points = unhealthy_points(given.points, where)
+    print(*coverage(left), "", sep="\n")
+    print(*power(left), "", sep="\n")
+    print(*sick(sick_points, margins_of(points), 0.95), sep="\n")
     if given.write:
         given.write.write_text(margins_text(points))
 
