@@ -439,8 +439,9 @@ def _compare_logs(
             typer.echo(f"# causes of the slowest log, {worst.label} (--explain: of every log):")
             print_lines(_causes(worst))
     failed = [one for one in judged if one.verdict.fails or one.is_bad]
+    limit = "beyond the tolerance" if rule.confidence is None else "below the gate"
     for one in failed:
-        typer.echo(f"# beyond the tolerance: {one.label}: {_failure(one.verdict)}", err=True)
+        typer.echo(f"# {limit}: {one.label}: {_failure(one.verdict)}", err=True)
     if failed:
         raise typer.Exit(1)
 

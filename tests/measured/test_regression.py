@@ -218,6 +218,7 @@ def test_a_log_as_expected_passes_a_gate_and_a_slow_one_fails(capsys, tmp_path: 
     assert int(root.get("failures")) >= 1
     assert root.find("testsuite").get("name") == "bad.txt"
     assert "and above: FAILS" in failed.out
+    assert "# below the gate: bad.txt: " in failed.err
 
 
 def test_junit_without_a_gate_has_the_verdicts_of_the_tolerance(capsys, tmp_path: Path) -> None:
