@@ -34,8 +34,8 @@ def doctor(constants: bool = False, invariants: bool = False) -> None:
     """Print what netsim runs on, and what it finds; or its constants, or its invariants."""
     if constants or invariants:
         print_lines(constant_lines() if constants else ())
-        for one in INVARIANTS if invariants else ():
-            typer.echo(f"{one.name:<12}{one.statement} ({one.asked})")
+        for invariant in INVARIANTS if invariants else ():
+            typer.echo(f"{invariant.name:<12}{invariant.statement} ({invariant.checked})")
         return
     typer.echo(f"netsim {__version__} (model {MODEL_VERSION}), {Path(__file__).parents[1]}")
     typer.echo(f"Python {platform.python_version()}, {sys.executable}")

@@ -173,7 +173,7 @@ def law_of(seed: int, number: int) -> Kept | None:
         return None
     whole_budget = Budget(excluded=WRITTEN_OUT, may_fold=False, thresholds=IN_FULL.thresholds)
     whole = solve_form(form_of(task, whole_budget), whole_budget, "compiled")
-    off = abs(told.seconds - whole.seconds) / whole.seconds
+    off = abs(told.seconds - whole.seconds) / told.seconds
     title = f"{' and '.join(axes)}: {source.strip()}"
     return Kept(number, title, _methods(told), off, told.uncertainty + whole.uncertainty)
 
