@@ -16,7 +16,7 @@ from typing import Any, TextIO, cast
 from netsim.base.values import dataclass
 
 __version__ = "0.1.0"
-MODEL_VERSION = "5"
+MODEL_VERSION = "6"
 
 
 def late(name: str) -> Any:
