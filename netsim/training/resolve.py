@@ -65,7 +65,8 @@ from netsim.workloads.step import AXES_OF, preset, training_step
 from netsim.workloads.tape import Tape
 
 Misfit = tuple[tuple[str | int, ...], str]
-MOST_TASKS = 20_000_000  # of a step on all GPUs, up to which each is run
+MOST_TASKS = 5_000_000
+"""Tasks of a step on all GPUs up to which each is run: with more it takes minutes and gigabytes."""
 TOLD = 5_000  # bytes a task that one rank of a stage tells for all
 
 
