@@ -15,7 +15,7 @@ from typing import Any, TextIO, cast
 
 from netsim.base.values import dataclass
 
-__version__ = "0.1.0"
+__version__ = "0.9.0"
 MODEL_VERSION = "5"
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from netsim.base.errors import StalledError
+from netsim.base.startup import __version__
 from netsim.results.folder import open_folder
 from netsim.results.row import COLUMNS, Row
 from netsim.tasks.row import row_of_size
@@ -494,7 +495,7 @@ def test_other_verbs_answer(capsys) -> None:
     assert re.search(r"^GPU3 +NVL +NVL +NVL +X", shown, re.MULTILINE)
     checked = netsim(capsys, "check", "sweep.yaml")
     assert checked.out == "sweep.yaml: a scenario of 8 cells, 24 sizes in all\n"
-    assert netsim(capsys, "--version").out == "0.1.0\n"
+    assert netsim(capsys, "--version").out == f"{__version__}\n"
 
 
 def test_explain_state_of_the_ring_of_five(capsys) -> None:
