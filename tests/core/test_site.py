@@ -23,6 +23,7 @@ LONGEST_PARAGRAPH = 120  # words
 
 # Pages that take ten seconds and more, as they start processes or simulate many causes.
 LONG_PAGES = {
+    "gallery.md",
     "how-to/calibrate.md",
     "how-to/ci-gate.md",
     "how-to/dask.md",
