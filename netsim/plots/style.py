@@ -4,6 +4,7 @@ Pictures are made with the object interface of matplotlib, so that no global sta
 settings below hold only while one is drawn."""
 
 import csv
+import io
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -39,6 +40,7 @@ TIMES = (("s", 1e6), ("ms", 1e3), ("µs", 1.0), ("ns", 1e-3))  # units and their
 Colour = str | tuple[float, float, float]
 
 _DPI = 150  # of pictures; text is not as wide at all, so room for it is found at the same
+_NOTEBOOK_DPI = 80  # of figures in notebooks: as wide as a column of text
 _SETTINGS = Path(__file__).with_name("netsim.mplstyle")
 
 
@@ -55,9 +57,23 @@ def wrapped(title: str, inches: float) -> str:
     return "\n".join(wrap(title, int(11.5 * inches)))
 
 
+class NotebookFigure(Figure):
+    """A figure that a Jupyter notebook shows as a picture when it is the value of a cell.
+
+    Notebooks show figures of `matplotlib.pyplot` only, which netsim does not use.
+    """
+
+    def _repr_png_(self) -> bytes:
+        """The picture as a PNG file, as IPython asks for it."""
+        picture = io.BytesIO()
+        with drawing():
+            self.savefig(picture, format="png", dpi=_NOTEBOOK_DPI, metadata={"Software": "netsim"})
+        return picture.getvalue()
+
+
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure (inches) that makes room for what lies outside its axes."""
-    return Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
+    return NotebookFigure(figsize=(width, height), dpi=_DPI, layout="constrained")
 
 
 def one_panel(width: float, height: float) -> tuple[Figure, Axes]:
