@@ -43,6 +43,11 @@ def page_case(name: str) -> object:
     return pytest.param(name, marks=[pytest.mark.full] if name in LONG_PAGES else [])
 
 
+def page_label(path: Path) -> str:
+    """The name of a page in the names of tests."""
+    return str(path.relative_to(ROOT))
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("drawn_figures")
 @pytest.mark.parametrize("name", [page_case(name) for name in page_names()])
@@ -53,9 +58,9 @@ def test_commands_and_code_of_a_page_print_what_it_shows(
     run_page((DOCS / name).read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("name", page_names())
-def test_paragraphs_are_short(name: str) -> None:
-    for paragraph in paragraphs_of((DOCS / name).read_text(encoding="utf-8")):
+@pytest.mark.parametrize("path", [*sorted(DOCS.rglob("*.md")), *ROOT.glob("*.md")], ids=page_label)
+def test_no_paragraph_of_the_documentation_has_more_than_120_words(path: Path) -> None:
+    for paragraph in paragraphs_of(path.read_text(encoding="utf-8")):
         assert len(paragraph.split()) <= LONGEST_PARAGRAPH, paragraph
 
 
@@ -117,6 +122,11 @@ def test_ci_builds_the_site_with_the_extra_that_it_needs() -> None:
 
 
 # The machinery itself: a page that is wrong is found.
+
+
+def test_paragraphs_are_split_at_blank_lines_lists_and_blocks() -> None:
+    text = "# A\n\none two\nthree\n\n- four\n- five\n\n```sh\nls\n```\nsix\n\n| a | b |\n"
+    assert paragraphs_of(text) == ["one two\nthree", "- four", "- five", "six"]
 
 
 def test_a_line_that_was_not_printed_is_missing() -> None:
