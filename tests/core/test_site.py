@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.site import pictures, reference
+from tests.site import drawings, pictures, reference
 from tests.site.pages import (
     DOCS,
     blocks_of,
@@ -159,3 +159,21 @@ def test_a_command_that_no_test_runs_is_refused() -> None:
 def test_blocks_have_language_title_and_text() -> None:
     (block,) = blocks_of('```yaml title="a.yaml"\nx: 1\n```\n')
     assert (block.language, block.title, block.text) == ("yaml", "a.yaml", "x: 1\n")
+
+
+def test_every_machine_and_fabric_has_a_drawing() -> None:
+    from netsim.topology.fabrics.config import BUILDERS
+
+    expected = {f"{name}.svg" for name in drawings.clusters()}
+    assert {path.name for path in drawings.FOLDER.iterdir()} == expected
+    kinds = {name.removeprefix("fabric-") for name in drawings.clusters()}
+    assert set(BUILDERS) <= kinds
+    assert sum(path.stat().st_size for path in drawings.FOLDER.iterdir()) < 1_500_000
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("drawn_figures")
+@pytest.mark.parametrize("name", drawings.clusters())
+def test_a_drawing_of_the_reference_can_be_made_again(name: str) -> None:
+    drawn = (drawings.FOLDER / f"{name}.svg").read_bytes()
+    assert drawings.drawing(name) == drawn, "not current: python -m tests.site --drawings"
