@@ -106,10 +106,15 @@ class TooLargeError(AlgorithmError, MemoryError):
 def build(
     collective: Collective, algorithm: str, *, fold: "Folding" = None, **parameters: object
 ) -> Schedule:
-    """The schedule of an algorithm for a collective; with a Sketch or Stands where it `folds`.
+    """The schedule of a textbook algorithm for a collective.
+
+    `algorithm` is a name of `ALGORITHMS[collective.name]` or FILE:FUNCTION; `parameters` are its
+    keyword parameters. With `fold` the schedule has one row for each class of equal rows.
+    Wrong names and parameters raise an AlgorithmError (an InputError).
 
     >>> len(build(Collective("all_reduce", ranks=5, count=10), "ring"))  # 8 steps, then a mark each
-    45"""
+    45
+    """
     function = _function(collective.name, algorithm)
     if function is None:
         raise AlgorithmError("algorithm", _unknown_algorithm(collective.name, algorithm))
@@ -302,15 +307,22 @@ def refuse_wrong(collective: Collective, algorithm: str, parameters: Mapping[str
 
 
 def algorithm(collective: str, ranks: Sequence[int] = RANKS) -> Callable[[Algorithm], Algorithm]:
-    """Make a function an algorithm of a collective, known by its name in this process.
+    """A decorator that makes a function an algorithm of a collective, by its name.
 
-    It is verified and race-checked on each number of `ranks`, at several counts, in place and out
-    of place. Where it takes some numbers only, these are to be given.
+    The function takes a Collective and returns a Schedule. It is verified and race-checked on each
+    number of `ranks`, at several counts, in place and out of place; an algorithm that works on
+    certain numbers of ranks only states these. The name is known in this process only.
 
-        @netsim.algorithm("all_reduce", ranks=[2, 4, 8])
-        def mine(collective): ...
+    >>> from netsim.collectives import ring
+    >>> @algorithm("all_reduce", ranks=[2, 4, 8])
+    ... def my_ring(collective):
+    ...     return build(collective, "ring")
+    >>> "my_ring" in ALGORITHMS["all_reduce"]
+    True
+    >>> del ALGORITHMS["all_reduce"]["my_ring"]
 
-        netsim.run("quickstart", ["workload.algorithm=mine"])"""
+    `netsim.run("quickstart", ["workload.algorithm=my_ring"])` would run it.
+    """
 
     def defined(function: Any) -> Algorithm:
         key = f"{function.__name__}#{len(_OWN)}"

@@ -222,8 +222,20 @@ SHOWN = 8
 def verify(
     schedule: Schedule, collective: Collective, which: int = 0, members: Sequence[int] | None = None
 ) -> None:
-    """Raise a VerificationError unless collective `which` of a schedule is the given one.
-    `members[i]` is the schedule's rank that is rank i of the collective (default: the same)."""
+    """Execute a schedule symbolically; raise a VerificationError unless it is this collective.
+
+    Every output element must hold each contribution exactly once. `which` is the number of the
+    operation in a schedule of several, and `members[i]` the schedule's rank that is rank i of the
+    collective (by default rank i). Times and links do not matter here.
+
+    >>> from netsim import Collective, build
+    >>> collective = Collective("all_gather", ranks=3, count=10)
+    >>> verify(build(collective, "ring"), collective)
+    >>> verify(build(collective, "ring"), Collective("all_gather", ranks=3, count=11))
+    Traceback (most recent call last):
+    netsim.collectives.verify.VerificationError: rank 0, out elements 10..10: missing the \
+contribution of rank 0; foreign the contribution of rank 1
+    """
     rows = rows_of(schedule, which)
     if collective.name == "barrier":
         _verify_barrier(schedule, rows, members or range(collective.ranks))
@@ -335,8 +347,15 @@ class Access(NamedTuple):
 def check_races(
     schedule: Schedule, collective: Collective, which: int = 0, members: Sequence[int] | None = None
 ) -> None:
-    """Raise a RaceError unless all conflicting accesses to one location are ordered. `members[i]`
-    is the schedule's rank that is rank i of the collective (default: the same)."""
+    """Raise a RaceError unless a schedule orders all conflicting accesses to one location.
+
+    Two rows conflict if both use a location and one writes it; their dependencies must order them.
+    `which` and `members` are those of `verify`.
+
+    >>> from netsim import Collective, build
+    >>> collective = Collective("all_reduce", ranks=4, count=64)
+    >>> check_races(build(collective, "ring"), collective)
+    """
     number = {int(m): r for r, m in enumerate(members or range(collective.ranks))}
     watch = _Watch(schedule, collective)
     past = _Past(schedule)

@@ -43,7 +43,7 @@ class Lanes:
 
     def keep(self) -> Self:
         """Copy the data that stays on its rank to the output, unless it is there already."""
-        kept = self.collective.kept()
+        kept = self.collective.local_data()
         if self.collective.in_place or not len(kept.rank):
             return self
         piece, rank = self.builder.pieces(kept.count, kept.in_offset, kept.out_offset), kept.rank

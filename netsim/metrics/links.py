@@ -58,9 +58,11 @@ def link_amounts(program: Program, times: Floats | None = None) -> Floats:
 
 def amounts_by(table: LinkTable, program: Program) -> Floats:
     """The same by the numbers of a table that has all links of the program, and perhaps others."""
-    amounts, wires = np.zeros(len(table)), len(table) - len(table.own)
-    known = dict(zip(table.own, range(wires, len(table)), strict=True))
-    amounts[[*range(wires), *(known[key] for key in program.links.own)]] = link_amounts(program)
+    amounts, wires = np.zeros(len(table)), len(table) - len(table.resources)
+    known = dict(zip(table.resources, range(wires, len(table)), strict=True))
+    amounts[[*range(wires), *(known[key] for key in program.links.resources)]] = link_amounts(
+        program
+    )
     return amounts
 
 

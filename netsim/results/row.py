@@ -18,7 +18,16 @@ from netsim.base.values import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line of results.csv; None is an empty cell. GB/s are 1e9 bytes a second."""
+    """One line of results.csv: the result of one cell at one size.
+
+    Names end with the unit: `_us` is microseconds, `_GBps` 1e9 bytes a second, `_pct` percent.
+    None is an empty cell. `docs/reference/columns.md` says what every column means. `axes` holds
+    the values of the sweep for this cell.
+
+    >>> row = Row(collective="all_reduce", size_bytes=2**20, time_us=12.5)
+    >>> row.status, row.busbw_GBps is None
+    ('ok', True)
+    """
 
     scenario: str = ""
     cell: str = ""

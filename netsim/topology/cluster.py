@@ -489,8 +489,15 @@ FIELD = re.compile(r"([a-z_]+(?:\.\w+)*): (.*)", re.DOTALL)
 
 
 def build_topology(config: ClusterConfig | Mapping[str, Any]) -> graph.Topology:
-    """The topology of a cluster section: as a mapping such as {"machine": "dgx-h100", "nodes": 2},
-    or as a scenario has it (`cell.scenario.cluster`)."""
+    """The topology of a `cluster` section.
+
+    `config` is a mapping with the keys of a scenario file, or as a scenario has it
+    (`cell.scenario.cluster`). What cannot be built raises an InputError.
+
+    >>> topology = build_topology({"machine": "dgx-h100", "nodes": 2})
+    >>> len(topology), topology.name
+    (16, '2 x dgx-h100')
+    """
     if isinstance(config, Mapping):
         config = validate(ClusterConfig, Source("cluster", dict(config)))
     if not isinstance(config, ClusterConfig):

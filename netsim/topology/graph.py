@@ -238,9 +238,20 @@ FEW_ROUTES, KEPT_ROUTES = 1024, 1024  # in an answer that is kept, and how many 
 
 @dataclass(frozen=True)
 class Topology:
-    """Devices joined by links, described by a graph or laid out as arrays. `gpus` lists the nodes
-    of kind gpu in device order. `capacities` holds, by resource name (`sm`, `hbm`, `nvls`, …), what
-    one GPU has of it; what is absent never limits."""
+    """Devices joined by links: a graph, its GPUs, and how paths between them are chosen.
+
+    - `name`: what messages call it.
+    - `description`: a networkx graph, a Sketch, or arrays (a Layout).
+    - `gpus`: the nodes of kind gpu, in device order. `len(topology)` is their number.
+    - `router`: chooses the paths.
+    - `capacities`: by resource name (`sm`, `hbm`, `nvls`, …) what each GPU has of it, in bytes or
+      seconds a second. A resource that is absent never limits.
+
+    >>> from netsim.topology.routing import switch
+    >>> topology = switch(4, bandwidth=50e9, latency=1e-6)
+    >>> len(topology), len(topology.links), topology.link_name(0)
+    (4, 8, 'gpu0->switch0')
+    """
 
     name: str
     description: "nx.DiGraph[Any] | Sketch | Layout"

@@ -37,7 +37,15 @@ class Loaded:
 
 
 def load_machine(which: str | Path | Source) -> Machine:
-    """The machine of a name, a path or a source; unknown names are refused with the list."""
+    """The machine that `which` names: a machine's name, the path of its file, or a Source.
+
+    Names are those of `netsim topo list`; a file of that name in the current folder, or in a folder
+    `topologies` there, comes first. Unknown names raise an InputError with the list of names.
+
+    >>> machine = load_machine("dgx-h100")
+    >>> machine.gpu.count, machine.gpu.model, f"{machine.nics.rate * 8 / 1e9:.0f} Gb/s"
+    (8, 'H100 SXM5 80GB', '400 Gb/s')
+    """
     return find_machine(which).machine
 
 
