@@ -17,7 +17,7 @@ from netsim.base.errors import InputError, shown, suggest
 from netsim.base.files import text_of
 from netsim.base.units import parse_ratio, parse_time, size_steps
 from netsim.collectives.collective import CollectiveError
-from netsim.collectives.table import own
+from netsim.collectives.table import own_algorithm_key
 from netsim.nccl import environment, tuning
 from netsim.nccl.facts import NCCL_NAMES, NEWEST, facts_of, parse_version, supported_version
 from netsim.nccl.graph_xml import read_graph_file
@@ -133,7 +133,7 @@ class Workload(Model):
             raise FieldError("p2p needs pairs such as [[0, 1]]", "collective")
         if self.code:
             try:
-                own(self.algorithm, self.code)
+                own_algorithm_key(self.algorithm, self.code)
             except CollectiveError as error:
                 raise FieldError(error.message, "algorithm") from None
         return self
@@ -146,7 +146,7 @@ class Workload(Model):
     @property
     def built_by(self) -> str:
         """The name by which `build` knows the algorithm."""
-        return own(self.algorithm, self.code) if self.code else self.algorithm
+        return own_algorithm_key(self.algorithm, self.code) if self.code else self.algorithm
 
     def size_list(self) -> list[int]:
         """The sizes in bytes, as listed."""
