@@ -1,4 +1,7 @@
-"""Trees of NCCL: parents, children and levels of all ranks at once, and the rows over them."""
+"""Trees of NCCL: parents, children and levels of all ranks at once, and the rows over them.
+
+NCCL: runTreeUpDown and runTreeSplit in src/device/all_reduce.h; chains in src/device/broadcast.h
+and reduce.h."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field
@@ -45,26 +48,26 @@ class Branches:
     @cached_property
     def number(self) -> Ints:
         """Which child of its parent every rank is."""
-        found = np.zeros(len(self.up), np.int64)
+        numbers = np.zeros(len(self.up), np.int64)
         for number, children in enumerate(self.children):
-            found[children[children >= 0]] = number
-        return found
+            numbers[children[children >= 0]] = number
+        return numbers
 
     @cached_property
     def fan(self) -> Ints:
         """How many children every rank has."""
-        found: Ints = (self.children >= 0).sum(axis=0)
-        return found
+        counts: Ints = (self.children >= 0).sum(axis=0)
+        return counts
 
     @cached_property
     def depth(self) -> Ints:
         """How far below the root every rank is."""
-        found, level = np.zeros(len(self.up), np.int64), np.array([self.root])
+        depths, level = np.zeros(len(self.up), np.int64), np.array([self.root])
         while level.size:
             below = self.children[:, level]
-            found[below[below >= 0]] = np.broadcast_to(found[level] + 1, below.shape)[below >= 0]
+            depths[below[below >= 0]] = np.broadcast_to(depths[level] + 1, below.shape)[below >= 0]
             level = below[below >= 0]
-        return found
+        return depths
 
     @property
     def root(self) -> int:
@@ -212,20 +215,20 @@ class Climb:
         sheet, net = self.sheet, hops.kind == 0
         ends = hops.src, np.where(net, hops.src, hops.dst)
         blocks = sheet.rows(sheet.kinds(hops, made, proxy=False), ends, self._subs, place)
-        some = np.flatnonzero(net)
-        if not some.size:
+        places = np.flatnonzero(net)
+        if not places.size:
             return blocks.T, blocks.T
-        away = hops.some(some)
-        passes = [np.broadcast_to(x, net.shape)[some] for x in made]
+        away = hops.some(places)
+        passes = [np.broadcast_to(x, net.shape)[places] for x in made]
         first = sheet.kinds(away, passes, proxy=True)[None]
         later = sheet.kinds(away, passes, proxy=True, change=self.channel.further)
         kind = np.concatenate([first, np.tile(later, (self.cut.subs - 1, 1))])
-        sent = sheet.rows(kind, away.ends, self._subs, place[some])
-        sheet.after(sent, blocks[:, some], self.channel.noticed)
+        sent = sheet.rows(kind, away.ends, self._subs, place[places])
+        sheet.after(sent, blocks[:, places], self.channel.noticed)
         if not self.channel.simple and self.cut.subs > 1:  # one of LL begins when all is there
-            sheet.after(sent[0], blocks[-1, some], self.channel.noticed)
+            sheet.after(sent[0], blocks[-1, places], self.channel.noticed)
         brought = blocks.copy()
-        brought[:, some] = sent
+        brought[:, places] = sent
         return blocks.T, brought.T
 
     # **** What waits for what ****
@@ -251,15 +254,15 @@ class Climb:
     def _passed(self, hops: writing.HopsOf, filled: Ints, sent: Ints, readers: list[Ints]) -> None:
         channel, filled, sent = self.channel, filled[self.tree.below], sent[self.tree.below]
         simple, slots, back = channel.simple, self.cut.slots, self._subs == 0
-        for mine, way in hops.alike():
+        for members, way in hops.alike():
             sync, credit = channel.sync(*way), channel.credit(*way)
             for rows in readers:
-                self._after(rows[mine], sent[mine], sync)
+                self._after(rows[members], sent[members], sync)
                 # A Simple slice has a slot of its own; pieces of LL share theirs with the chunk.
                 if simple:
-                    self._after(sent[mine], rows[mine], credit, slots)
+                    self._after(sent[members], rows[members], credit, slots)
                 else:
-                    self._after(sent[mine, :1], rows[mine, -1:], credit, slots)
+                    self._after(sent[members, :1], rows[members, -1:], credit, slots)
         net = np.flatnonzero(hops.kind == 0)
         self._after(sent[net], np.roll(sent[net], 1, 1), schedule.IN_ORDER, back)
         if simple:
@@ -327,12 +330,12 @@ def _over_trees(
         table = writing.chunk_table(work, collective.element_bytes)
         cut = writing.segments(plan, collective.element_bytes, table, steps=steps, threads=share)
         channel = PlannedChannel(plan, work.channel, lane.multiplicity, cut.subs, lane.copies)
-        found = trees[work.channel]
+        tree = trees[work.channel]
 
         def turn(
-            channel: PlannedChannel = channel, cut: writing.Segments = cut, found: Tree = found
+            channel: PlannedChannel = channel, cut: writing.Segments = cut, tree: Tree = tree
         ) -> writing.Turn:
-            return Climb(channel, cut, Branches(found), collective.name, share).turn()
+            return Climb(channel, cut, Branches(tree), collective.name, share).turn()
 
         key = (keys[work.channel], *channel.key, cut.subs, cut.slots, cut.whole)
         output.add(writing.remembered(collective, plan, key, turn), cut)
@@ -340,7 +343,7 @@ def _over_trees(
 
 
 def tree_keys(plan: Plan, trees: Mapping[int, Tree]) -> dict[int, object]:
-    """What tells channels apart: their trees, and the ways along them."""
+    """By channel, what it is equal to others by: its tree, and the routes along it."""
     channels = {work.channel for work in plan.work}
     if plan.algorithm != "Tree":  # chains have other roots in other calls
         return {c: (trees[c], _routes(plan, c, trees[c])) for c in channels}
@@ -348,12 +351,12 @@ def tree_keys(plan: Plan, trees: Mapping[int, Tree]) -> dict[int, object]:
 
 
 def _tree_and_ways(plan: Plan, channel: int) -> tuple[object, ...]:
-    found = plan.trees[channel]
-    return found, _routes(plan, channel, found)
+    tree = plan.trees[channel]
+    return tree, _routes(plan, channel, tree)
 
 
-def _routes(plan: Plan, channel: int, found: Tree) -> tuple[str, ...]:
-    branches = Branches(found)
+def _routes(plan: Plan, channel: int, tree: Tree) -> tuple[str, ...]:
+    branches = Branches(tree)
     below, above = branches.below, branches.up[branches.below]
     src, dst = np.concatenate([below, above]), np.concatenate([above, below])
     kind = link_kinds(plan, np.array(plan.node), src, dst)
