@@ -272,9 +272,9 @@ def _unit_hint(number: str, unit: str, kind: Kind) -> str:
         return f" (the unit is missing; did you mean {number}{kind.usual}?)"
     near = _near_unit(unit, kind, exactly=True)
     if near is None:
-        for other in KINDS:
-            if unit in other.units:
-                return f" (that is {other.name})"
+        for other_kind in KINDS:
+            if unit in other_kind.units:
+                return f" (that is {other_kind.name})"
         near = _near_unit(unit, kind, exactly=False)
     return f" (did you mean {number}{near}?)" if near else ""
 

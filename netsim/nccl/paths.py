@@ -202,7 +202,9 @@ def _within_gdr(table: PathTable, gpu: int, net: int, beside: int, settings: Set
 
 
 def reaches_directly(table: PathTable, gpu: int, net: int, settings: Settings) -> bool:
-    """Whether the port reads and writes this GPU's memory itself: GPUDirect RDMA (ncclTopoCheckGdr)."""
+    """Whether the port reads and writes this GPU's memory itself: GPUDirect RDMA.
+
+    NCCL: ncclTopoCheckGdr."""
     return _within_gdr(table, gpu, net, table.gpu_of_net[table.nets.index(net)], settings)
 
 

@@ -92,10 +92,15 @@ class Branches:
 
 @dataclass
 class Climb:
-    """One channel's tree while the rows of one chunk are written. `share` is the part of the
-    block's rate in each direction. By rank and segment, NONE where there is none: `given` are the
-    rows that fill the FIFO for the parent and `sent` those that bring the data there; `handed` and
-    `brought` the same from the parent; `stored` what leaves do."""
+    """One channel's tree while the rows of one chunk are written.
+
+    `share` is the fraction of the block's rate in each direction. Rows by rank and segment, NONE
+    where there is none:
+
+    - `filled`: fill the FIFO for the parent; `sent`: bring that data to the parent;
+    - `handed`: fill the FIFO for a child; `brought`: bring that data to the child;
+    - `stored`: store results on leaves.
+    """
 
     channel: PlannedChannel
     cut: writing.Segments
@@ -107,7 +112,7 @@ class Climb:
     def __post_init__(self) -> None:
         self.sheet = writing.Sheet(self.channel, self.cut.subs)
         rows: Ints = np.full((5, len(self.tree.up), self.cut.subs), NONE)
-        self.given, self.sent, self.handed, self.brought, self.stored = rows
+        self.filled, self.sent, self.handed, self.brought, self.stored = rows
 
     def turn(self) -> writing.Turn:
         """All rows of a chunk; the ranks and rows that end it."""
@@ -167,7 +172,7 @@ class Climb:
         op = np.where(number > 0, schedule.COPY, schedule.REDUCE_INPUT)
         made = (buffer, above, op, 1 + self.tree.fan[rank], 0, 1, self.share)
         place = self._place(rank, down=False)
-        self.given[rank], self.sent[rank] = self._send(hops, made, place)
+        self.filled[rank], self.sent[rank] = self._send(hops, made, place)
         if not self.hands_out:
             root = np.array([self.tree.root])
             kind = self.channel.local(
@@ -175,7 +180,7 @@ class Climb:
             )
             place = self._place(root, down=False)
             rows = self.sheet.rows(self.sheet.woven.kind(kind), (root, root), self._subs, place)
-            self.given[root] = rows.T
+            self.filled[root] = rows.T
 
     def _go_down(self) -> None:
         hops, rank, parent = self.downwards, self.tree.below, self.tree.up[self.tree.below]
@@ -235,11 +240,11 @@ class Climb:
 
     def _take(self) -> None:
         if self.reduces:
-            readers = [self.given[self.tree.up[self.tree.below]]]
+            readers = [self.filled[self.tree.up[self.tree.below]]]
             if self.turns:
                 at_top = (self.tree.up[self.tree.below] == self.tree.root)[:, None]
                 readers += [np.where(at_top, self.handed[child], NONE) for child in self.tree.top]
-            self._passed(self.upwards, self.given, self.sent, readers)
+            self._passed(self.upwards, self.filled, self.sent, readers)
         if self.hands_out:
             self._passed(
                 self.downwards, self.handed, self.brought, list(self._outputs(self.tree.below))
@@ -273,7 +278,7 @@ class Climb:
     def _in_line(self) -> Iterator[tuple[Ints, Ints]]:
         """One pass of a way after the other; the ranks and the rows of their last ones."""
         everyone = np.arange(len(self.tree.up))
-        for passes in ([self.given], list(self._outputs(everyone))):
+        for passes in ([self.filled], list(self._outputs(everyone))):
             for rows in passes:
                 for earlier in passes:
                     self._after(rows, np.roll(earlier, 1, 1), schedule.IN_ORDER, self._subs == 0)
