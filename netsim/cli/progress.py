@@ -61,11 +61,11 @@ def memory_of(text: str | None) -> int:
     """What `--memory` says, or what the system has for this process and its workers."""
     if text is None:
         return available_memory() + resident()
-    found = parsed(parse_size, "--memory", text)
-    if found < PROCESS:
+    size = parsed(parse_size, "--memory", text)
+    if size < PROCESS:
         least = f"{PROCESS / 1e6:.0f}MB"
         raise InputError(f"--memory {text}: one process alone needs up to {least}", hint="as 8GB")
-    return found
+    return size
 
 
 @contextmanager
@@ -115,10 +115,10 @@ def shard_of(text: str | None) -> tuple[int, int] | None:
     """Which part of how many."""
     if text is None:
         return None
-    found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
-    if not found or not 1 <= int(found[1]) <= int(found[2]):
+    match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
+    if not match or not 1 <= int(match[1]) <= int(match[2]):
         raise InputError(f"--shard: expected i/n such as 1/8, with i from 1 to n, got {text!r}")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def part_of(cells: Sequence[Cell], shard: tuple[int, int] | None) -> list[Cell]:

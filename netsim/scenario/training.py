@@ -123,8 +123,8 @@ class Parallelism(Model):
     def _axes(self) -> "Parallelism":
         axes = self.order.split("-")
         if sorted(axes) != sorted(AXES):
-            known = ", ".join(AXES)
-            message = f"expected the axes {known} joined by '-', each once, got {self.order!r}"
+            names = ", ".join(AXES)
+            message = f"expected the axes {names} joined by '-', each once, got {self.order!r}"
             raise FieldError(message, "order")
         return self
 

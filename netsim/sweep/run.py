@@ -230,8 +230,8 @@ class Answer:
 def fulfil(order: Order) -> Iterator[Answer]:
     """Do what an order asks for, after checking it."""
     if order.version != VERSION:
-        told = f"worker {socket.gethostname()} runs netsim {VERSION}, the sweep {order.version}"
-        raise InputError(told, hint="install the same version everywhere")
+        message = f"worker {socket.gethostname()} runs netsim {VERSION}, the sweep {order.version}"
+        raise InputError(message, hint="install the same version everywhere")
     once = replace(order, sizes=())  # orders of one cell differ in sizes only
     _cell(once)  # what is wrong here is wrong with the worker
     try:
@@ -287,8 +287,8 @@ def no_room(resolved: AnyResolved, size: int) -> str:
     """How a cell is told that ended for want of memory."""
     most, limit = resolved.memory_needed(size), memory_limit()
     there = f" of {limit / 1e9:.2g} GB" if limit else ""
-    told = f"does not fit into the memory{there} (estimated at up to {most / 1e9:.2g} GB)"
-    return f"{told}; fewer ranks, sizes or chunks need less"
+    message = f"does not fit into the memory{there} (estimated at up to {most / 1e9:.2g} GB)"
+    return f"{message}; fewer ranks, sizes or chunks need less"
 
 
 @lru_cache(maxsize=4)
@@ -351,11 +351,11 @@ class Local:
             )
             for order in _shared_out(orders, self.processes.count)
         )
-        with closing(self.processes.results(jobs)) as found:
-            STAGE.others, whole = self.processes.memory, sum(len(one.sizes) for one in orders)
-            at(", ".join(self.processes.names()), 0, whole)
-            for done, (order, answer) in enumerate(found, 1):
-                at(", ".join(self.processes.names()), done, whole)
+        with closing(self.processes.results(jobs)) as results:
+            STAGE.others, total = self.processes.memory, sum(len(one.sizes) for one in orders)
+            at(", ".join(self.processes.names()), 0, total)
+            for done, (order, answer) in enumerate(results, 1):
+                at(", ".join(self.processes.names()), done, total)
                 ended = isinstance(answer, LostError)
                 yield order, [misfit(n, answer) for n in order.sizes] if ended else [answer]
 
@@ -413,12 +413,12 @@ def run_tasks(
                 yield ahead, finished_row(folder, ahead), errors.get(ahead.key)
                 ahead = next(waiting, None)
             if ahead is not None:
-                task, given = next(source)
-                for line in given.decisions:
+                task, known_row = next(source)
+                for line in known_row.decisions:
                     tell_listener(line)
                 if task.key not in folder.finished:
-                    keep(folder, task, given, errors)
-                    if cache is not None and not given.error:
+                    keep(folder, task, known_row, errors)
+                    if cache is not None and not known_row.error:
                         cache.keep(task.key, engine, folder.finished[task.key])
 
 
@@ -468,8 +468,8 @@ def _here(tasks: Sequence[SizedCell], engine: str, progress: Shown, later: Later
             return progress(known[size])
 
         at(titled(group[0].cell), done, len(tasks))
-        for one in answers(resolved, list(by_size), engine, shown):
-            yield by_size[one.size], one
+        for fulfilled in answers(resolved, list(by_size), engine, shown):
+            yield by_size[fulfilled.size], fulfilled
             done += 1
             if later is not None and len(every) > done + 1 and time.monotonic() > until:
                 with later() as workers:
@@ -479,7 +479,7 @@ def _here(tasks: Sequence[SizedCell], engine: str, progress: Shown, later: Later
 
 
 def _elsewhere(tasks: Sequence[SizedCell], engine: str, workers: Workers) -> Found:
-    known: dict[tuple[str, int], SizedCell] = {}
+    cell_of_size: dict[tuple[str, int], SizedCell] = {}
     orders = []
     for group in _cells(tasks):
         for first in range(0, len(group), CHUNK):
@@ -487,8 +487,8 @@ def _elsewhere(tasks: Sequence[SizedCell], engine: str, workers: Workers) -> Fou
             cell, sizes = part[0].cell, tuple(task.size for task in part)
             where = cell.source.name, cell.source.data, cell.axes
             orders.append(Order(cell.id, *where, sizes, engine))
-            known.update({task.key: task for task in part})
+            cell_of_size.update({task.key: task for task in part})
     with closing(workers.fulfil(orders)) as fulfilled:
-        for order, found in fulfilled:
-            for one in found:
-                yield known[order.cell, one.size], one
+        for order, results in fulfilled:
+            for answer in results:
+                yield cell_of_size[order.cell, answer.size], answer
