@@ -47,27 +47,29 @@ CAUSES = {
     "compute": "compute",
 }
 MARKS = {
-    "*": "the critical path alone says otherwise: others are as long, or sharing shifts",
-    "!": "an anomaly of sharing: better is slower, or 1 % changes more than 1 %: read no slope",
+    "*": "the critical path predicts another change: other paths are as long, or sharing shifts",
+    "!": "an anomaly of sharing: better is slower, or 1 % changes more than 1 %; read no trend",
 }
 _BAR = 30
 _MOST = 8  # lines of a section
 _HOPS = 14  # steps of the path
 _TRIED = ("worse_10pct_us", "better_10pct_us", "infinitely_fast_us")  # changes of a parameter
-_DIFFERS = 0.2  # from which the simulated slope and that of the path are told apart
+_DIFFERS = 0.2  # relative difference of the simulated change and that of the path that is marked
 
 
 def explain_lines(values: Mapping[str, Any], title: str) -> Iterator[str]:
-    """All sections."""
-    yield f"{title}: {time(values['time_us'])} from standstill, bound by {values['bound_by']}"
+    """The explanation of an operation as text, one section after the other."""
+    yield f"{title}: {time(values['time_us'])} from an idle cluster, bound by {values['bound_by']}"
     limit = values.get("limit")
     if limit and limit["of_limit_pct"] is not None:
         best = limit["best_known_us"] or 0.0  # of some collectives none is known
-        remark = f" ({time(best)} is known to be reached)" * (best > limit["limit_us"] * 1.001)
+        is_farther = best > limit["limit_us"] * 1.001
+        remark = f" (the best known one takes {time(best)})" if is_farther else ""
         yield (
-            f"{limit['who']} reaches {limit['of_limit_pct']:.0f} % of what these links allow, "
-            f"{time(limit['limit_us'])}{remark}; what binds: {limit['binds']}"
+            f"{limit['who']} reaches {limit['of_limit_pct']:.0f} % of what these links allow: no "
+            f"algorithm takes less than {time(limit['limit_us'])}{remark}"
         )
+        yield f"the limit is set by {limit['binds']}"
     for section in (_causes, _sharing, _links, _answers, _slack, _path):
         lines = list(section(values))
         if lines:
@@ -89,16 +91,17 @@ def _sharing(values: Mapping[str, Any]) -> Iterator[str]:
     shown = [sharer for sharer in values["shared_with"] if sharer["us"] > 1e-3 * values["time_us"]]
     if not shown:
         return
-    yield "Who shares the links that slow it"
+    yield "Which transfers share the links that slow it down"
     for sharer in shown[:_MOST]:
         yield f"  {time(sharer['us']):>12}  {sharer['who']}, on {sharer['link']}"
 
 
 def _links(values: Mapping[str, Any]) -> Iterator[str]:
-    yield "Links that are full for longest (of all time; and how much of them is used on average)"
+    yield "Links that are full for longest"
+    yield f"  {'':<44}{'full for':>12}{'of time':>10}{'in use':>10}"
     for link in values["links"][:_MOST]:
         full = link["full_us"] / values["time_us"] if values["time_us"] else 0.0
-        use = f"{full:>8.1%}{link['utilisation']:>8.1%}"
+        use = f"{full:>10.1%}{link['utilisation']:>10.1%}"
         yield f"  {link['link']:<44}{time(link['full_us']):>12}{use}"
 
 
@@ -126,15 +129,15 @@ def _answers(values: Mapping[str, Any]) -> Iterator[str]:
             mark = "" if near else "*"
         marks.add(mark)
         yield _answer(parameter, slope, f"  {mark}".rstrip())
-    yield "  (ideal: infinitely fast, or without any latency; the rest as it is)"
+    yield "  (ideal: infinitely fast, or without any latency; everything else unchanged)"
     yield from (f"  ({mark} {MARKS[mark]})" for mark in MARKS if mark in marks)
     left = len(values["parameters"]) - values["confirmed"]
     if left:
-        yield f"  (by the critical path alone, not simulated again: {left} parameters)"
+        yield f"  (computed from the critical path, not simulated again: {left} parameters)"
 
 
 def _answer(parameter: Mapping[str, Any], slope: float, mark: str) -> str:
-    now = "" if parameter["value"] is None else f"{parameter['value']:.4g} {parameter['unit']}"
+    now = "" if parameter["value"] is None else f"{parameter['value']:.3g} {parameter['unit']}"
     shown = ["" if parameter[key] is None else time(parameter[key]) for key in _TRIED]
     change = f"{'-' if slope < 0 else '+'}{time(abs(slope))}"
     return (
@@ -149,7 +152,7 @@ def _slack(values: Mapping[str, Any]) -> Iterator[str]:
     kinds = {k: v for k, v in values["slack_us"]["by_kind"].items() if v > 1e-3 * total_us}
     gpus = {k: v for k, v in values["slack_us"]["by_gpu"].items() if v > 1e-3 * total_us}
     if kinds or gpus:
-        yield "What could be later without any harm (least slack of its rows)"
+        yield "What could end later without changing the time (the least slack of its rows)"
     for name, spare in sorted({**kinds, **gpus}.items(), key=lambda pair: -pair[1])[:_MOST]:
         yield f"  {name:<36}{time(spare):>12}{spare / total_us:>8.1%}"
 
@@ -256,8 +259,8 @@ def _values(
 
 
 def time(us: float) -> str:
-    """A time with its unit."""
-    return format_time(us * 1e-6) if us > 1e-9 else "0"
+    """A time with its unit, to three digits."""
+    return format_time(us * 1e-6, digits=3) if us > 1e-9 else "0"
 
 
 def print_values(values: Mapping[str, Any], form: str, table: str, lines: Iterable[str]) -> None:
@@ -378,12 +381,15 @@ def beside_lines(resolved: ResolvedJobs, size: int | None, engine: str) -> Itera
     row = row_of_job(resolved, sizes[-1] if size is None else size, engine)
     took, alone = row.step_time_us or row.time_us or 0.0, row.alone_us or 0.0
     name = resolved.jobs[resolved.number].name
-    yield f"{name}: {time(took)} beside others, {time(alone)} alone: {row.slowdown:.3g} times"
+    yield (
+        f"{name}: {time(took)} beside the other jobs, {time(alone)} without them: "
+        f"{row.slowdown:.3g} times as long"
+    )
     for neighbor in [key[3:] for key in row.neighbours if key.startswith("by:")]:
         times, link = row.neighbours[f"by:{neighbor}"], row.neighbours[f"on:{neighbor}"]
         where = f"they meet most on {link}" if link else "they share no link"
-        yield f"  beside {neighbor} alone {times:.3g} times: {where}"
-    yield "Alone, it is\n"
+        yield f"  beside {neighbor} only: {times:.3g} times as long; {where}"
+    yield "Without the other jobs:\n"
 
 
 def explain_step(
@@ -407,20 +413,20 @@ def explain_step(
 
 
 def as_lines(values: Mapping[str, Any]) -> Iterator[str]:
-    """All sections."""
-    yield f"{values['title']}: {time(values['time_us'])}, most of it {values['bound_by']}\n"
+    """The explanation of a training step as text, one section after the other."""
+    yield f"{values['title']}: {time(values['time_us'])}, bound by {values['bound_by']}\n"
     yield from _causes(values, "passes and calls", LEAST)
     for section in (_gpus, _calls, _step_answers, _step_path):
         yield ""
         yield from section(values)
-    yield f"# approximated: {values['approximation']}"
+    yield f"# approximate: {values['approximation']}"
 
 
 def _gpus(values: Mapping[str, Any]) -> Iterator[str]:
     total_us = values["time_us"] or 1.0
     names = [name for name in values["gpus_us"][0] if name != "gpus"]
     shown = [n for n in names if max(gpu[n] for gpu in values["gpus_us"]) > LEAST * total_us]
-    yield "How GPUs spend the step (means; exposed: nothing is computed meanwhile)"
+    yield "How GPUs spend the step (means; exposed: communication while nothing is computed)"
     yield f"  {'':<12}" + "".join(f"{name:>16}" for name in shown)
     for gpu in values["gpus_us"]:
         parts = "".join(f"{time(gpu[n]):>9} {gpu[n] / total_us:>5.1%} " for n in shown)
