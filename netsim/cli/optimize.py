@@ -154,7 +154,7 @@ def _tell(
     if best is None:
         return _none(search, looked, results.place if results.is_withheld else results.path)
     if unsure := [one for one in looked if one.doubtful]:
-        typer.echo(f"{_unsure(unsure)}: not taken for the best")
+        typer.echo(f"not considered for the best: {_unsure(unsure)}")
     typer.echo(f"best: {named(best.choice.axes)}{'' if seeds == 1 else ' (medians over seeds)'}")
     said = {*trial_search.FIGURES, *trial_search.PRICED, *OF_MODEL}
     said |= {search.objective, *search.constraints.names}
@@ -170,9 +170,12 @@ def _tell(
 def _tell_layouts(
     search: trial_search.Search, looked: list[trial_search.Trial], results: Folder
 ) -> None:
-    """The layouts that were simulated, and a table of all as one rank of each stage tells them."""
+    """Print the layouts that were simulated; write a table of all with their estimates."""
     refused = sum(bool(trial_of_layout.refused) for trial_of_layout in search.told)
-    typer.echo(f"all told by one rank of each stage first, {refused} refused ({TOLD})")
+    typer.echo(
+        f"all {len(search.told)} layouts were estimated by one rank of each stage first, "
+        f"{refused} of them are refused ({TOLD})"
+    )
     for trial in sorted(
         looked, key=lambda trial_of_layout: trial_of_layout.value(search.objective)
     ):
@@ -194,7 +197,7 @@ def _tell_layouts(
 
 
 def _tell_own(search: trial_search.Search, source: Source) -> None:
-    """The place among all of the layout that the file states itself, if it states one."""
+    """Print the rank of the layout that the file itself states, if it states one."""
     bare = replace(source, data={key: one for key, one in source.data.items() if key != "sweep"})
     try:
         for axis in search.choices[0].axes:
@@ -204,16 +207,14 @@ def _tell_own(search: trial_search.Search, source: Source) -> None:
         return
     estimate = trial_search.told(trial_search.Choice({}, (SizedCell(cell, 0),)))
     if estimate.refused:
-        typer.echo(f"as the file states it: {estimate.refused}")
+        typer.echo(f"the layout of the file itself: {estimate.refused}")
         return
     place = 1 + sum(one.seconds < estimate.seconds for one in search.told)
-    longer, able = (
-        estimate.seconds / search.told[0].seconds - 1,
-        sum(not o.refused for o in search.told),
-    )
+    longer = estimate.seconds / search.told[0].seconds - 1
+    able = sum(not layout.refused for layout in search.told)
     typer.echo(
-        f"as the file states it: {estimate.seconds * 1e3:,.1f} ms told, {longer:+.1%} "
-        f"of the best told, place {place} of {able}"
+        f"the layout of the file itself: estimated at {estimate.seconds * 1e3:,.1f} ms, "
+        f"{longer:+.1%} against the best estimate, place {place} of {able}"
     )
 
 
@@ -229,9 +230,9 @@ def _best_scenario(choice: trial_search.Choice) -> dict[str, Any]:
 
 
 def _unsure(trials: Sequence[trial_search.Trial]) -> str:
-    """How far the times of some are approximate."""
-    most = max(row.approximation_pct or 0.0 for one in trials for row in one.rows)
-    return f"{len(trials)} of times that may be off by up to {most:.2g} % (approximation_pct)"
+    """The number of these trials and their largest error bound, in words."""
+    most = max(row.approximation_pct or 0.0 for trial in trials for row in trial.rows)
+    return f"{len(trials)} with error bounds of up to {most:.2g} % (approximation_pct)"
 
 
 def _none(

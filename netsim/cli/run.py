@@ -110,7 +110,7 @@ def _step_table(
         )
         yield _cut(f"{texts}  {row.bound_by:<{_BOUND_WIDTH}}  {axes}", width)
     if words:
-        yield f"# approximated: {'; '.join(words)}"
+        yield f"# approximate: {'; '.join(words)}"
 
 
 def _cut(line: str, width: int | None) -> str:
@@ -237,7 +237,7 @@ def invalid_lines(expansion: Expansion, *, skipped: bool) -> Iterator[str]:
     """Which points of a sweep cannot be built, and why."""
     invalid, all_points = expansion.invalid, len(expansion.points)
     if skipped:
-        yield f"{len(invalid)} of {all_points} cells are left out, which cannot be built:"
+        yield f"{len(invalid)} of {all_points} cells cannot be built and are left out:"
     else:
         yield (
             f"{len(invalid)} of {all_points} cells cannot be built "
@@ -307,7 +307,8 @@ def _best_lines(expansion: Expansion, rows: Sequence[Row]) -> Iterator[str]:
     if best is None:
         return
     where = f" at {format_size(best.size_bytes)}" if best.size_bytes else ""
-    line = f"best{where}: {named(without_seed(best.axes))}, {format_time(time_of(best) / 1e6)}"
+    time = format_time(time_of(best) / 1e6, digits=3)
+    line = f"best{where}: {named(without_seed(best.axes))}, {time}"
     line += " (median over seeds)" if SEED in best.axes else ""
     base = expansion.sweep.base
     other = base_rows(rows, base).get((best.cell, best.size_bytes or 0)) if base else None
@@ -332,17 +333,21 @@ def _best_of(expansion: Expansion, groups: Sequence[Sequence[Row]]) -> Iterator[
 
 
 def approximations(rows: Sequence[Row]) -> Iterator[str]:
-    """How many rows are not simulated in every detail, and how far they may be off."""
-    found = [row for row in rows if row.approximation]
-    if found:
-        stated = [row.approximation_pct for row in found if row.approximation_pct is not None]
-        off = f"at most {max(stated):.2g} % off" if stated else "by how much is not stated"
-        if 0 < len(stated) < len(found):
-            off += f" where that is stated, {len(stated)} of them"
-        yield (
-            f"approximated: {len(found)} of {len(rows)} rows, {off} "
-            "(approximation, approximation_pct in results.csv)"
-        )
+    """The number of rows that are approximate, and their largest error bound; nothing if none."""
+    approximate = [row for row in rows if row.approximation]
+    if not approximate:
+        return
+    bounds = [row.approximation_pct for row in approximate if row.approximation_pct is not None]
+    if not bounds:
+        remark = "without a stated error bound"
+    elif len(bounds) < len(approximate):
+        remark = f"{len(bounds)} of them within {max(bounds):.2g} %, the others without a bound"
+    else:
+        remark = f"within {max(bounds):.2g} %"
+    yield (
+        f"{len(approximate)} of {len(rows)} rows are approximate, {remark} "
+        "(columns approximation and approximation_pct of results.csv)"
+    )
 
 
 def worst(failures: Sequence[NetsimError], tasks: int) -> NetsimError | None:
@@ -594,10 +599,10 @@ def _run_into_folder(job: _Run, *, whole: bool) -> tuple[list[Row], list[str], N
 
 
 def _withheld(results: Folder) -> str:
-    """What is told where new results do not replace the earlier ones."""
+    """The message if new results do not replace the earlier ones."""
     return (
         f"{results.path} keeps its earlier results; the new ones are in {results.place} "
-        "(--resume goes on from there)"
+        "(--resume continues from there)"
     )
 
 
@@ -660,7 +665,7 @@ def _written(job: _Run, rows: list[Row], folder: Path, *, whole: bool) -> Iterat
         able.sort(key=lambda cell: (best is None or cell.id != best.cell, cell.id not in mine))
         if len(cells) > 1 and able and able[0].id in mine and OF_ONE & {*able[0].scenario.outputs}:
             axes = named(able[0].axes)
-            yield f"traced and drawn: {axes} (cell {able[0].id}; --cell chooses another)"
+            yield f"trace and pictures show {axes} (cell {able[0].id}; --cell chooses another)"
         if able and able[0].id in mine:
             files += write_outputs(able, folder, job.given.engine)
         else:

@@ -103,7 +103,7 @@ def test_a_trace_is_of_the_best_cell_and_of_the_one_that_is_asked_for(capsys) ->
     assert told["cell"] == chosen["cell"]
     assert told["title"].startswith("all_reduce of 1 MiB on 8 GPUs, tree, ")
     assert told["title"].endswith("gpus 8, algorithm tree")
-    said = f"traced and drawn: gpus 8, algorithm tree (cell {chosen['cell']}; --cell"
+    said = f"trace and pictures show gpus 8, algorithm tree (cell {chosen['cell']}; --cell"
     assert said in asked.err
     netsim(capsys, "run", "sweep.yaml", *TRACED, "--cell", chosen["cell"][:9])
     assert traced("reports/sweep")["cell"] == chosen["cell"]
