@@ -92,7 +92,7 @@ def _simulated(
     options: AccuracyOptions,
     before: Sequence[Point],
 ) -> accuracy.Accuracy:
-    """Simulate entries and write what is asked for; what is finished is in the journal."""
+    """Simulate entries and write the requested outputs; finished ones are in the journal."""
     entries = accuracy.questions(entries) if options.predict is not None else entries
     if options.without and options.page is not None:
         raise InputError("--without: goes without --page, which is of all constants")

@@ -1,6 +1,6 @@
-"""`netsim doctor`: versions, extras and folders, for whoever has to find out why something fails.
+"""`netsim doctor`: versions, extras and folders, to find out why something fails.
 
-Also the table of constants, for whoever asks where a figure is from, and the invariants."""
+Also the table of constants with the origin of every figure, and the invariants."""
 
 import os
 import platform

@@ -54,7 +54,7 @@ FOREIGN = (".xml", ".json", ".txt")
 
 
 class Asked(NamedTuple):
-    """The scenario, and what the user should be told about how it was read."""
+    """The scenario, and messages for the user about how it was read."""
 
     source: Source
     notes: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ class Given:
 
     @property
     def flags(self) -> dict[str, Any]:
-        """What was given of the options that stand for one key of a scenario."""
+        """The values of those options that set one key of a scenario each."""
         values = {name: getattr(self, name) for name in FLAGS}
         return {name: value for name, value in values.items() if value is not None}
 

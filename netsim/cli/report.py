@@ -106,7 +106,7 @@ def write_report_of_run(cells: Sequence[Cell], folder: Path, engine: str) -> lis
 def _refuse_foreign_code(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Raise an InputError if an explanation would run Python code that a results folder names.
 
-    Whoever made the folder chose that code: it may be somebody else's, and may do anything."""
+    The author of the folder chose that code: it may be somebody else's, and may do anything."""
     if "text" not in manifest:
         return
     try:
@@ -295,7 +295,7 @@ def _is_explained(resolved: AnyResolved) -> bool:
     if not isinstance(resolved, ResolvedStep) or resolved.lowered is not None:
         return False
     if resolved.large and not resolved.why_in_full:
-        return True  # one rank of each stage stands for all
+        return True  # one rank of each stage is simulated
     tasks = len(resolved.tape().entries) * resolved.setting.grid.size
     if tasks > LARGEST_STEP:
         raise InputError(

@@ -287,18 +287,18 @@ def numbers(path: Path, table: pd.DataFrame, column: str) -> pd.Series:
     if len(none):
         line, got = int(table.index[none[0]]), shown(str(text[cells.codes[none[0]]]))
         raise InputError(f"{path}:{line}: {column}: expected a number, got {got}")
-    found = pd.Series(values.to_numpy()[cells.codes], table.index)
-    wrong = found[(found < 0) | (found == np.inf)]
+    parsed = pd.Series(values.to_numpy()[cells.codes], table.index)
+    wrong = parsed[(parsed < 0) | (parsed == np.inf)]
     refuse(path, wrong, column, "expected a finite number from 0 on")
-    return found
+    return parsed
 
 
 def refuse(path: Path, wrong: pd.Series, column: str, why: str) -> None:
     """Refuse figures that no run writes: runs ask theirs for as much."""
     if len(wrong):
-        told = f"{path}:{wrong.index[0]}: {column}: {why}, got {wrong.iloc[0]:.10g}"
+        place = f"{path}:{wrong.index[0]}: {column}: {why}, got {wrong.iloc[0]:.10g}"
         hint = "no run writes this, so the file was changed; run it again, or undo the change"
-        raise InputError(told, hint=hint)
+        raise InputError(place, hint=hint)
 
 
 def with_numbers(path: Path, table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:

@@ -1,8 +1,8 @@
 """From a scenario to its cells: every combination of the swept axes, each with an identity.
 
-A cell is a Scenario without a sweep. Its id is a hash of what is asked (the contents of machine and
+A cell is a Scenario without a sweep. Its id is a hash of the question (the contents of machine and
 fabric files, parameters, seed, model version), not of names, sizes or outputs: equal questions have
-equal ids, whoever asks."""
+equal ids in all files."""
 
 import hashlib
 import json
@@ -157,7 +157,7 @@ def expand_all(source: Source) -> Expansion:
 
 
 def _check_base(bare: Source, sweep: Sweep) -> None:
-    """What is wrong apart from the axes is told once, at its own place, not once for each cell."""
+    """Report mistakes that do not depend on the axes once, and not for each cell."""
     swept = {
         key.partition(".")[0] for axis in sweep.axes for step in axis.steps for key, _, _ in step[1]
     }
@@ -276,8 +276,8 @@ def cell_of(source: Source, axes: Mapping[str, Any]) -> Cell:
 
 
 NOT_ASKED = frozenset({"name", "sweep", "outputs", "report", "prices", "measured", "job"})
-"""Keys of a scenario that change no row: how it is called, what is written of it and what is
-compared with it later. All other keys are part of what is asked, those of the future included."""
+"""Keys of a scenario that change no row: its name, its outputs and what is compared with it later.
+All other keys are part of the question, including those of the future."""
 
 SPELLED_APART = frozenset({"cluster", "workload", "launch", "jobs", "background"})
 """Keys that enter an id resolved: machine files by their contents, launch costs in full."""

@@ -406,9 +406,11 @@ JobName = Annotated[str, Field(pattern=r"^[^\W_][\w.-]*$")]
 
 
 class JobConfig(Model):
-    """One of several jobs of a cluster: how many hosts and how they are chosen among those that are
-    free, or which; operations or steps one after the other from `start`, so many, or as many as
-    take until the longest of the others is over."""
+    """One of several jobs of a cluster.
+
+    It has a number of hosts and how they are chosen among the free ones, or names hosts. Its
+    operations or steps run one after the other from `start` on: `repeat` of them, or until the
+    longest of the other jobs is over."""
 
     name: JobName
     nodes: Annotated[int, Field(ge=1)] | None = None
@@ -419,8 +421,10 @@ class JobConfig(Model):
 
 
 class BackgroundConfig(Model):
-    """Messages of one `size` between hosts, which begin at random: of each sender so many that they
-    are the part `load` of what its NICs carry (of an incast, of what those of its target do)."""
+    """Messages of one `size` between hosts, which begin at random.
+
+    Each sender has as much traffic as the fraction `load` of its NICs' rate (of an incast, of the
+    rate of the target's NICs)."""
 
     pattern: Literal["uniform", "permutation", "incast", "hotspot"]
     load: Part
@@ -468,8 +472,8 @@ class Scenario(Model, json_schema_extra=lambda schema: schema["required"].remove
     seed: Index = 0
     prices: str | None = None
     report: dict[Literal["conditions", "choices"], ListOf[str]] = Field(default_factory=dict)
-    fold: Literal["auto", "off"] = "auto"  # whether what is alike is simulated once
-    exact: bool = False  # whether calls are refused that only a part of them would tell
+    fold: Literal["auto", "off"] = "auto"  # whether equal rows are simulated once
+    exact: bool = False  # whether tasks are refused that need an extrapolation
     noise: Annotated[Noise, BeforeValidator(_preset)] | None = None
     samples: Annotated[int, Field(ge=1, le=100_000)] | None = None  # of noise
     limits: bool = False  # whether rows have the time that no algorithm beats

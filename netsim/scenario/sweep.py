@@ -281,7 +281,7 @@ def looked_up(data: Mapping[str, Any], axes: Mapping[str, Any], key: str) -> Any
 
 MOST_CELLS = 1_000_000
 NOT_SWEPT = ("name", "sweep", "outputs", "prices", "report")
-# What is asked for, which nobody chooses; answers are compared where it is equal.
+# Axes that are conditions and not choices; results are compared under equal conditions.
 CONDITIONS = (
     "workload.collective", "workload.sizes", "workload.root", "workload.ranks", "workload.pairs",
     "workload.matrix", "workload.split", "workload.model", "workload.batch", "workload.sequence",
@@ -341,7 +341,7 @@ class Sweep:
         return [name for name in self.names if name in asked or self._is_part_condition(name)]
 
     def _is_condition(self, axis: Axis, name: str) -> bool:
-        """Whether the scenario says so, or leaves it open and the axis changes what is asked."""
+        """Whether an axis is a condition: the scenario says so, or by default it is one."""
         if name in self.report.get("conditions", ()):
             return True
         if name in (SEED, *self.report.get("choices", ())):

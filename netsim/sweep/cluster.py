@@ -33,7 +33,7 @@ class DaskWorkers:
     ) -> None:
         self.tell = tell
         self.distributed = _imported("distributed")
-        # Let errors be told once, by netsim, and not by the loggers of Dask as well.
+        # Errors are reported once, by netsim, and not by the loggers of Dask as well.
         for name in list(logging.root.manager.loggerDict):
             if name.partition(".")[0] == "distributed":
                 logging.getLogger(name).setLevel(logging.CRITICAL + 1)

@@ -118,8 +118,10 @@ def _sqlite() -> Any:
 
 
 class Cache:
-    """Rows that were computed before; found by cell, size, engine and version of netsim. Damaged
-    rows are told and computed again; a file that cannot be used any more is told once."""
+    """Rows that were computed before, by cell, size, engine and version of netsim.
+
+    Damaged rows are reported and computed again; a file that can no longer be used is reported
+    once."""
 
     def __init__(self, path: Path, tell: Tell = silent) -> None:
         self.path, self.tell, self.found = path, tell, 0
@@ -164,7 +166,7 @@ class Cache:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """What fails is told, and the cache left alone from then on."""
+        """Report a failure of the cache, and do not use it from then on."""
         try:
             yield
         except (OSError, _sqlite().Error) as error:
@@ -191,7 +193,7 @@ def _cached(text: bytes, key: Key) -> Row:
     return row_from(values["row"])
 
 
-# Orders: what a worker, in another process or on another machine, is told to compute.
+# Orders: what a worker, in another process or on another machine, has to compute.
 # An order is plain values. A worker checks them as it would check a file, refuses another version
 # of netsim or other machine files than those that the order was made from, and runs nothing else.
 
@@ -284,7 +286,7 @@ def answers(
 
 
 def no_room(resolved: AnyResolved, size: int) -> str:
-    """How a cell is told that ended for want of memory."""
+    """The message for a cell that ended for lack of memory."""
     most, limit = resolved.memory_needed(size), memory_limit()
     there = f" of {limit / 1e9:.2g} GB" if limit else ""
     message = f"does not fit into the memory{there} (estimated at up to {most / 1e9:.2g} GB)"
@@ -326,7 +328,7 @@ Fulfilled = Generator[tuple[Order, list[Answer]], None, None]
 
 
 class Workers(Protocol):
-    """Whoever fulfils orders, in any order of time."""
+    """Workers that fulfil orders, in any sequence."""
 
     def fulfil(self, orders: Sequence[Order]) -> Fulfilled:
         """Every order with its answers, as they come, some of them at a time."""
@@ -361,7 +363,7 @@ class Local:
 
 
 def left_of(order: Order, answered: int) -> Order:
-    """What is still to do of an order of which so many sizes are done."""
+    """The rest of an order of which `answered` sizes are done."""
     return replace(order, sizes=order.sizes[answered:])
 
 

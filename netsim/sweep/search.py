@@ -1,4 +1,4 @@
-"""Constraints of a search: conditions on the figures of a cell and on the choices it stands for."""
+"""The search for the best choice of a sweep, under constraints on figures and choices."""
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -134,7 +134,7 @@ def _range(name: str, trials: Sequence[tuple[Mapping[str, Any], Mapping[str, Any
 # ones. Rows are kept like those of any run.
 
 EXHAUSTIVE = 400  # choices up to which all are simulated
-LAYOUTS = 12  # training steps from which all are told first
+LAYOUTS = 12  # training steps from which all are estimated first
 IN_FULL = 5  # of those, what is simulated
 OBJECTIVES = ("time_us", "busbw_GBps", "step_time_us", "cost_usd", "power_w", "time_x_cost")
 LARGER_IS_BETTER = ("busbw_GBps",)
@@ -170,7 +170,7 @@ class Trial:
 
     @property
     def doubtful(self) -> bool:
-        """Whether its time may be off by so much that it is not the best."""
+        """Whether its error bound is too large to call it the best."""
         return any(row.doubtful for row in self.rows)
 
     def value(self, objective: str) -> float:
@@ -183,7 +183,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Told:
-    """A training step told by one rank of each stage; or why it is refused."""
+    """The estimate of a training step by one rank of each stage; or why it is refused."""
 
     choice: Choice
     seconds: float = inf
@@ -221,7 +221,7 @@ class Search:
             return []
         estimates = []
         for number, choice in enumerate(choices):
-            at("layouts, told by one rank of each stage", number, len(choices))
+            at("estimating layouts by one rank of each stage", number, len(choices))
             estimates.append(told(choice))
         return sorted(estimates, key=lambda estimate: estimate.seconds)
 
@@ -265,7 +265,7 @@ class Search:
 
 
 def told(choice: Choice) -> Told:
-    """A layout told by one rank of each stage."""
+    """The estimate of a layout by one rank of each stage."""
     try:
         return Told(choice, folded_step(resolve_step(choice.cell)).seconds)
     except InputError as error:
@@ -275,7 +275,7 @@ def told(choice: Choice) -> Told:
 def _best_told(
     search: Search, folder: Folder, workers: Workers | None
 ) -> Generator[Trial, None, None]:
-    """Simulate layouts, those told to be the fastest first, until enough of them will do."""
+    """Simulate layouts, those with the shortest estimate first, until enough are valid."""
     able = [one.choice for one in search.told if not one.refused]
     best = 0
     while able and best < IN_FULL:
@@ -299,8 +299,9 @@ def trials(
     workers: Workers | None = None,
     together: int = 1,
 ) -> Generator[Trial, None, None]:
-    """All choices where they are few, the best of many layouts, else those that a sampler decides
-    for, `most` of them, so many `together`."""
+    """All choices if they are few, the best of many layouts, else those that a sampler selects.
+
+    The sampler selects at most `most` choices, `together` at once."""
     if most is None and any(not one.refused for one in search.told):
         yield from _best_told(search, folder, workers)
         return
@@ -340,7 +341,7 @@ class _Sampler:
         self.seen: dict[Place, Trial] = {}
 
     def ask(self, count: int) -> list[Choice]:
-        """So many choices that were not tried yet; fewer, where the sampler insists on others."""
+        """Choices that were not tried yet; fewer than asked for if the sampler repeats itself."""
         batch: dict[Place, Choice] = {}
         for _ in range(20 * len(self._choices)):  # it may ask for one again and again
             if len(batch) == count:
@@ -381,7 +382,8 @@ def _optuna() -> Any:
 
 
 def best_of(trials: Sequence[Trial], objective: str) -> Trial | None:
-    """The best trial that meets all constraints, the first of equal ones; none whose time may be
-    off by much."""
+    """The best trial that meets all constraints, the first of equal ones.
+
+    Trials with a large error bound are not considered."""
     good = [one for one in trials if one.value(objective) < inf and not one.doubtful]
     return min(good, key=lambda trial: trial.value(objective), default=None)

@@ -97,9 +97,10 @@ def bands_csv(rows: Sequence[Row], axes: Sequence[str]) -> str:
 
 
 def best_row(rows: Iterable[Row], base: Mapping[str, Any] | None = None) -> Row | None:
-    """The fastest row of the largest size; of cells without a size, the shortest step. Of cells
-    that differ in their seed only, the one in the middle stands for all. What is not clearly faster
-    than the base line does not beat it, and what may be off by much is not the best."""
+    """The fastest row of the largest size; of cells without a size, the shortest step.
+
+    Cells that differ in their seed only are represented by their median. A row that is not clearly
+    faster than the base line does not beat it, and one with a large error bound is not the best."""
     good = [row for row in rows if row.status == "ok" and time_of(row) and not row.doubtful]
     largest = max((row.asked for row in good), default=0)
     shown = (row for row in good if row.asked == largest)
@@ -281,7 +282,7 @@ MADE = Memo(32)
 
 
 def _healthy(key: str, config: ClusterConfig) -> "Cluster":
-    """The cluster as it was bought, whatever has failed since; `key` stands for its section."""
+    """The cluster as it was bought, before faults; `key` identifies its section."""
     bought = config.model_copy(update={"faults": ()})
     return MADE.of(key, lambda: build_cluster(bought)) if key else build_cluster(bought)
 
