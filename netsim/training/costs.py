@@ -125,7 +125,7 @@ def _ways(program: Program) -> list[_Way]:
     )
     total = np.bincount(place, amount[moving])
     wires = {int(one): _wires(program, int(one)) for one in np.unique(path)}
-    found: dict[object, _Way] = {}
+    way_of_key: dict[object, _Way] = {}
     for number in np.argsort(first).tolist():
         row = int(moving[first[number]])  # ranks of one path are the same: its wires are theirs
         style, src, dst = (
@@ -134,9 +134,9 @@ def _ways(program: Program) -> list[_Way]:
             int(schedule.dst[row]),
         )
         name = (style.kind, src, dst, wires[int(key[number] // styles)])
-        way = found.setdefault(name, _Way(style, src, dst))
+        way = way_of_key.setdefault(name, _Way(style, src, dst))
         way.add(style, float(total[number]))
-    return list(found.values())
+    return list(way_of_key.values())
 
 
 def _wires(program: Program, path: int) -> tuple[int, ...]:
@@ -149,12 +149,12 @@ def _thinned(ways: list[_Way]) -> list[_Way]:
     """Where a rank sends to very many others, a few of them, evenly chosen, stand for all. Those
     that go over NVLink and those that leave the node stay apart."""
     targets: dict[int, list[_Way]] = defaultdict(list)
-    kept: list[_Way] = []
+    thinned: list[_Way] = []
     for way in ways:
-        (targets[way.src] if way.style.kind == TRANSFER else kept).append(way)
-    for mine in targets.values():
-        kept += mine if len(mine) <= MOST_TARGETS else _some(mine)
-    return kept
+        (targets[way.src] if way.style.kind == TRANSFER else thinned).append(way)
+    for target_ways in targets.values():
+        thinned += target_ways if len(target_ways) <= MOST_TARGETS else _some(target_ways)
+    return thinned
 
 
 def _some(ways: list[_Way]) -> list[_Way]:
@@ -259,9 +259,11 @@ class Costs:
 
     def on(self, topology: Topology, kind: str) -> "Costs":
         """The same decisions where links of one kind are others; only what crosses them is new."""
-        kept = {key: made for key, made in self.known.items() if kind not in self.crossed[key]}
-        crossed = {key: self.crossed[key] for key in kept}
-        return replace(self, topology=topology, known=kept, crossed=crossed, times={})
+        kept_costs = {
+            key: made for key, made in self.known.items() if kind not in self.crossed[key]
+        }
+        crossed = {key: self.crossed[key] for key in kept_costs}
+        return replace(self, topology=topology, known=kept_costs, crossed=crossed, times={})
 
     def _look_up(self, groups: Sequence[Group]) -> None:
         """Places of groups of one size, whose routes are asked for at once; and what groups have in

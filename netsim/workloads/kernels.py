@@ -113,8 +113,8 @@ def cast_bytes(setting: Setting, *, fused: bool = False) -> float:
 
 def cast_seconds(setting: Setting, elements: float, *, fused: bool = False) -> float:
     """Casting so many elements of the inputs of products."""
-    each = cast_bytes(setting, fused=fused)
-    return setting.roofline.stream_seconds(elements * each, each > 0)
+    bytes_per_element = cast_bytes(setting, fused=fused)
+    return setting.roofline.stream_seconds(elements * bytes_per_element, bytes_per_element > 0)
 
 
 @dataclass(frozen=True)
@@ -315,7 +315,9 @@ def state_bytes(optimizer: str) -> int:
 
 def optimizer_seconds(setting: Setting, parameters: int) -> float:
     """Updating so many parameters: states read and written, gradients read, weights written."""
-    each = 2 * state_bytes(setting.optimizer) + setting.gradient_element + setting.element
+    bytes_per_parameter = (
+        2 * state_bytes(setting.optimizer) + setting.gradient_element + setting.element
+    )
     if setting.optimizer == "adam-eager":
-        each = EAGER_ADAM
-    return setting.roofline.stream_seconds(float(each) * parameters)
+        bytes_per_parameter = EAGER_ADAM
+    return setting.roofline.stream_seconds(float(bytes_per_parameter) * parameters)

@@ -173,8 +173,8 @@ class Tape:
 
     def catch_up(self) -> None:
         """Write down the kernels that were put off."""
-        for one in self.put_off:
-            self.compute(*one)
+        for postponed in self.put_off:
+            self.compute(*postponed)
         self.put_off.clear()
 
     @contextmanager
@@ -186,8 +186,8 @@ class Tape:
 
     def last_of(self, ranks: Ranks) -> Deps:
         """The last kernel that these very ranks have run."""
-        found = self._last.get(Same(ranks))
-        return () if found is None else (found,)
+        last = self._last.get(Same(ranks))
+        return () if last is None else (last,)
 
     def _add(
         self,

@@ -67,6 +67,12 @@ def test_the_workflow_of_public_ci_calls_the_script_that_exists() -> None:
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
 
 
+def test_ci_builds_both_packages_and_checks_them() -> None:
+    script = (ROOT / ".ci" / "run").read_text()
+    assert "-m build --outdir" in script
+    assert 'twine" check' in script
+
+
 def test_hooks_before_a_commit_run_the_tools_of_ci() -> None:
     configuration = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
     (repository,) = configuration["repos"]
