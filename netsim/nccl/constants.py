@@ -153,17 +153,20 @@ class LinkCost:
 
 @dataclass(frozen=True, slots=True)
 class NetworkCost:
-    """What the proxies and NICs add to a message between nodes, in seconds. `notice`: from the
-    block's flag until the proxy has seen it; `post`: the proxy thread is busy; `message`: the NIC
-    is busy; `delivery`: from the completion until the receiving block may use the data; `flush`:
-    the read that orders data before flag (before Hopper, Simple only); `credit`: from the end of
-    the use of a slot until the other proxy may send the next message; `reduction`: what an
-    operation of switches that reduce takes beyond a message; `pool`: what the proxy spends beyond a
-    post on a message of grouped sends, whose buffers all channels share, `pool_turn` the least time
-    between chunks of a channel with `pool_each` for every channel of a send, and `pool_start` what
-    such an operation begins later; `receive`: what the proxy of the receiver, the same thread that
-    posts its own sends, spends on a message. `path`: what the network's library makes of a
-    message's size."""
+    """What the proxies and NICs add to a message between nodes, in seconds.
+
+    - `notice`: from the block's flag until the proxy has seen it.
+    - `post`: the proxy thread is busy with a message; `message`: the NIC is busy.
+    - `delivery`: from the completion until the receiving block may use the data.
+    - `flush`: the read that orders data before the flag (before Hopper, Simple only).
+    - `credit`: from the end of the use of a slot until the other proxy may send the next message.
+    - `reduction`: an operation of switches that reduce, beyond a message.
+    - `receive`: the receiver's proxy, the thread that also posts its sends, for each message.
+    - `pool`: the proxy, beyond a post, for a message of grouped sends, whose buffers all channels
+      share; `pool_turn`: the least time between chunks of a channel; `pool_each`: more for every
+      channel of a send; `pool_start`: how much later such an operation begins.
+    - `path`: how the network's library sends a message, by its size.
+    """
 
     notice: float
     post: ByProtocol

@@ -393,7 +393,7 @@ def kinds_of(arena: Arena) -> Kinds:
 
 
 def likeness(arena: Arena, kinds: Kinds, attempt: Attempt) -> Likeness:
-    """What decides the walk of an attempt; attempts with equal likeness walk alike."""
+    """What decides the walk of an attempt; attempts of equal likeness take the same steps."""
     nets = nets_of(arena, attempt.type_inter, range(len(arena.gpus)))
     outside = kinds.either_way
     if attempt.pattern in TREES:
@@ -872,7 +872,7 @@ class _Ladder:
         while self.rung > 0 and (budget.complete or budget.left > 0):
             following = self._faster(self.speeds[self.rung - 1])
             if following is None or most_channels(self.arena, following) < count:
-                return  # nor would so many fit at still higher speeds
+                return  # this number of channels does not fit at higher speeds either
             self.now = following
             self.rung -= 1
             budget = self._walk(self.now, in_full=True)

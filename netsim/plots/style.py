@@ -25,7 +25,7 @@ from netsim.base.errors import InputError, shown, suggest
 from netsim.base.files import csv_value, made_folder, replacing, table_beside, table_text, text_of
 from netsim.base.units import format_size
 
-# Okabe and Ito (2008): told apart by people with any common colour blindness.
+# Okabe and Ito (2008): distinguishable with any common color blindness.
 HUES = {
     "blue": "#0072B2", "orange": "#D55E00", "green": "#009E73", "pink": "#CC79A7",
     "amber": "#E69F00", "sky": "#56B4E9", "black": "#000000", "yellow": "#F0E442",
@@ -53,7 +53,7 @@ def drawing() -> Iterator[None]:
 
 
 def wrapped(title: str, inches: float) -> str:
-    """A title in lines that a figure of so many inches has room for."""
+    """A title in lines that fit a figure of `inches` inches."""
     return "\n".join(wrap(title, int(11.5 * inches)))
 
 
@@ -212,7 +212,7 @@ def read_long_table(
     with suppress(OSError, ValueError):
         if (table := _read_at_once(path, columns, only)) is not None:
             return table
-    return read_table(path, columns, what).astype("category")  # row by row, what is wrong is told
+    return read_table(path, columns, what).astype("category")  # a mistake is named with its row
 
 
 def _read_at_once(path: Path, columns: Sequence[str], only: Collection[str]) -> pd.DataFrame | None:

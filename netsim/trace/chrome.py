@@ -522,8 +522,9 @@ def _about(
 def _slice_events(
     placed: Sequence[tuple[Slice, int]], tids: Threads
 ) -> tuple[list[_Timed], list[_Timed], list[_Timed]]:
-    """Slices, where arrows start, and where they end. There are so many that each is filled into a
-    text; what is said of all of them together is made JSON once."""
+    """Slices, where arrows start, and where they end, as JSON text.
+
+    There are very many, so each fills a template; what is common to them becomes JSON once."""
     bars: list[_Timed] = []
     starts: list[_Timed] = []
     ends: list[_Timed] = []

@@ -149,8 +149,8 @@ class Sheet:
 
 
 # **** Read ****
-# Text, or the binary form that `txt2bin` makes of it: a head, where the part of every rank begins
-# and ends, and the parts: counts, what waits for nothing, all operations, and who waits for whom.
+# Text, or the binary form that `txt2bin` writes: a head, where the part of every rank begins and
+# ends, and the parts: counts, operations without dependencies, all operations, and dependencies.
 
 SEND, RECEIVE, CALCULATE = 1, 2, 3  # kinds of operations, as the binary form has them
 ANY = (-1, 2**32 - 1)  # a receive's source or tag that may be any, in text and binary
@@ -288,7 +288,7 @@ class Goal:
 
 
 def read_goal(path: Path) -> Goal:
-    """A file in either form; what is wrong is told with its place."""
+    """A file in either form; an InputError names the place of a mistake."""
     goal, data = Goal(path), content_of(path, LARGEST_TABLE, is_binary=True)
     try:
         if b"\0" in data[: HEAD.size]:

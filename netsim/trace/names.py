@@ -238,7 +238,7 @@ class Selection:
 
 
 def first_rows(timeline: Timeline, most: int) -> Selection:
-    """The rows that start first, at most so many."""
+    """The rows that start first, at most `most` of them."""
     if most < 1:
         raise ValueError(f"rows: expected at least 1, got {most}")
     total = len(timeline)

@@ -190,13 +190,13 @@ def _ends(way: _Way) -> list[tuple[str, int]]:
     return [("src", way.src), ("dst", way.dst)]
 
 
-# What NCCL makes of the collectives of a step: each simulated once for groups that are alike.
-# Groups are alike if their ranks sit at the same places of equal hosts, in the same pattern, over
-# ways of the same latency and bandwidth.
+# The collectives of a step as NCCL runs them: each is simulated once for equal groups.
+# Groups are equal if their ranks sit at the same places of equal hosts, in the same pattern, over
+# routes of the same latency and bandwidth.
 
 Group = tuple[int, ...]
 Key = tuple[object, ...]
-NOTABLE = 1e-3  # part by which rings may be off that is worth a word
+NOTABLE = 1e-3  # relative error of rings from which it is stated
 WORTH = 40  # loops that are left out of what is only to show which ways are taken
 WRITTEN = 3  # whole hosts, at least, that chunks go in rings that stand for longer ones
 STEADY = "large collectives from a part of their loops"

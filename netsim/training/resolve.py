@@ -361,7 +361,7 @@ PLACE = ("workload", "compute", "times")
 
 
 def read_times(cell: Cell, work: Training, model: Model) -> dict[str, tuple[float, float]]:
-    """Seconds forward and backward by layer; `block` stands for layers without a line."""
+    """Seconds forward and backward by layer; `block` is for layers without a line."""
     if work.compute.times is None:
         return {}
     path = Path(work.compute.times)
@@ -646,7 +646,7 @@ def _repeated(number: int, layer: LayerConfig) -> list[Layer]:
     return [Layer(one, "plain", tensors, plain=plain) for one in names]
 
 
-# A training cell whose parts fit: its cluster, its Setting, what NCCL is told.
+# A training cell whose parts fit: its cluster, its Setting, the settings of NCCL.
 # What does not fit is said here, with its place in the scenario, before anything runs.
 
 
@@ -724,7 +724,7 @@ class ResolvedStep:
 
     @cached_property
     def costs(self) -> Costs:
-        """What NCCL makes of collectives here."""
+        """The costs of collectives as NCCL runs them here."""
         scenario, nccl = self.cell.scenario, self.cell.scenario.nccl
         wishes = Wishes(parse_version(nccl.version), nccl.env)
         return Costs(

@@ -129,7 +129,7 @@ class Alone:
         return ()
 
     def after_forward(self, layer: int, done: Emitted) -> None:
-        """A layer's forward pass has been written down."""
+        """Called when a layer's forward pass has been added to the tape."""
 
     def before_backward(self, layer: int) -> Deps:
         """What the backward pass of a layer has to wait for."""
@@ -150,7 +150,7 @@ class Alone:
         return 1
 
     def after_optimizer(self, done: int) -> None:
-        """The optimizer has been written down."""
+        """Called when the optimizer has been added to the tape."""
 
 
 # ZeRO stages 1 and 2, and Megatron's distributed optimizer: replicas divide the optimizer's work.

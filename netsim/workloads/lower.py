@@ -121,7 +121,7 @@ class _Lowering:
     def kernel(
         self, entry: TapeEntry, ranks: Ranks, time: KernelTime
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The first and the last row of a kernel on each of some ranks, whose GPUs are alike."""
+        """The first and the last row of a kernel on each of some ranks, whose GPUs are equal."""
         after = [self.streams[entry.stream][ranks], *(self.rows_of(d, ranks) for d in entry.after)]
         before = [(column, IN_ORDER) for column in after if (column >= 0).any()]
         rows = []

@@ -227,7 +227,7 @@ MERGED, MERGED_BACKWARD, JOINED, JOINED_BACKWARD, ENDED = 38, 10, 8, 50, 6
 
 
 def _turns(shapes: Shapes, queries: float, keys: float) -> float:
-    """Moving so many bytes for each feature of queries, and of keys."""
+    """Seconds of moving `queries` and `keys` bytes for each feature of queries and of keys."""
     features = queries * shapes.query_width + keys * shapes.given_width
     return shapes.setting.roofline.stream_seconds(features * shapes.tokens, 8)
 

@@ -178,9 +178,10 @@ class Roofline:
         keys: float = inf,
         backward: bool = False,
     ) -> float:
-        """A fused attention kernel of so many FLOPs, with features of a key and a value together
-        (`width`) and keys that a query meets. What blocks do before and after their loop over keys
-        takes as long as so many keys more."""
+        """Seconds of a fused attention kernel.
+
+        `width` is the features of a key and a value together. What blocks do before and after
+        their loop over keys takes as long as a constant number of further keys."""
         if flops <= 0:
             return 0.0
         more = value("attention.keys.backward" if backward else "attention.keys") / keys

@@ -169,8 +169,10 @@ class Pass:
 
 
 def training_step(setting: Setting, told: Callable[[Pass], float] | None = None) -> Tape:
-    """The tape of one step; quiet passes are kernels with `told`, which says how long they take.
-    Where GPUs are of several kinds, kernels have the time of each kind."""
+    """The tape of one step.
+
+    With `told`, passes without communication are single kernels whose seconds it returns. Where
+    GPUs are of several kinds, kernels have the time of each kind."""
     kinds = setting.gpu_kinds
     if kinds is None:
         return _Step(setting, told).write()
@@ -227,7 +229,7 @@ class _Step:
         self.before: Deps = ()
 
     def write(self) -> Tape:
-        """Stages take turns, each as far as what it waits for has been written down."""
+        """Stages take turns, each as far as what it waits for is on the tape."""
         self.before = self._extras("forward")
         while any(stage.actions for stage in self.stages):
             moved = False
