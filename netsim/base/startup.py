@@ -86,6 +86,8 @@ class Stage:
     work_done: float = 0.0  # of the whole command, in any unit that weighs its parts
     work_total: float = 0.0  # 0: parts are taken as equal
     work_since: float = 0.0
+    share: float = 0.0  # how much of the part at hand is done
+    tell_parent: Callable[[float], None] | None = None  # of a worker: who hears that, too
 
     def seconds_left(self, now: float) -> float | None:
         """About how long what is left takes: by the work of it where that is known, else as if all
@@ -108,6 +110,14 @@ def at(what: str, done: int = 0, total: int = 0) -> None:
     if total != STAGE.total or done < STAGE.done:  # other parts are counted from now on
         STAGE.counted_since, STAGE.counted_from = time.monotonic(), done
     STAGE.what, STAGE.done, STAGE.total = what, done, total
+    tell_share(0.0)
+
+
+def tell_share(share: float) -> None:
+    """So much of the part at hand is done, from 0 to 1."""
+    STAGE.share = share
+    if STAGE.tell_parent is not None:
+        STAGE.tell_parent(share)
 
 
 def worked(done: float, total: float) -> None:
@@ -127,6 +137,8 @@ def line(verb: str, now: float) -> str:
     """The progress of a command as one line."""
     seconds = now - STAGE.began
     parts = [": ".join(filter(None, (verb, STAGE.cell, STAGE.what)))]
+    if STAGE.share:
+        parts[0] += f" {STAGE.share:.0%}"
     if STAGE.total:
         parts[0] += f" ({STAGE.done} of {STAGE.total} done)"
     parts.append(f"{seconds:.0f} s")

@@ -16,9 +16,11 @@ from netsim.cli.progress import memory_of, tell
 from netsim.measured import accuracy
 from netsim.measured.compare import ALL, Point, by_band
 from netsim.measured.estimate import switched_off
-from netsim.measured.index import Entry, read_index
+from netsim.measured.healthy import healthy_points, margins_text
+from netsim.measured.index import Entry, joined_by, read_index
 from netsim.measured.training import Steps, by_note, is_published, page_of, tables
 from netsim.plots.results import MOST_CURVES, plot_accuracy
+from netsim.results.margins import MARGINS
 from netsim.results.row import BANDS, INTERVALS, band_of
 
 MOST_CHANGES = 12
@@ -150,6 +152,9 @@ def _write(
             write_text(
                 accuracy.results_path(classes, INTERVALS), accuracy.intervals_text(points, entries)
             )
+            where = {entry.id: joined_by(entry) for entry in entries}
+            margins = margins_text(healthy_points(points, where))
+            write_text(accuracy.results_path(classes, MARGINS), margins)
 
 
 def _index(path: Path) -> Path:

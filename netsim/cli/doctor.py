@@ -35,7 +35,7 @@ def doctor(constants: bool = False, invariants: bool = False) -> None:
     if constants or invariants:
         print_lines(constant_lines() if constants else ())
         for invariant in INVARIANTS if invariants else ():
-            typer.echo(f"{invariant.name:<12}{invariant.statement} ({invariant.asked})")
+            typer.echo(f"{invariant.name:<12}{invariant.statement} ({invariant.checked})")
         return
     typer.echo(f"netsim {__version__} (model {MODEL_VERSION}), {Path(__file__).parents[1]}")
     typer.echo(f"Python {platform.python_version()}, {sys.executable}")

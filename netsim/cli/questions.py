@@ -49,7 +49,7 @@ FLAGS = {
 OF_FILES = ("gpu", "nics")  # options that complete a file of another program
 OTHERS = ("fabric", "transport", "env", *OF_FILES)  # options that do not set one key of a scenario
 NOT_EXPLAIN = ("tuner", "graph", "nccl_env", "noise", "samples")  # options of expect, not explain
-ONLY_EXPECT = (*NOT_EXPLAIN, *OF_FILES)
+ONLY_EXPECT = NOT_EXPLAIN
 FOREIGN = (".xml", ".json", ".txt")
 
 

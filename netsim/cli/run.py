@@ -306,6 +306,10 @@ def _best_lines(expansion: Expansion, rows: Sequence[Row]) -> Iterator[str]:
         return
     if best is None:
         return
+    collectives = sorted({row.collective for row in rows if row.status == "ok"})
+    if len(collectives) > 1:
+        yield f"no cell is the best: they time different collectives ({', '.join(collectives)})"
+        return
     where = f" at {format_size(best.size_bytes)}" if best.size_bytes else ""
     time = format_time(time_of(best) / 1e6, digits=3)
     line = f"best{where}: {named(without_seed(best.axes))}, {time}"

@@ -95,6 +95,11 @@ class LinkTable:
     def __len__(self) -> int:
         return len(self.capacity)
 
+    @property
+    def wires(self) -> int:
+        """How many of them are wires: those with the lowest numbers."""
+        return len(self.capacity) - len(self.resources)
+
     def steps(self, link: int) -> Steps:
         """The times (seconds, from 0 on) at which a link's capacity changes, and the capacities."""
         changes = [(time, capacity) for time, number, capacity in self.changes if number == link]

@@ -199,10 +199,13 @@ class Builder:
         """The Schedule of everything that was appended."""
         columns = [_join([block[k] for block in self._columns], np.int32) for k in range(5)]
         self._columns.clear()
-        counts = _join([deps[0] for deps in self._deps], np.int32)
         ptr = np.broadcast_to(np.int32(0), self._rows + 1)
         if self._edges:
-            ptr = np.append(ptr[:1], np.cumsum(counts, dtype=np.int32))
+            counts = _join([deps[0] for deps in self._deps], np.int32)
+            ptr = np.empty(self._rows + 1, np.int32)
+            ptr[0] = 0
+            np.cumsum(counts, out=ptr[1:])
+            del counts
         src_offset, dst_offset, own_offset, count = (
             _join([block[k] for block in self._pieces], np.int64) for k in range(4)
         )
@@ -221,7 +224,7 @@ class Builder:
             step=columns[4],
             dep_ptr=ptr,
             dep_row=_join([deps[1] for deps in self._deps], np.int32),
-            dep_lag=_join([deps[2] for deps in self._deps], np.int16),
+            dep_lag=np.ascontiguousarray(_join([deps[2] for deps in self._deps], np.int16)),
             release_row=row,
             release_time=time,
             collectives=self.collectives,
@@ -247,7 +250,10 @@ class Builder:
             rows[:, k] = earlier
             lags[:, k] = self.lag(lag)
         if rows.min(initial=0) >= 0:
-            return np.full(size, len(after), np.int32), rows.reshape(-1), lags.reshape(-1)
+            counts = np.broadcast_to(np.int32(len(after)), size)  # takes no memory
+            if len(after) == 1:
+                return counts, rows.reshape(-1), np.broadcast_to(lags[0], size)
+            return counts, rows.reshape(-1), lags.reshape(-1)
         is_stated = rows >= 0  # -1: this row waits for nothing here
         return is_stated.sum(axis=1, dtype=np.int32), rows[is_stated], lags[is_stated]
 
@@ -257,9 +263,10 @@ class Builder:
         ptr, rows = np.asarray(joins[0], np.int64), np.asarray(joins[1], np.int32)
         if len(ptr) != size + 1 or ptr[0] != 0 or ptr[-1] != len(rows):
             raise ValueError(f"joins: pointers do not fit {size} rows and {len(rows)} dependencies")
-        lags = joins[2]
-        if isinstance(lags, schedule.Lag):
-            lags = np.full(len(rows), self.lag(lags), np.int16)
+        stated_lags = joins[2]
+        if not isinstance(stated_lags, schedule.Lag):
+            return np.diff(ptr).astype(np.int32), rows, stated_lags
+        lags = np.broadcast_to(np.int16(self.lag(stated_lags)), len(rows))  # takes no memory
         return np.diff(ptr).astype(np.int32), rows, lags
 
     def _check(self, block: tuple[NDArray[np.int32], ...]) -> None:

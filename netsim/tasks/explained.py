@@ -18,7 +18,7 @@ from netsim.base.values import dataclass, grouped
 from netsim.engines.engine import simulate
 from netsim.explain.explanation import as_values, explain
 from netsim.explain.what_if import MOST_ROWS, Case
-from netsim.extent.invariants import Answer, ask
+from netsim.extent.invariants import Answer, check
 from netsim.extent.shown import shown_schedule
 from netsim.nccl.communicator import Communicator
 from netsim.program.place import place
@@ -73,7 +73,7 @@ def explained_run(
     limit: dict[str, Any] | None = None
     if not shown.notes:  # the whole operation is shown, and not only some loops of it
         limit = {"who": name, **limit_columns(resolved, size, timeline.makespan, is_single=True)}
-        ask(Answer(timeline.makespan, limit=limit["limit_us"] * 1e-6), title)
+        check(Answer(timeline.makespan, limit=limit["limit_us"] * 1e-6), title)
     title = resolved.cell.title(title, *shown.notes)
     return {"title": title, **values, "limit": limit}, program, timeline
 

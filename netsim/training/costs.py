@@ -17,6 +17,7 @@ from netsim.base.memo import Memo
 from netsim.base.values import dataclass, grouped
 from netsim.collectives.collective import Collective, collective_of
 from netsim.collectives.table import ALGORITHMS
+from netsim.engines.engine import give_back_memory
 from netsim.explain.what_if import link_kinds
 from netsim.extent.budget import Budget, budget_for
 from netsim.extent.distance import ring_distances, why_not_fewer_hops
@@ -123,26 +124,33 @@ def _ways(program: Program) -> list[_Way]:
     key, first, place = np.unique(
         path * styles + schedule.style[moving], return_index=True, return_inverse=True
     )
-    total = np.bincount(place, amount[moving])
-    wires = {int(one): _wires(program, int(one)) for one in np.unique(path)}
+    bytes_of_key = np.bincount(place, amount[moving])
+    order = np.argsort(first)
+    rows = moving[first[order]]  # ranks of one path are the same: its wires are theirs
+    columns = (
+        key[order] // styles,
+        key[order] % styles,
+        schedule.src[rows],
+        schedule.dst[rows],
+        bytes_of_key[order],
+    )
+    wires = {number: _wires(program, number) for number in np.unique(path).tolist()}
     way_of_key: dict[object, _Way] = {}
-    for number in np.argsort(first).tolist():
-        row = int(moving[first[number]])  # ranks of one path are the same: its wires are theirs
-        style, src, dst = (
-            schedule.styles[key[number] % styles],
-            int(schedule.src[row]),
-            int(schedule.dst[row]),
-        )
-        name = (style.kind, src, dst, wires[int(key[number] // styles)])
+    for number, style_number, src, dst, nbytes in zip(
+        *(column.tolist() for column in columns), strict=True
+    ):
+        style = schedule.styles[style_number]
+        name = (style.kind, src, dst, wires[number])
         way = way_of_key.setdefault(name, _Way(style, src, dst))
-        way.add(style, float(total[number]))
+        way.add(style, nbytes)
     return list(way_of_key.values())
 
 
-def _wires(program: Program, path: int) -> tuple[int, ...]:
+def _wires(program: Program, path: int) -> bytes:
+    """What tells the wires of a path from those of others."""
     span = slice(int(program.paths.ptr[path]), int(program.paths.ptr[path + 1]))
-    links = program.paths.link[span].tolist()
-    return tuple(link for link in links if program.links.kind(link) in LINK_KINDS)
+    links = program.paths.link[span]
+    return links[links < program.links.wires].tobytes()
 
 
 def _thinned(ways: list[_Way]) -> list[_Way]:
@@ -265,6 +273,13 @@ class Costs:
         crossed = {key: self.crossed[key] for key in kept_costs}
         return replace(self, topology=topology, known=kept_costs, crossed=crossed, times={})
 
+    def forget_simulations(self) -> None:
+        """Free the memory of what was simulated for the forms of collectives, before the rows of a
+        step need it; what is asked again is found again."""
+        self.jobs.clear()
+        (self.topology or self.cluster.topology).memo.clear()
+        give_back_memory()
+
     def _look_up(self, groups: Sequence[Group]) -> None:
         """Places of groups of one size, whose routes are asked for at once; and what groups have in
         common that take as long: with one GPU a host, not which it is."""
@@ -310,9 +325,10 @@ class Costs:
         program = place(work.schedule(loops), task.topology, group)
         scale = _scale(work, loops) / part
         made = coarse_of(program, timed.seconds, choice.launch_seconds, choice.sms, scale=scale)
-        loads = _loads(program, timed.seconds, scale)
+        kinds = link_kinds(program)
+        loads = _loads(program, kinds, timed.seconds, scale)
         made = replace(made, **choice.columns, approximation=timed.approximation, loads=loads)
-        return made, frozenset(link_kinds(program)[program.paths.link].tolist())
+        return made, frozenset(kinds[program.paths.link].tolist())
 
     def _resolved(self, entry: TapeEntry, group: Group) -> tuple[Task, Choice]:
         """The task of one collective of a step in one group, and what was chosen for it."""
@@ -350,7 +366,10 @@ class Costs:
         return Choice(columns, launch_seconds, plan.n_channels / sms)
 
 
-def _loads(program: Program, seconds: float, scale: float) -> tuple[tuple[str, float], ...]:
+def _loads(
+    program: Program, kinds: NDArray[np.str_], seconds: float, scale: float
+) -> tuple[tuple[str, float], ...]:
+    """How far the busiest link of each kind is loaded, by the `kinds` of all links."""
     schedule, paths = program.schedule, program.paths
     amount = schedule.amount * schedule.style_column("multiplicity").astype(np.float64)
     wire = amount * schedule.style_column("wire").astype(np.float64) * (scale / seconds)
@@ -359,7 +378,7 @@ def _loads(program: Program, seconds: float, scale: float) -> tuple[tuple[str, f
     rates = np.bincount(
         paths.link, np.repeat(by_path, np.diff(paths.ptr)), minlength=len(program.links)
     )
-    kinds, parts = link_kinds(program), rates / program.links.capacity
+    parts = rates / program.links.capacity
     names = [name for name in LINK_KINDS if (kinds == name).any()]
     return tuple((name, min(1.0, float(parts[kinds == name].max()))) for name in names)
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from netsim.base.errors import InputError
 from netsim.base.files import csv_of, write_text
 from netsim.base.memo import Memo, Same
-from netsim.base.startup import MODEL_VERSION
+from netsim.base.startup import MODEL_VERSION, tell_share
 from netsim.base.values import dataclass, grouped
 from netsim.engines.engine import choose, simulate
 from netsim.extent.engine_runs import Progress
@@ -33,7 +33,14 @@ from netsim.schedule.schedule import IN_ORDER
 from netsim.topology.fault_times import in_time
 from netsim.training.costs import Costs
 from netsim.training.resolve import PARTS, ResolvedStep, memories, memory_of_gpus, model_flops
-from netsim.workloads.lower import Coarse, Lowered, Realise, lower
+from netsim.workloads.lower import (
+    SHARE_OF_COLLECTIVES,
+    Coarse,
+    Lowered,
+    Realise,
+    lower,
+    nothing_to_do,
+)
 from netsim.workloads.memory import FULL, activation_bytes, full_activation_bytes
 from netsim.workloads.passes import EXPERT, Part
 from netsim.workloads.setting import Setting
@@ -252,6 +259,9 @@ class Step(Rates):
         return "; ".join([*told, *notes, *sorted(found - {""})])
 
 
+MIN_TASKS_TO_FORGET = 2_000_000
+"""Tasks of a step on all GPUs from which its rows need the memory of what its collectives took."""
+
 _KEPT = Memo(1)  # the last, by cell, engine and what files held
 
 
@@ -276,18 +286,26 @@ def _simulated(resolved: ResolvedStep, engine: str, progress: Progress | None) -
             told = f"{needs}, {room / 1e9:.0f} GB are free, and one does not stand for all: {why}"
             raise InputError(told, hint="fewer GPUs, or GPUs that are alike")
     if lowered is None:
-        lowered = lower(tape, resolved.setting.grid.size, resolved.costs)
+        costs, size = resolved.costs, resolved.setting.grid.size
+        has_many_rows = len(tape.entries) * size > MIN_TASKS_TO_FORGET
+        when_realised = costs.forget_simulations if has_many_rows else nothing_to_do
+        lowered = lower(tape, size, costs, when_realised)
     scenario, topology = resolved.cell.scenario, resolved.topology
     if scenario.timed:
         topology = in_time(topology, scenario.retries)
     program = place(lowered.schedule, topology)
     chosen = choose(program, engine)
-    timeline = simulate(program, chosen, progress=progress)
+    timeline = simulate(program, chosen, progress=progress or _tell_rows)
     program = program.as_run(timeline)
     sound_step(program, timeline, f"{cluster_label(resolved.cell.scenario.cluster)}: a step")
     size = resolved.setting.grid.size
     spans = Spans(tape, lowered, timeline, size, np.arange(size, dtype=np.int32))
     return _step(resolved, program, spans, chosen, resolved.costs)
+
+
+def _tell_rows(done: int, rows: int, _: float) -> None:
+    """Show how much of a step is done by the rows that were simulated."""
+    tell_share(SHARE_OF_COLLECTIVES + (1 - SHARE_OF_COLLECTIVES) * done / rows)
 
 
 def _step(

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.memo import Memo, Same
+from netsim.base.startup import tell_share
 from netsim.base.values import dataclass
 from netsim.schedule.builder import Builder, compute_style
 from netsim.schedule.schedule import IN_ORDER, MULTICAST, SWITCH_REDUCE, Schedule, Style, Use
@@ -21,6 +22,9 @@ from netsim.workloads.tape import KernelTime, Tape, TapeEntry
 
 NONE = -1
 SOME = 0.1  # of a kernel's time
+SHARE_OF_COLLECTIVES = 0.4
+"""The part of the time of a large step that finding the forms of its collectives takes, for the
+progress that is shown."""
 # A kernel that only moves bytes hardly slows kernels beside it: beside as many blocks as NCCL's,
 # sums of tensors lose 1-3 % (tests/data/kernels, `beside`). So it draws little on the SMs of its
 # GPU, but a slower GPU slows it as much as any other kernel, which `clock` says.
@@ -76,6 +80,10 @@ class _Block:
 
 # Rows that begin and end each group of an entry, its forms, and which of them each group has.
 _Made = tuple[NDArray[np.int32], NDArray[np.int32], tuple[Coarse, ...], NDArray[np.int32]]
+
+
+def nothing_to_do() -> None:
+    """What is called where nobody wants to know."""
 
 
 class _Lowering:
@@ -234,9 +242,19 @@ def parts_of(time: KernelTime) -> list[tuple[float, tuple[Use, ...]]]:
     return [(time.seconds - time.moving, ()), (time.moving, FEW_SMS)]
 
 
-def lower(tape: Tape, world: int, realise: Realise) -> Lowered:
-    """The schedule of a tape on `world` ranks."""
+def lower(
+    tape: Tape, world: int, realise: Realise, when_realised: Callable[[], None] = nothing_to_do
+) -> Lowered:
+    """The schedule of a tape on `world` ranks.
+
+    `when_realised` is called when the forms of all collectives are known, before rows are written:
+    who finds them can forget then what that took."""
     work = _Lowering(tape, world, realise)
+    collectives = [entry for entry in tape.entries if entry.collective]
+    for number, entry in enumerate(collectives):
+        work.realised(entry)
+        tell_share(SHARE_OF_COLLECTIVES * number / len(collectives))
+    when_realised()
     for entry in tape.entries:
         if entry.collective:
             work.collective(entry)

@@ -261,7 +261,7 @@ def test_nor_is_one_of_nccl(machine: str, nodes: int) -> None:
 
 def test_a_time_below_is_refused() -> None:
     assert broken(Answer(1.0, limit=1.001), ALWAYS)[0].startswith("limit: 1.0 s, though no")
-    assert broken(Answer(1.0, off=0.01, limit=1.001), ALWAYS) == []
+    assert broken(Answer(1.0, uncertainty=0.01, limit=1.001), ALWAYS) == []
 
 
 def test_ranks_that_are_not_joined_are_told() -> None:

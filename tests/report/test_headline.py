@@ -1,9 +1,12 @@
 """The sentences at the head of a report, against tables whose answer is plain."""
 
+import re
+
 import pandas as pd
 import pytest
 
 from netsim.report.words import longer, summary_of, trust
+from netsim.results.differences import thresholds
 from netsim.results.row import ratio_span
 
 KIB, MIB = 2**10, 2**20
@@ -80,6 +83,16 @@ def test_equals_are_called_equal() -> None:
     text = answer(table(a={KIB: 10.0, MIB: 20.0}, b={KIB: 9.99, MIB: 20.02}))
     assert "b takes as long" in text
     assert "All are equal at every size from 1 KiB to 1 MiB within the uncertainty." in text
+
+
+@pytest.mark.slow
+def test_a_difference_between_the_thresholds_is_called_likely() -> None:
+    limits = thresholds()["same collective"]
+    between = 100.0 * (limits.likely * limits.sure) ** 0.5
+    good = table(a={MIB: 100.0}, b={MIB: between}, c={MIB: 200.0})
+    spans = {"time_low_us": good["time_us"] * 0.9, "time_high_us": good["time_us"] * 1.1}
+    text = answer(good.assign(**spans, size_bytes=MIB))
+    assert re.search(r"b takes \d+% longer \(likely\), c takes 2 times as long\.", text)
 
 
 @pytest.mark.slow
