@@ -97,7 +97,7 @@ class LinkTable:
 
     @property
     def wires(self) -> int:
-        """How many of them are wires: those with the lowest numbers."""
+        """The number of wires, which have the lowest numbers."""
         return len(self.capacity) - len(self.resources)
 
     def steps(self, link: int) -> Steps:
