@@ -19,8 +19,8 @@ from netsim.base.errors import LostError, Tell, silent
 from netsim.base.files import Held, deaf, held
 from netsim.base.startup import STAGE, limit_memory, resident, tell_share
 
-LEAVE = 5.0  # seconds for a worker to end that was told to
-LISTEN = 0.1  # seconds between two looks at whether somebody interrupts
+LEAVE = 5.0  # seconds that a worker has to end after it was asked to
+LISTEN = 0.1  # seconds between two checks for an interrupt
 QUIET = f"{__package__}.quiet"  # not to be imported here: it silences its process
 IDLE = 600_000_000  # bytes from which a worker without a job is replaced rather than kept
 VANISHED = 255  # what is known of the end of a worker if what it was forked from ended as well
@@ -61,10 +61,10 @@ def _work(
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
     with suppress(EOFError, OSError):
         while True:
-            asked = pipe.recv()
+            question = pipe.recv()
             tell_share(0.0)
             try:
-                for answer in call(asked, *begun):
+                for answer in call(question, *begun):
                     pipe.send(answer)
             except Exception as error:  # who asked decides what becomes of it
                 pipe.send(_Raised(error))
@@ -117,9 +117,9 @@ class _Worker:
 
     def memory(self) -> int:
         """The bytes that it has now; the most that were seen are kept."""
-        found = resident(self.process.pid)
-        self.most = max(self.most, found)
-        return found
+        bytes_used = resident(self.process.pid)
+        self.most = max(self.most, bytes_used)
+        return bytes_used
 
     def end(self) -> None:
         """End it, whatever it is at."""
@@ -203,7 +203,7 @@ class Processes:
         return sum(worker.memory() for worker in self.workers)
 
     def results(self, jobs: Iterable[Asked]) -> Results:
-        """What is asked, with each answer; with a `LostError` where it ended its worker twice."""
+        """Each job with its results; with a `LostError` if it ended its worker twice."""
         left = (Job(*job) for job in jobs)
         window: list[Job] = []
         with held() as interrupt:

@@ -288,8 +288,8 @@ def compared(table: pd.DataFrame, asked: Asked) -> pd.DataFrame:
 
 
 def with_ratios(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
-    """The rows with how many times as long they take as others, how sure that is, and what cannot
-    be told apart."""
+    """The rows with their times relative to others, how sure that is, and which are equal within
+    the uncertainty."""
     pairs = list(zip(others.to_dict("records"), rows.to_dict("records"), strict=True))
     spans = [ratio_of(one, other) for one, other in pairs]
     certainty = [
@@ -629,7 +629,7 @@ def _ratio_axis(axes: Axes) -> None:
 
 
 def plot_distribution(path: Path, out_dir: Path) -> list[Path]:
-    """Draw distribution.csv: which part of the samples takes longer than so many medians."""
+    """Draw distribution.csv: the fraction of samples above each multiple of the median."""
     table = style.read_values(path, ("scenario", "cell", "p50"), "distribution.csv")
     points = [str(name) for name in table.columns if re.fullmatch(r"p[0-9.]+", str(name))]
     axes_of = [str(name) for name in table.columns if str(name).startswith(sizes.AXIS)]

@@ -135,16 +135,16 @@ def _ways(program: Program) -> list[_Way]:
         schedule.dst[rows],
         bytes_of_key[order],
     )
-    wires = {one: _wires(program, one) for one in np.unique(path).tolist()}
-    found: dict[object, _Way] = {}
+    wires = {number: _wires(program, number) for number in np.unique(path).tolist()}
+    way_of_key: dict[object, _Way] = {}
     for number, style_number, src, dst, nbytes in zip(
         *(column.tolist() for column in columns), strict=True
     ):
         style = schedule.styles[style_number]
         name = (style.kind, src, dst, wires[number])
-        way = found.setdefault(name, _Way(style, src, dst))
+        way = way_of_key.setdefault(name, _Way(style, src, dst))
         way.add(style, nbytes)
-    return list(found.values())
+    return list(way_of_key.values())
 
 
 def _wires(program: Program, path: int) -> bytes:
@@ -250,9 +250,9 @@ def _ends(way: _Way) -> list[tuple[str, int]]:
     return [("src", way.src), ("dst", way.dst)]
 
 
-# What NCCL makes of the collectives of a step: each simulated once for groups that are alike.
-# Groups are alike if their ranks sit at the same places of equal hosts, in the same pattern, over
-# ways of the same latency and bandwidth.
+# The collectives of a step as NCCL runs them: each is simulated once for equal groups.
+# Groups are equal if their ranks sit at the same places of equal hosts, in the same pattern, over
+# routes of the same latency and bandwidth.
 
 Group = tuple[int, ...]
 Key = tuple[object, ...]
@@ -321,9 +321,11 @@ class Costs:
 
     def on(self, topology: Topology, kind: str) -> "Costs":
         """The same decisions where links of one kind are others; only what crosses them is new."""
-        kept = {key: made for key, made in self.known.items() if kind not in self.crossed[key]}
-        crossed = {key: self.crossed[key] for key in kept}
-        return replace(self, topology=topology, known=kept, crossed=crossed, times={})
+        kept_costs = {
+            key: made for key, made in self.known.items() if kind not in self.crossed[key]
+        }
+        crossed = {key: self.crossed[key] for key in kept_costs}
+        return replace(self, topology=topology, known=kept_costs, crossed=crossed, times={})
 
     def forget_simulations(self) -> None:
         """Free the memory of what was simulated for the forms of collectives, before the rows of a

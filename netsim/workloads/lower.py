@@ -129,7 +129,7 @@ class _Lowering:
     def kernel(
         self, entry: TapeEntry, ranks: Ranks, time: KernelTime
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The first and the last row of a kernel on each of some ranks, whose GPUs are alike."""
+        """The first and the last row of a kernel on each of some ranks, whose GPUs are equal."""
         after = [self.streams[entry.stream][ranks], *(self.rows_of(d, ranks) for d in entry.after)]
         before = [(column, IN_ORDER) for column in after if (column >= 0).any()]
         rows = []
@@ -156,8 +156,8 @@ class _Lowering:
             numbers = {one: k for k, one in enumerate(dict.fromkeys(chosen))}
             return tuple(numbers), np.array([numbers[one] for one in chosen], np.int32)
 
-        asked = (Same(entry.groups), entry.kind, entry.collective, entry.nbytes, entry.dtype)
-        return self.known.of(asked, found)
+        key = (Same(entry.groups), entry.kind, entry.collective, entry.nbytes, entry.dtype)
+        return self.known.of(key, found)
 
     def join(self, entry: TapeEntry) -> NDArray[np.int32]:
         """Marks that wait until all ranks of each group have come."""
@@ -180,8 +180,8 @@ class _Lowering:
         begin: NDArray[np.int32],
     ) -> NDArray[np.int32]:
         """The rows of a collective in all its groups, and the marks that end it."""
-        asked = (Same(entry.groups), distinct, label(entry), entry.stream)
-        block = self.known.of(asked, lambda: self.rows_written(entry, distinct, class_of))
+        key = (Same(entry.groups), distinct, label(entry), entry.stream)
+        block = self.known.of(key, lambda: self.rows_written(entry, distinct, class_of))
         rows = self.builder.rows(*block.columns, after=[(begin[block.group], IN_ORDER)])
         joins = (block.ptr, rows[block.order], IN_ORDER)
         return self.builder.marks(entry.groups[:, 0], joins=joins)
@@ -192,9 +192,9 @@ class _Lowering:
         """The rows of a collective in all its groups, those of one form after the other."""
         parts, group = [], []
         for k, coarse in enumerate(distinct):
-            mine = np.flatnonzero(class_of == k)
-            parts.append(self.row_columns(entry, coarse, entry.groups[mine]))
-            group.append(np.repeat(mine, len(coarse.src)))
+            members = np.flatnonzero(class_of == k)
+            parts.append(self.row_columns(entry, coarse, entry.groups[members]))
+            group.append(np.repeat(members, len(coarse.src)))
         styles, src, dst, piece = (np.concatenate(column) for column in zip(*parts, strict=True))
         number = np.concatenate(group)
         count = np.bincount(number, minlength=len(entry.groups))

@@ -42,7 +42,7 @@ def test_what_is_approximated_is_told(capsys) -> None:
     done = netsim(capsys, "run", "t.yaml", "-o", "tree")
     table = Path("tree/results.csv").read_text()
     rows = [line for line in table.splitlines() if " of " in line]
-    assert (f"approximated: {len(rows)} of 2 rows, at most " in done.err) == bool(rows)
+    assert (f"{len(rows)} of 2 rows are approximate, within " in done.err) == bool(rows)
 
 
 def row(name: str, time: float, seed: int = 1) -> Row:

@@ -179,7 +179,7 @@ def test_a_report_says_where_the_fastest_is_not_sure() -> None:
     for other, doubt in ((1.05, True), (2.0, False)):
         rows = pd.DataFrame([record("a", 1.0), record("b", other), record("c", 9.0)])
         text = summary_of(rows, rows, {}).headline
-        assert ("equal, as far as can be told" in text) is doubt
+        assert ("equal within the uncertainty" in text) is doubt
 
 
 def test_the_page_says_how_far_intervals_that_never_saw_a_system_held() -> None:
