@@ -251,7 +251,7 @@ class Builder:
             lags[:, k] = self.lag(lag)
         if rows.min(initial=0) >= 0:
             counts = np.broadcast_to(np.int32(len(after)), size)  # takes no memory
-            if len(after) == 1:
+            if len(after) == 1 and size:
                 return counts, rows.reshape(-1), np.broadcast_to(lags[0], size)
             return counts, rows.reshape(-1), lags.reshape(-1)
         is_stated = rows >= 0  # -1: this row waits for nothing here

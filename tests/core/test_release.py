@@ -114,3 +114,9 @@ def test_the_page_for_contributors_is_one_page() -> None:
         assert f"## {topic}" in text
     for target in re.findall(r"\]\(([^)#:]+)", text):
         assert (ROOT / target).exists(), target
+
+
+def test_the_linter_takes_the_notebook_which_prints() -> None:
+    """CI runs `ruff check .`, which reads notebooks as well."""
+    ignored = PROJECT["tool"]["ruff"]["lint"]["per-file-ignores"]
+    assert "T20" in ignored["docs/**"]
