@@ -54,7 +54,10 @@ CELLS = {
 STEPS = {
     "405b-8192": RAILS % 1024 + "workload: {model: llama3-405b, batch: 2048, parallelism: {tp: 8, "
     "pp: 16, dp: 64, data: distributed-optimizer, sequence_parallel: true}, pipeline: {stages: "
-    f"{[8] * 14 + [7] * 2}}}, recompute: full}}\n"
+    f"{[8] * 14 + [7] * 2}}}, recompute: full}}\n",
+    "moe-2048": (RAILS % 256).replace("dgx-h100", "hgx-h200")
+    + "workload: {model: qwen3-235b-a22b, batch: 4096, recompute: full, allow_oom: true, "
+    "parallelism: {ep: 128, dp: 2048, data: distributed-optimizer}}\n",
 }
 INDEXED = "index-slowest"  # the ten runs of the index with most to simulate
 SLOWEST = 10
