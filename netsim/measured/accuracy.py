@@ -46,6 +46,7 @@ from netsim.measured.compare import (
 )
 from netsim.measured.estimate import Without, figures_without, looked_at, shown_by
 from netsim.measured.index import Entry, dtype_of, joined_by, mapped
+from netsim.measured.noise_floor import noise_by_band, noise_table, repeated_times
 from netsim.measured.training import Answer as StepAnswer
 from netsim.measured.training import ComparedStep, Steps, published, rendered, run_steps
 from netsim.results import row as result_rows
@@ -787,8 +788,14 @@ def page_text(
         "healthy runs, in sample": healthy,
         "runs with a problem": [point for point in found.points if not point.healthy],
     }
+    noise = noise_by_band(repeated_times(entries))
+    of_healthy = {
+        name: some for name, some in {"left out": left, "in sample": healthy}.items() if some
+    }
     return rendered(
         "validation.md",
+        noise=noise,
+        noise_rows=noise_table(of_healthy, noise),
         version=MODEL_VERSION,
         found=found,
         healthy=healthy,

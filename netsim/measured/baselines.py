@@ -6,13 +6,14 @@ not a forecast: it leaves out launches, and has nothing for sends and receives (
 
 `alpha-beta`: a latency and a bandwidth (Hockney's model),
 
-    time = alpha * steps + f * size / (efficiency * rate)
+    time = alpha * (n - 1) + f * size / (efficiency * rate)
 
-where `steps` are those of a ring, 2(n-1) for an all_reduce on n ranks (`step_count`), f is the bus
-factor of nccl-tests, 2(n-1)/n for an all_reduce, and `rate` that of the links (`link_rate`). Alpha and the efficiency are fitted for each kind of machine and transport
-to the measured runs of all *other* systems: the times of the system that is predicted are left out.
-If no other system has the kind of machine and transport, they are those of the next wider class
-(`fit_classes`)."""
+on n ranks, where f is the bus factor of nccl-tests, 2(n-1)/n for an all_reduce, and `rate` that of
+the links (`link_rate`). Of four numbers of steps that were tried (1, log2(n), those of a ring, and
+n - 1 for all collectives) the last one has the smallest errors. Alpha and the efficiency are fitted
+for each kind of machine and transport to the measured runs of all *other* systems: the times of the
+system that is predicted are left out. If no other system has the kind of machine and transport,
+they are those of the next wider class (`fit_classes`)."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -128,16 +129,13 @@ class AlphaBeta:
         return times
 
 
-def step_count(collective: str, ranks: int) -> int:
-    """The steps of a collective on a ring of `ranks` ranks, one after the other, at least 1.
+def step_count(ranks: int) -> int:
+    """The steps for which the model counts alpha: those of data once around a ring, at least 1.
 
-    >>> step_count("all_reduce", 8), step_count("all_gather", 8), step_count("sendrecv", 8)
-    (14, 7, 1)
+    >>> step_count(8)
+    7
     """
-    if collective == "sendrecv":
-        return 1
-    steps = 2 * (ranks - 1) if collective == "all_reduce" else ranks - 1
-    return max(1, steps)
+    return max(1, ranks - 1)
 
 
 def link_rate(run: BenchmarkRun) -> float:
@@ -178,21 +176,25 @@ def alpha_beta(
     benchmark: Benchmark, corpus: Benchmark
 ) -> tuple[dict[QuestionKey, Prediction], list[str]]:
     """The time of each question by two parameters that are fitted to other systems."""
-    points = FittedPoints(corpus)
+    points = FittedPoints([run for run in corpus.runs if link_rate(run) > 0])
     times: dict[QuestionKey, Prediction] = {}
     notes: list[str] = []
     for run in benchmark.runs:
+        if link_rate(run) <= 0:
+            notes.append(f"{run.name}: the rate of its NICs is not known")
+            continue
         fit, fit_class = points.fit_for(run)
         if fit is None:
             notes.append(f"{run.name}: there is no other system to fit to")
             continue
         if fit_class != fit_classes(run)[0]:
+            members = f"{fit.systems} system{'s' * (fit.systems > 1)}"
             notes.append(
-                f"{run.name}: no other system has its machine and transport; "
-                f"fitted to {fit.systems} with {' and '.join(fit_class) or 'any'}"
+                f"{run.name}: no other system has its machine and transport: "
+                f"fitted to {members} of {', '.join(fit_class) or 'any kind'}"
             )
         transfer_us = transfer_times_us(run)
-        steps = np.full(len(transfer_us), float(step_count(run.collective, run.entry.ranks)))
+        steps = np.full(len(transfer_us), float(step_count(run.entry.ranks)))
         predicted = fit.time_us(steps, transfer_us)
         pairs = zip(run.question_keys(), predicted, strict=True)
         times |= {key: Prediction(float(time)) for key, time in pairs}
@@ -217,12 +219,14 @@ def fit_classes(run: BenchmarkRun) -> tuple[FitClass, ...]:
 class FittedPoints:
     """The measured times that fits use, as arrays."""
 
-    def __init__(self, corpus: Benchmark) -> None:
-        rows = [(run, question) for run in corpus.runs for question in run.questions]
+    def __init__(self, runs: Sequence[BenchmarkRun]) -> None:
+        rows = [(run, question) for run in runs for question in run.questions]
         self._systems = np.array([run.system for run, _ in rows])
         self._classes = [frozenset(fit_classes(run)) for run, _ in rows]
-        self._steps = np.array([float(step_count(run.collective, run.entry.ranks)) for run, _ in rows])
-        self._transfer_us = np.concatenate([transfer_times_us(run) for run in corpus.runs])
+        self._steps = np.array([float(step_count(run.entry.ranks)) for run, _ in rows])
+        self._transfer_us = np.concatenate(
+            [transfer_times_us(run) for run in runs] or [np.array([])]
+        )
         self._measured_us = np.array([question.measured_us for _, question in rows])
         self._fits: dict[tuple[FitClass, str], AlphaBeta | None] = {}
 

@@ -6,7 +6,7 @@ compares the answers with the measured times, and docs/benchmark.md explains how
 
 import csv
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
@@ -77,19 +77,21 @@ class BenchmarkRun:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """The runs of a benchmark, and the names of other runs of the index with the reason why they
-    are not part of it."""
+    """The runs of a benchmark. `excluded` are other runs of the index by name, with the reason why
+    they are not part of it, `unchosen` those that the user did not choose."""
 
     runs: tuple[BenchmarkRun, ...]
     excluded: Mapping[str, str]
+    unchosen: frozenset[str] = frozenset()
 
     def question_count(self) -> int:
         """The number of questions of all runs."""
         return sum(len(run.questions) for run in self.runs)
 
 
-def benchmark_of(entries: Sequence[Entry]) -> Benchmark:
-    """The benchmark that the healthy runs of an index make.
+def benchmark_of(entries: Sequence[Entry], corpus: Sequence[Entry] = ()) -> Benchmark:
+    """The benchmark that the healthy runs of some entries make. `corpus` is the whole index, of
+    which predictions may have more runs.
 
     A run with a problem is excluded: its time says nothing about a simulator. So is a run whose
     table or machine cannot be read. Raises an InputError if no run is left."""
@@ -106,7 +108,8 @@ def benchmark_of(entries: Sequence[Entry]) -> Benchmark:
     if not runs:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in excluded.items())
         raise InputError(f"no run of the index can be part of the benchmark: {reasons}")
-    return Benchmark(tuple(runs), excluded)
+    unchosen = frozenset(entry.id for entry in corpus) - frozenset(entry.id for entry in entries)
+    return Benchmark(tuple(runs), excluded, unchosen)
 
 
 def _run_of(entry: Entry) -> BenchmarkRun:
@@ -302,7 +305,7 @@ def parse_predictions(text: str, name: str, benchmark: Benchmark) -> Predictions
                 )
             lines[key] = table.line_num
             row.check_version()
-            if not row.is_question_of(runs, benchmark.excluded):
+            if not row.is_question_of(runs, {*benchmark.excluded, *benchmark.unchosen}):
                 ignored_count += 1
                 continue
             prediction = row.prediction()
@@ -358,14 +361,16 @@ class _PredictionRow:
                 "write the questions again with --questions and answer those",
             )
 
-    def is_question_of(self, runs: Mapping[str, BenchmarkRun], excluded: Mapping[str, str]) -> bool:
+    def is_question_of(
+        self, runs: Mapping[str, BenchmarkRun], unscored_runs: Collection[str]
+    ) -> bool:
         """Whether the benchmark asks for the row's run and size. False for runs and sizes of the
         index that are not scored; raises an InputError for all that the index does not have."""
         name, size = self.key()
-        if name in excluded:
+        if name in unscored_runs:
             return False
         if name not in runs:
-            near = suggest(name, [*runs, *excluded])
+            near = suggest(name, [*runs, *unscored_runs])
             raise self.error(
                 f"run: the benchmark has no run {name!r}{near}",
                 "netsim accuracy --questions FILE lists the runs",

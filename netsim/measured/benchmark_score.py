@@ -230,7 +230,7 @@ def score_lines(score: Score) -> Iterator[str]:
     if score.ignored:
         yield f"# not scored: {score.ignored} rows of runs or sizes that are not in the benchmark"
     yield "#"
-    yield _line("# error in %", COLUMNS, last="answered")
+    yield _line("# error in %", COLUMNS)
     for name, figure in TOTALS.items():
         figures = [figure(score.bands[band]) if band in score.bands else None for band in COLUMNS]
         if any(text is not None for text in figures):

@@ -12,7 +12,7 @@ by sqrt(2): pairs that differ by 1.4 % make a floor of 1.0 %.
 Noise and the error of the simulator are independent, so their squares add: what is left beyond the
 floor is sqrt(error^2 - floor^2), in logarithms."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import combinations
 from math import expm1, log, log1p, sqrt
@@ -21,7 +21,7 @@ import numpy as np
 
 from netsim.base.errors import NetsimError
 from netsim.base.values import dataclass, grouped
-from netsim.measured.compare import ALL, weighted_quantile, weights_of
+from netsim.measured.compare import ALL, Error, Point, by_band, weighted_quantile, weights_of
 from netsim.measured.index import Entry, dtype_of, mapped
 from netsim.measured.logs import SAME_WORK, Measured
 from netsim.results.row import BANDS, band_of
@@ -126,3 +126,39 @@ def error_beyond(error: float, floor: float) -> float:
     """
     squares = log1p(error) ** 2 - log1p(floor) ** 2
     return expm1(sqrt(squares)) if squares > 0 else 0.0
+
+
+def noise_table(
+    parts: Mapping[str, Sequence[Point]], noise: Mapping[str, BandNoise]
+) -> dict[str, list[str]]:
+    """The rows of a table of errors beside the noise of measurements, in %, by their names: the
+    cells of every band and of all sizes. `parts` are points by name (`left out`, `in sample`); a
+    cell is empty where there are no points or no repeats."""
+    errors = {name: by_band(points) for name, points in parts.items()}
+    floors = {band: band_noise.floor for band, band_noise in noise.items()}
+    rows = {
+        f"median error, {name}": [_percent(error, column) for column in (*BANDS, ALL)]
+        for name, error in errors.items()
+    }
+    rows["noise floor"] = [
+        f"{floors[column] * 100:.1f}" if column in floors else "" for column in (*BANDS, ALL)
+    ]
+    for name, error in errors.items():
+        rows[f"error beyond the floor, {name}"] = [
+            f"{error_beyond(error[column].median, floors[column]) * 100:.1f}"
+            if column in error and column in floors
+            else ""
+            for column in (*BANDS, ALL)
+        ]
+    rows["pairs of repeats"] = [
+        str(noise[column].pairs) if column in noise else "" for column in (*BANDS, ALL)
+    ]
+    rows["systems with repeats"] = [
+        str(noise[column].systems) if column in noise else "" for column in (*BANDS, ALL)
+    ]
+    return rows
+
+
+def _percent(errors: Mapping[str, Error], column: str) -> str:
+    """The median error of a band in %; empty if it has no points."""
+    return f"{errors[column].median * 100:.1f}" if column in errors else ""
