@@ -29,6 +29,7 @@ MOST_CHANGES = 12
 TRAINING = ("measured/training.yaml", "scenarios/measured/training.yaml")
 CORPUS = Path("scenarios/measured/index.yaml")
 NAME = 36
+NO_FIGURE = "-"
 
 
 @dataclass(frozen=True)
@@ -326,7 +327,8 @@ def noise_report(found: accuracy.Accuracy, entries: Sequence[Entry]) -> Iterator
     yield "# healthy runs, errors and the noise of measurements in % (docs/measured.md)"
     yield f"# {'':<{NAME}}{''.join(f'{band:>21}' for band in (*BANDS, ALL))}"
     for name, cells in noise_table(healthy, noise).items():
-        yield f"  {name:<{NAME}}{''.join(f'{cell or '-':>21}' for cell in cells)}"
+        shown = "".join(f"{cell or NO_FIGURE:>21}" for cell in cells)
+        yield f"  {name:<{NAME}}{shown}"
     yield "#"
 
 
