@@ -536,7 +536,8 @@ def questions(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def forecast_text(found: Accuracy, entries: Sequence[Entry]) -> str:
-    """What was simulated of questions, with its intervals, as CSV."""
+    """What was simulated of questions, with its intervals, as CSV; each run without what its own
+    system says of constants, if that was simulated."""
     where = {entry.id: joined_by(entry) for entry in entries}
     rows = {
         (entry.id, row.size_bytes): (row.dtype, row.root)
@@ -544,7 +545,7 @@ def forecast_text(found: Accuracy, entries: Sequence[Entry]) -> str:
         for row in entry.rows()
     }
     lines: list[Sequence[object]] = [FORECAST]
-    for p in found.points:
+    for p in found.left_out or found.points:
         what = p.run, p.system, p.machine, p.collective, p.size_bytes, *rows[p.run, p.size_bytes]
         classes = result_rows.wider(where[p.run], p.collective, result_rows.band_of(p.size_bytes))
         held = result_rows.interval_of(classes)

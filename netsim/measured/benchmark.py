@@ -312,7 +312,8 @@ def parse_predictions(text: str, name: str, benchmark: Benchmark) -> Predictions
             if prediction is not None:
                 times[key] = prediction
     except csv.Error as error:
-        raise InputError(f"{name}:{table.line_num}: this is no CSV: {error}") from None
+        line = table.line_num + 1  # the line that failed is not counted yet
+        raise InputError(f"{name}:{line}: this is no CSV: {error}") from None
     return Predictions(name, times, ignored_count)
 
 

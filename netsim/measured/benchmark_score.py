@@ -23,7 +23,7 @@ from netsim.measured.noise_floor import BandNoise, error_beyond
 from netsim.results.row import BANDS, NVLINK, ONE_HOST, band_of
 
 COLUMNS = (*BANDS, ALL)
-NAME_WIDTH = 50
+NAME_WIDTH = 56
 CELL_WIDTH = 14
 NO_FIGURE = "-"
 
