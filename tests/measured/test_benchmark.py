@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from math import sqrt
@@ -35,6 +36,7 @@ from netsim.measured.index import read_index
 from netsim.measured.noise_floor import error_beyond, noise_by_band, repeated_times
 from netsim.results.row import BANDS
 from tests.cli.command import netsim
+from tests.site.pages import blocks_of, commands_of, run_command
 
 HEADER = (
     "size_bytes,count,dtype,redop,root,oop_time_us,oop_algbw_gbps,oop_busbw_gbps,"
@@ -528,3 +530,46 @@ def test_only_scores_some_runs_of_a_file(
     done = netsim(capsys, "accuracy", index, "--score", file, "--only", "third")
     assert "# answered: 4 of 4 questions, 1 of 1 runs" in done.out
     assert "# not scored: 12 rows" in done.out
+
+
+# **** The page ****
+
+PAGE = Path(__file__).parents[2] / "docs" / "benchmark.md"
+
+
+@pytest.mark.slow
+def test_commands_and_code_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each as the page has it, but with one run instead of the whole corpus."""
+    monkeypatch.chdir(tmp_path)
+    commands = 0
+    for block in blocks_of(PAGE.read_text(encoding="utf-8")):
+        if block.language == "python":
+            exec(compile(block.text, "page", "exec"), {})
+            continue
+        assert block.language == "sh"
+        for command in commands_of(block.text):
+            assert command.startswith("netsim accuracy --")
+            run_command(f"{command} --only h100_sxm_8_all_gather_1")
+            commands += 1
+    assert commands == 7
+    rows = csv.DictReader(io.StringIO((tmp_path / "own.csv").read_text()))
+    assert all(float(row["time_us"]) > 0 for row in rows)
+    score = json.loads((tmp_path / "score.json").read_text())
+    assert score["bands"][ALL]["answered"] == score["bands"][ALL]["questions"] > 20
+
+
+def test_the_page_explains_every_column_of_the_questions() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    first_cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    explained = {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)}
+    assert explained == set(question_columns())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["nccl-model", "alpha-beta"])
+def test_the_page_has_the_scores_of_the_baselines(name: str, capsys) -> None:
+    done = netsim(capsys, "accuracy", "--baseline", name, "--quiet")
+    printed = [line.split()[-5:-1] for line in done.out.splitlines() if "weighs the same" in line]
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    shown = [[cell.strip() for cell in line.split("|")] for line in lines if f"| {name}" in line]
+    assert [cells[3:7] for cells in shown] == printed
