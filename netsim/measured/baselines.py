@@ -66,9 +66,9 @@ def baseline_of(name: str, benchmark: Benchmark, corpus: Benchmark) -> Baseline:
 
     Raises an InputError if no baseline has that name."""
     if name not in BASELINES:
-        known = ", ".join(BASELINES)
+        names = ", ".join(BASELINES)
         raise InputError(
-            f"--baseline: expected one of {known}, got {name!r}{suggest(name, BASELINES)}"
+            f"--baseline: expected one of {names}, got {name!r}{suggest(name, BASELINES)}"
         )
     times, notes = BASELINES[name](benchmark, corpus)
     return Baseline(Predictions(name, times), tuple(notes))

@@ -238,7 +238,7 @@ def questions_yaml(benchmark: Benchmark) -> str:
     for run in benchmark.runs:
         facts = {name: value for name, value in run_facts(run).items() if value not in (None, "")}
         facts["switch_reduction"] = run.has_switch_reduction
-        calls = grouped(run.questions, lambda asked: (asked.dtype, asked.root, asked.is_in_place))
+        calls = grouped(run.questions, _call_of_question)
         for (dtype, root, is_in_place), questions in calls.items():
             of_call: dict[str, Any] = {**facts, "dtype": dtype}
             if root >= 0:
@@ -248,6 +248,11 @@ def questions_yaml(benchmark: Benchmark) -> str:
             runs.append(of_call)
     values = {"benchmark": BENCHMARK, VERSION_COLUMN: VERSION, "runs": runs}
     return yaml.safe_dump(values, sort_keys=False, width=100, default_flow_style=None)
+
+
+def _call_of_question(question: BenchmarkQuestion) -> tuple[str, int, bool]:
+    """What a question asks besides its size: data type, root, and whether buffers are in place."""
+    return question.dtype, question.root, question.is_in_place
 
 
 def questions_text(benchmark: Benchmark, path: Path) -> str:

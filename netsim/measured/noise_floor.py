@@ -120,7 +120,7 @@ def error_beyond(error: float, floor: float) -> float:
     """What is left of a median error beyond the noise floor, all as fractions; 0 if nothing is.
 
     >>> round(error_beyond(0.05, 0.03), 4)
-    0.0398
+    0.0396
     >>> error_beyond(0.005, 0.007)
     0.0
     """
