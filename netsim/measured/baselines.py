@@ -160,7 +160,7 @@ def link_rate(run: BenchmarkRun) -> float:
             links_by_gpu[second] += links
         return max(links_by_gpu.values()) * scale_up.link_bandwidth
     links_per_gpu = scale_up.links or 1
-    if scale_up.switches is None:  # so many links to every peer
+    if scale_up.switches is None:  # the links of a GPU to each peer
         links_per_gpu *= machine.gpu.count - 1
     return links_per_gpu * scale_up.link_bandwidth
 
