@@ -15,7 +15,7 @@ import yaml
 
 from netsim.base.errors import InputError
 from netsim.cli.benchmark import missing_lines
-from netsim.measured.accuracy import read_accuracy
+from netsim.measured.accuracy import Accuracy, forecast_text, read_accuracy
 from netsim.measured.baselines import FittedPoints, baseline_of, link_rate
 from netsim.measured.benchmark import (
     VERSION,
@@ -352,6 +352,13 @@ def test_the_score_of_netsims_own_answers_is_what_accuracy_prints(
         ]
         assert by_band[ALL]["median"] == pytest.approx(error_of(points).median, abs=1e-4)
     assert "not scored: 4 rows" in done.out  # of the run with a problem
+
+
+def test_predictions_left_out_are_those_that_are_written(index: Path) -> None:
+    entries = [entry for entry in read_index(index) if entry.id == "first"]
+    point = Point("first", "dgx-a100", "all_reduce", 8, 20, 30, "Ring", "LL", True, "one")
+    rows = forecast_text(Accuracy((point,), left_out=(replace(point, simulated_us=40.0),)), entries)
+    assert [row["time_us"] for row in csv.DictReader(io.StringIO(rows))] == ["40"]
 
 
 def healthy_points(path: Path) -> list[Point]:
