@@ -29,7 +29,18 @@ VERBS = {row["verb"]: (row["home"], row["help"]) for row in table_beside(__file_
 
 INTERRUPTED = 130
 WRITING = ("run", "optimize", "report", "merge", "plot")  # files, always; others with an option
-OUTPUTS = ("-o", "--out", "-J", "--json", "--tuner-out", "--graph-out", "--pa", "--pl", "--predict")
+OUTPUTS = (
+    "-o",
+    "--out",
+    "-J",
+    "--json",
+    "--tuner-out",
+    "--graph-out",
+    "--pa",
+    "--pl",
+    "--predict",
+    "--questions",
+)
 GARBAGE = 50_000  # objects from which it is looked for: what a small run makes is not worth it
 
 

@@ -12,12 +12,14 @@ from netsim.base.files import preset_folder, write_text
 from netsim.base.values import dataclass, grouped
 from netsim.cli import INTERRUPTED, check_outputs, print_lines, refuse_output_as_input, with_options
 from netsim.cli.bars import Counter
+from netsim.cli.benchmark import BaselineName, BenchmarkOptions, run_benchmark
 from netsim.cli.progress import memory_of, tell
 from netsim.measured import accuracy
 from netsim.measured.compare import ALL, Point, by_band
 from netsim.measured.estimate import switched_off
 from netsim.measured.healthy import healthy_points, margins_text
 from netsim.measured.index import Entry, joined_by, read_index
+from netsim.measured.noise_floor import noise_by_band, noise_table, repeated_times
 from netsim.measured.training import Steps, by_note, is_published, page_of, tables
 from netsim.plots.results import MOST_CURVES, plot_accuracy
 from netsim.results.margins import MARGINS
@@ -25,7 +27,9 @@ from netsim.results.row import BANDS, INTERVALS, band_of
 
 MOST_CHANGES = 12
 TRAINING = ("measured/training.yaml", "scenarios/measured/training.yaml")
+CORPUS = Path("scenarios/measured/index.yaml")
 NAME = 36
+NO_FIGURE = "-"
 
 
 @dataclass(frozen=True)
@@ -44,12 +48,47 @@ class AccuracyOptions:
     leave: bool = False
     without: list[str] | None = None
     resume: bool = False
+    questions: Path | None = None
+    score: Path | None = None
+    baseline: BaselineName | None = None
+    predictions: Path | None = None
     quiet: bool = False
+
+    def of_benchmark(self) -> BenchmarkOptions:
+        """The options that concern the open benchmark."""
+        return BenchmarkOptions(
+            questions=self.questions,
+            score=self.score,
+            baseline=self.baseline,
+            predictions=self.predictions,
+            json_file=self.json_file,
+            only=tuple(self.only or ()),
+            is_quiet=self.quiet,
+        )
+
+    def of_simulation(self) -> dict[str, object]:
+        """The options that only a simulation of the index has, by their flags."""
+        return {
+            "--plots": self.plots,
+            "--page": self.page,
+            "--jobs": self.jobs,
+            "--memory": self.memory,
+            "--against": self.against,
+            "--predict": self.predict,
+            "--predicted": self.predicted,
+            "--leave-out": self.leave,
+            "--without": self.without,
+            "--resume": self.resume,
+        }
 
 
 @with_options(AccuracyOptions)
-def command(index: Path, given: AccuracyOptions) -> None:
-    """Simulate every run of INDEX and print the error by run, machine, collective and size."""
+def command(given: AccuracyOptions, index: Path = CORPUS) -> None:
+    """Simulate every run of INDEX and print the error by run, machine, collective and size; or
+    write the questions of INDEX, or score the answers of any simulator."""
+    if given.of_benchmark().is_used():
+        run_benchmark(_index_of_collectives(index), given.of_benchmark(), given.of_simulation())
+        return
     before = accuracy.read_accuracy(given.against) if given.against else ()
     files = {"--json": given.json_file, "--page": given.page, "--predict": given.predict}
     check_outputs(files, plots=given.plots)
@@ -136,7 +175,9 @@ def _write(
     page = options.page
     if options.json_file is not None:
         write_text(options.json_file, results.json())
-    print_lines((*report(results), *_changes(results.points, before)))
+    print_lines(report(results))
+    print_lines(noise_report(results, entries))
+    print_lines(_changes(results.points, before))
     if options.plots is not None:
         _pictures(results, options.plots)
     if page is not None and results.points and not results.missing and not results.lost:
@@ -170,6 +211,17 @@ def _index(path: Path) -> Path:
         "scenarios/measured/index.yaml",
     )
     return folder / "index.yaml" if is_corpus else path
+
+
+def _index_of_collectives(path: Path) -> Path:
+    """The index that a path names; raises an InputError if it lists training steps."""
+    index = _index(path)
+    if is_published(index):
+        raise InputError(
+            f"{index}: lists training steps, but the benchmark is of collectives",
+            hint="leave INDEX away to take the corpus of collectives",
+        )
+    return index
 
 
 def _steps(index: Path, options: AccuracyOptions) -> None:
@@ -269,6 +321,24 @@ def report(results: accuracy.Accuracy) -> Iterator[str]:
                     yield _line(f"{key} {name}", run_points)
             yield _line("all " + title, left)
         yield "#"
+
+
+def noise_report(found: accuracy.Accuracy, entries: Sequence[Entry]) -> Iterator[str]:
+    """The errors of healthy runs beside the noise of their measurements; nothing without repeats.
+
+    The noise floor is the median error of a simulation that predicts the mean of all repeats."""
+    noise = noise_by_band(repeated_times(entries))
+    parts = {"in sample": found.points, "left out": found.left_out}
+    healthy = {name: [point for point in points if point.healthy] for name, points in parts.items()}
+    healthy = {name: points for name, points in healthy.items() if points}
+    if not noise or not healthy:
+        return
+    yield "# healthy runs, errors and the noise of measurements in % (docs/measured.md)"
+    yield f"# {'':<{NAME}}{''.join(f'{band:>21}' for band in (*BANDS, ALL))}"
+    for name, cells in noise_table(healthy, noise).items():
+        shown = "".join(f"{cell or NO_FIGURE:>21}" for cell in cells)
+        yield f"  {name:<{NAME}}{shown}"
+    yield "#"
 
 
 def _line(name: str, points: Sequence[Point]) -> str:

@@ -46,6 +46,7 @@ from netsim.measured.compare import (
 )
 from netsim.measured.estimate import Without, figures_without, looked_at, shown_by
 from netsim.measured.index import Entry, dtype_of, joined_by, mapped
+from netsim.measured.noise_floor import noise_by_band, noise_table, repeated_times
 from netsim.measured.training import Answer as StepAnswer
 from netsim.measured.training import ComparedStep, Steps, published, rendered, run_steps
 from netsim.results import row as result_rows
@@ -535,7 +536,8 @@ def questions(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def forecast_text(found: Accuracy, entries: Sequence[Entry]) -> str:
-    """What was simulated of questions, with its intervals, as CSV."""
+    """What was simulated of questions, with its intervals, as CSV; each run without what its own
+    system says of constants, if that was simulated."""
     where = {entry.id: joined_by(entry) for entry in entries}
     rows = {
         (entry.id, row.size_bytes): (row.dtype, row.root)
@@ -543,7 +545,7 @@ def forecast_text(found: Accuracy, entries: Sequence[Entry]) -> str:
         for row in entry.rows()
     }
     lines: list[Sequence[object]] = [FORECAST]
-    for p in found.points:
+    for p in found.left_out or found.points:
         what = p.run, p.system, p.machine, p.collective, p.size_bytes, *rows[p.run, p.size_bytes]
         classes = result_rows.wider(where[p.run], p.collective, result_rows.band_of(p.size_bytes))
         held = result_rows.interval_of(classes)
@@ -787,8 +789,14 @@ def page_text(
         "healthy runs, in sample": healthy,
         "runs with a problem": [point for point in found.points if not point.healthy],
     }
+    noise = noise_by_band(repeated_times(entries))
+    of_healthy = {
+        name: some for name, some in {"left out": left, "in sample": healthy}.items() if some
+    }
     return rendered(
         "validation.md",
+        noise=noise,
+        noise_rows=noise_table(of_healthy, noise),
         version=MODEL_VERSION,
         found=found,
         healthy=healthy,

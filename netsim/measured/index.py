@@ -93,7 +93,7 @@ class Entry:
         """An error about a value of this entry."""
         return self.source.error((self.number, *path), message, hint=hint)
 
-    def _bus_factor(self) -> float:
+    def bus_factor(self) -> float:
         """What turns algorithm bandwidth into bus bandwidth; 0 where its ranks are not known."""
         part = 1 - 1 / self.ranks if self.ranks else 0.0
         kind = logs.FACTOR.get(self.collective.casefold())
@@ -105,7 +105,7 @@ class Entry:
             raise self.problem
         path = self.folder / self.text("file")
         if path.suffix in CSV:
-            return logs.read_csv(path, self._bus_factor(), asked=self.asked)
+            return logs.read_csv(path, self.bus_factor(), asked=self.asked)
         first, *others = logs.read_log(path, self.collective)
         if others:
             raise self.error(f"{path} has {len(others) + 1} runs, expected one", "file")

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.golden import (
+    write_benchmark,
     write_decisions,
     write_estimates,
     write_gates,
@@ -29,6 +30,7 @@ WRITERS: dict[str, Callable[[], list[str]]] = {
     **write_estimates.WRITERS,
     **write_inputs.WRITERS,
     **write_gates.WRITERS,
+    **write_benchmark.WRITERS,
 }
 
 

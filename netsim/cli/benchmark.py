@@ -1,0 +1,162 @@
+"""The open benchmark on the command line: `netsim accuracy` with `--questions`, `--score` or
+`--baseline`. docs/benchmark.md explains how to take part."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from netsim.base.errors import InputError
+from netsim.base.files import write_text
+from netsim.base.values import dataclass
+from netsim.cli import check_outputs, print_lines, refuse_output_as_input, wrote
+from netsim.measured.accuracy import chosen
+from netsim.measured.baselines import baseline_of
+from netsim.measured.benchmark import (
+    Benchmark,
+    Predictions,
+    benchmark_of,
+    predictions_csv,
+    questions_text,
+    read_predictions,
+)
+from netsim.measured.benchmark_score import Score, score_lines, score_of
+from netsim.measured.index import Entry, read_index
+from netsim.measured.noise_floor import noise_by_band, repeated_times
+
+BaselineName = Literal["nccl-model", "alpha-beta"]
+MOST_SIZES = 8  # sizes without an answer that a line names
+
+
+@dataclass(frozen=True)
+class BenchmarkOptions:
+    """What is done with the benchmark of an index, and which files are written."""
+
+    questions: Path | None = None
+    score: Path | None = None
+    baseline: BaselineName | None = None
+    predictions: Path | None = None
+    json_file: Path | None = None
+    only: tuple[str, ...] = ()
+    is_quiet: bool = False
+
+    def is_used(self) -> bool:
+        """Whether any option of the benchmark is given."""
+        options = (self.questions, self.score, self.baseline, self.predictions)
+        return any(option is not None for option in options)
+
+
+def run_benchmark(
+    index: Path, options: BenchmarkOptions, other_options: Mapping[str, object]
+) -> None:
+    """Write the questions of an index, score predictions, or predict by a baseline.
+
+    `other_options` are options of `netsim accuracy` by their flags, which must not be set."""
+    flag = _only_mode(options)
+    _refuse_others(flag, other_options)
+    outputs = {
+        "--questions": options.questions,
+        "--predictions": options.predictions,
+        "--json": options.json_file,
+    }
+    check_outputs(outputs)
+    corpus = read_index(index)
+    entries = chosen(corpus, options.only)
+    inputs = [index, *(entry.folder / entry.text("file") for entry in corpus)]
+    if options.score is not None:
+        inputs.append(options.score)
+    for output in outputs.values():
+        refuse_output_as_input(output, inputs)
+    benchmark = benchmark_of(entries, corpus)
+    if options.questions is not None:
+        _write_questions(benchmark, options.questions, is_quiet=options.is_quiet)
+        return
+    if options.score is not None:
+        predictions = read_predictions(options.score, benchmark)
+    else:
+        predictions = _baseline_predictions(benchmark, corpus, options)
+    score = score_of(predictions, benchmark, noise_by_band(repeated_times(corpus)))
+    print_lines(score_lines(score))
+    if not options.is_quiet:
+        print_lines(excluded_lines(benchmark), err=True)
+        print_lines(missing_lines(score, benchmark), err=True)
+    if options.json_file is not None:
+        write_text(options.json_file, json.dumps(score.values(), indent=1) + "\n")
+
+
+def _only_mode(options: BenchmarkOptions) -> str:
+    """The flag that says what is done; exactly one of three. Refuses flags that need another."""
+    modes = {
+        "--questions": options.questions,
+        "--score": options.score,
+        "--baseline": options.baseline,
+    }
+    flags = [flag for flag, value in modes.items() if value is not None]
+    if not flags:
+        raise InputError("--predictions: goes with --baseline, whose predictions it writes")
+    if len(flags) > 1:
+        raise InputError(f"{' and '.join(flags)}: expected one of these options at a time")
+    if options.predictions is not None and flags != ["--baseline"]:
+        raise InputError(
+            f"--predictions: goes with --baseline, got {flags[0]}",
+            hint="--score FILE reads predictions",
+        )
+    if options.json_file is not None and flags == ["--questions"]:
+        raise InputError("--json: goes without --questions, which has no score to write")
+    return flags[0]
+
+
+def _refuse_others(flag: str, other_options: Mapping[str, object]) -> None:
+    """Refuse options that only a simulation of the index has."""
+    for other_flag, value in other_options.items():
+        if value:
+            raise InputError(f"{other_flag}: goes without {flag}, which simulates nothing")
+
+
+def _write_questions(benchmark: Benchmark, path: Path, *, is_quiet: bool) -> None:
+    """Write the questions, and say how many there are."""
+    write_text(path, questions_text(benchmark, path))
+    systems = len({run.system for run in benchmark.runs})
+    print_lines(
+        [
+            f"{benchmark.question_count()} questions of {len(benchmark.runs)} runs "
+            f"on {systems} systems"
+        ]
+    )
+    if not is_quiet:
+        print_lines(excluded_lines(benchmark), err=True)
+        wrote(path)
+
+
+def _baseline_predictions(
+    benchmark: Benchmark, corpus: Sequence[Entry], options: BenchmarkOptions
+) -> Predictions:
+    """The predictions of a baseline, which are written if a file is named."""
+    assert options.baseline is not None
+    baseline = baseline_of(options.baseline, benchmark, benchmark_of(corpus))
+    if not options.is_quiet:
+        print_lines((f"{options.baseline}: {note}" for note in baseline.notes), err=True)
+    if options.predictions is not None:
+        write_text(options.predictions, predictions_csv(benchmark, baseline.predictions.times))
+        if not options.is_quiet:
+            wrote(options.predictions)
+    return baseline.predictions
+
+
+def excluded_lines(benchmark: Benchmark) -> Iterator[str]:
+    """A line for each run of the index that is not part of the benchmark, with the reason."""
+    for name, reason in benchmark.excluded.items():
+        yield f"not in the benchmark: {name}: {reason.removeprefix(f'{name}: ')}"
+
+
+def missing_lines(score: Score, benchmark: Benchmark) -> Iterator[str]:
+    """A line for each run with questions that are not answered, which names their sizes."""
+    counts = {run.name: len(run.questions) for run in benchmark.runs}
+    for name, sizes in score.missing.items():
+        if len(sizes) == counts[name]:
+            yield f"no answer: {name}: all {len(sizes)} sizes"
+            continue
+        first = ", ".join(map(str, sizes[:MOST_SIZES]))
+        more = len(sizes) - MOST_SIZES
+        rest = f" and {more} more" if more > 0 else ""
+        yield f"no answer: {name}: {len(sizes)} of {counts[name]} sizes: {first}{rest} B"
