@@ -111,7 +111,7 @@ def test_nvlink_domains_are_the_racks_of_an_nvlink_system(capsys) -> None:
                 "--nodes",
                 "2",
                 "--set",
-                "cluster.faults=[{link: node1.nic0}]",
+                "cluster.faults=[{nic: node1.nic0}]",
             ),
             "the cluster has faults",
         ),

@@ -67,5 +67,5 @@ def test_a_report_says_how_far_off_the_measured_times_are(
     done = netsim(capsys, "run", tmp_path / "s.yaml", "-o", tmp_path / "out")
     assert done.code == 0, done.err
     errors = pd.read_csv(tmp_path / "out" / "results.csv")["error_pct"].dropna().abs()
-    said = f"2 rows with a measured time beside: median error {errors.median():.1f} %"
+    said = f"2 rows with a measured time: median error {errors.median():.1f} %"
     assert said in (tmp_path / "out" / "report.html").read_text()
