@@ -1,0 +1,437 @@
+"""The search for what is wrong: posterior probabilities of suspects, given the times of node tests.
+
+Single faults are compared exactly. Several faults are found one after the other: the best one
+first, then the best one given the first, then each of them anew given the others. The effect of two
+faults on one test is the larger of their effects."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import field
+from math import exp, inf, log
+
+import numpy as np
+
+from netsim.base.startup import at
+from netsim.base.values import dataclass
+from netsim.localize.evidence import (
+    COARSE_SPREAD,
+    FAULT_SPREAD,
+    NOISY_COLLECTIVES,
+    Evidence,
+    Floats,
+    Longs,
+    Observations,
+    normalized,
+)
+from netsim.localize.node_tests import COMPUTE, NodeTest, SizeQuestion, TimedTest
+from netsim.localize.parts import DEAD, KINDS, Suspect
+from netsim.localize.predictions import EXACT_NODES, SETTING, Predictor
+from netsim.localize.settings import SETTINGS
+
+MOST_SIZES = 3  # of a test that are simulated
+LEAST_SIZE = 2**16  # bytes below which times say little of parts
+PRIOR_OF_FAULT = 0.2  # that something is wrong, before the logs are read
+PRIOR_OF_SETTING = 0.1  # of it, that it is a setting
+PRIOR_OF_DEAD = 0.25  # that a part that may be dead is dead, not slow
+LEAST_EFFECT = 0.05  # log ratio that a fault must have on some test to be one
+SEVERITY_STEPS = 24
+SLOW_SCORE = 3.0  # standard deviations from which a test is slow
+SAME_EFFECT = 0.015  # log ratio within which the effects of parts of one class agree
+SAME_SCORE = 0.5  # log evidence within which they do
+REFINED = 10  # suspects that are simulated anew at the severity that fits
+MOST_FAULTS = 6
+HOPELESS = 14.0  # log evidence behind the best one from which a suspect is left
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A suspect with the severity that fits best, its log evidence against no further fault
+    (`score`), and its effects on all observations at that severity."""
+
+    suspect: Suspect
+    severity: float
+    score: float
+    effects: Floats
+
+    @property
+    def change(self) -> tuple[Suspect, float]:
+        """The suspect with its severity."""
+        return self.suspect, self.severity
+
+
+@dataclass(frozen=True)
+class SuspectClass:
+    """Suspects that no test separates. `probability` is that of all members together, `explains` the
+    fraction of the deviation of slow tests that they explain."""
+
+    members: tuple[Fitted, ...]
+    probability: float
+    explains: float
+
+    @property
+    def best(self) -> Fitted:
+        """The member that represents the class."""
+        return self.members[0]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the tests say. `faults` has for each fault that was found the classes of suspects, the
+    most probable first; it is empty if nothing is wrong. `common` lists by shape of tests what all
+    of them deviate by."""
+
+    healthy_probability: float
+    faults: tuple[tuple[SuspectClass, ...], ...] = ()
+    slow_logs: tuple[int, ...] = ()
+    baseline: Floats = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def ranking(self) -> list[SuspectClass]:
+        """All classes: the best of each fault first, then the others by probability."""
+        first = [classes[0] for classes in self.faults]
+        rest = [group for classes in self.faults for group in classes[1:]]
+        return first + sorted(rest, key=lambda group: -group.probability)
+
+
+class Search:
+    """The search on some timed tests."""
+
+    def __init__(self, predictor: Predictor, tests: Sequence[TimedTest]) -> None:
+        self.predictor = predictor
+        self.tests = tests
+        self._questions: list[tuple[int, SizeQuestion]] = []
+        self._curves: dict[Suspect, dict[float, Floats]] = {}
+        self._places: dict[Suspect, Longs] = {}
+        self.observations = self._observe()
+        everyone = list(predictor.parts.suspects())
+        self.suspects = everyone + list(self._settings())
+        self._prior = _priors(self.suspects)
+        self._logs_of_node: dict[int, list[int]] = {}
+        for number, timed in enumerate(tests):
+            for node in timed.test.nodes:
+                self._logs_of_node.setdefault(node, []).append(number)
+
+    def _settings(self) -> Iterator[Suspect]:
+        """Settings of the whole cluster, and of one node where that is possible."""
+        nodes = sorted({node for timed in self.tests for node in timed.test.nodes})
+        for setting in SETTINGS.values():
+            if setting.is_modeled:
+                yield Suspect("setting", "cluster", setting=setting.id)
+                if setting.on_one_node and len(nodes) > 1:
+                    for node in nodes:
+                        yield Suspect("setting", f"node{node}", node, setting=setting.id)
+
+    def _observe(self) -> Observations:
+        """The deviations of all tests at the sizes that are simulated."""
+        deviation: list[float] = []
+        log_of: list[int] = []
+        class_of: list[int] = []
+        is_noisy: list[bool] = []
+        is_free: list[bool] = []
+        classes: dict[object, int] = {}
+        for number, timed in enumerate(self.tests):
+            at(timed.label, number, len(self.tests))
+            for question in simulated_sizes(timed):
+                healthy = self.predictor.healthy(timed.test, question)
+                key = (self.predictor.shape(timed.test), question)
+                if timed.test.collective == COMPUTE:
+                    key = ((COMPUTE,), question)
+                if key not in classes:
+                    classes[key] = len(classes)
+                    is_free.append(timed.test.collective == COMPUTE)
+                self._questions.append((number, question))
+                deviation.append(log(timed.times[question] / healthy))
+                log_of.append(number)
+                class_of.append(classes[key])
+                is_noisy.append(timed.test.collective in NOISY_COLLECTIVES)
+        self.classes = list(classes)
+        return Observations(
+            np.array(deviation),
+            np.array(log_of),
+            np.array(class_of),
+            np.array(is_noisy),
+            np.array(is_free),
+        )
+
+    def verdict(self) -> Verdict:
+        """What is wrong: the faults, each with its suspects."""
+        nothing = np.zeros(len(self.observations))
+        fits = self._fits(nothing)
+        healthy = self._probability_of_none(fits)
+        if healthy >= 0.5 or not fits:
+            return Verdict(healthy, (), tuple(self.slow_logs(nothing)), nothing)
+        chosen = [fits]
+        while len(chosen) < MOST_FAULTS:
+            baseline = _combined([slot[0].effects for slot in chosen])
+            further = self._fits(baseline)
+            if not further or self._probability_of_none(further) >= 0.5:
+                break
+            chosen = self._revisited([*chosen, further])
+        return self._verdict_of(healthy, chosen)
+
+    def _revisited(self, chosen: list[list[Fitted]]) -> list[list[Fitted]]:
+        """Each of several faults anew, given the others."""
+        for place in range(len(chosen)):
+            others = [slot[0].effects for number, slot in enumerate(chosen) if number != place]
+            fits = self._fits(_combined(others))
+            if fits:
+                chosen[place] = fits
+        return chosen
+
+    def _probability_of_none(self, fits: Sequence[Fitted]) -> float:
+        """The probability that there is no further fault."""
+        scores = [fit.score + self._prior[fit.suspect] for fit in fits]
+        best = max(scores, default=-inf)
+        if best == -inf:
+            return 1.0
+        any_fault = best + log(sum(exp(score - best) for score in scores))
+        odds = any_fault + log(PRIOR_OF_FAULT / (1 - PRIOR_OF_FAULT))
+        return 1 / (1 + exp(min(odds, 700.0)))
+
+    def _verdict_of(self, healthy: float, chosen: Sequence[Sequence[Fitted]]) -> Verdict:
+        everything = _combined([slot[0].effects for slot in chosen])
+        nothing = np.zeros(len(self.observations))
+        before = Evidence(self.observations, nothing)
+        all_residuals = Evidence(self.observations, everything)
+        center = all_residuals.center[self.observations.class_of]
+        deviation = self.observations.deviation - center
+        faults = []
+        for place, slot in enumerate(chosen):
+            others = [fits[0].effects for number, fits in enumerate(chosen) if number != place]
+            without = _combined(others) if others else nothing
+            probability = 1 - self._probability_of_none(slot)
+            faults.append(self._classes(slot, probability, deviation, without))
+        order = sorted(range(len(faults)), key=lambda place: -faults[place][0].explains)
+        del before
+        return Verdict(
+            healthy,
+            tuple(faults[place] for place in order),
+            tuple(self.slow_logs(nothing)),
+            everything,
+        )
+
+    def _classes(
+        self, fits: Sequence[Fitted], probability: float, deviation: Floats, without: Floats
+    ) -> tuple[SuspectClass, ...]:
+        """The suspects of one fault as classes that no test separates."""
+        weights = normalized([fit.score + self._prior[fit.suspect] for fit in fits]) * probability
+        groups: list[list[int]] = []
+        for number, fit in enumerate(fits):
+            for group in groups:
+                first = fits[group[0]]
+                near = abs(first.score - fit.score) < SAME_SCORE
+                if near and np.abs(first.effects - fit.effects).max() < SAME_EFFECT:
+                    group.append(number)
+                    break
+            else:
+                groups.append([number])
+        noise = self.observations.noise
+        slow = deviation > SLOW_SCORE * noise
+        total = float(deviation[slow].sum())
+        classes = []
+        for group in groups:
+            effects = np.maximum(fits[group[0]].effects, without)
+            left = float(np.abs(deviation - effects)[slow].sum())
+            before = float(np.abs(deviation - without)[slow].sum())
+            explains = max(0.0, (before - left) / total) if total > 0 else 0.0
+            members = tuple(fits[number] for number in group)
+            classes.append(SuspectClass(members, float(weights[group].sum()), explains))
+        return tuple(sorted(classes, key=lambda item: -item.probability))
+
+    def slow_logs(self, baseline: Floats) -> list[int]:
+        """The numbers of tests that are slower than a baseline explains."""
+        evidence = Evidence(self.observations, baseline)
+        return np.flatnonzero(self._scores(evidence) > SLOW_SCORE).tolist()
+
+    def _scores(self, evidence: Evidence) -> Floats:
+        """By test, how many standard deviations its slowest size is above its class; above the
+        simulation in classes of few tests, whose centers say little."""
+        observations = self.observations
+        count = np.bincount(observations.class_of)[observations.class_of]
+        absolute = observations.deviation - evidence.baseline
+        # In classes of few tests the center may have followed the fault.
+        relative = np.where(
+            (count < 5) & ~observations.is_free[observations.class_of],
+            np.maximum(evidence.residual(), absolute),
+            evidence.residual(),
+        )
+        spread = np.hypot(observations.noise, observations.log_noise)
+        scores = relative / spread
+        result = np.zeros(len(self.tests))
+        np.maximum.at(result, observations.log_of, scores)
+        return result
+
+    def _fits(self, baseline: Floats) -> list[Fitted]:
+        """The suspects of a further fault, the best one first; those that are far behind it, or
+        that are in no slow test, are left out."""
+        evidence = Evidence(self.observations, baseline)
+        slow = set(np.flatnonzero(self._scores(evidence) > SLOW_SCORE).tolist())
+        moved = self._classes_move(evidence)
+        if not slow and not moved:
+            return []
+        candidates = [
+            suspect for suspect in self.suspects if self._is_candidate(suspect, slow, moved)
+        ]
+        fits: list[Fitted] = []
+        for done, suspect in enumerate(candidates):
+            at(f"suspect {suspect.part}", done, len(candidates))
+            fit = self._fit(suspect, evidence, COARSE_SPREAD)
+            if fit is not None:
+                fits.append(fit)
+        fits.sort(key=lambda fit: -self._rank(fit))
+        return self._refined(fits, evidence)
+
+    def _rank(self, fit: Fitted) -> float:
+        return fit.score + self._prior[fit.suspect]
+
+    def _refined(self, fits: list[Fitted], evidence: Evidence) -> list[Fitted]:
+        """The best fits with effects simulated at their own severities, twice."""
+        for _ in range(2):
+            if not fits:
+                return fits
+            best = self._rank(fits[0])
+            kept = [fit for fit in fits if self._rank(fit) > best - HOPELESS]
+            refined: list[Fitted] = []
+            for number, fit in enumerate(kept):
+                if number < REFINED:
+                    self._curve_at(fit.suspect, fit.severity, exact=True)
+                again = self._fit(fit.suspect, evidence, FAULT_SPREAD)
+                if again is not None:
+                    refined.append(again)
+            fits = sorted(refined, key=lambda fit: -self._rank(fit))
+        return fits
+
+    def _classes_move(self, evidence: Evidence) -> bool:
+        """Whether all tests of some class deviate by more than noise."""
+        spread = np.hypot(self.observations.noise, self.observations.log_noise)
+        deviation = self.observations.deviation - evidence.baseline
+        free = self.observations.is_free[self.observations.class_of]
+        medians = [
+            np.median((deviation / spread)[self.observations.class_of == number])
+            for number in np.unique(self.observations.class_of[~free])
+        ]
+        return max(medians, default=0.0) > SLOW_SCORE
+
+    def _is_candidate(self, suspect: Suspect, slow: set[int], moved: bool) -> bool:
+        """Whether a suspect may explain a slow test: a part of one node only if the node is in one,
+        others if one of them is slow or all are."""
+        if suspect.node < 0:
+            return True
+        return not slow.isdisjoint(self._logs_of_node.get(suspect.node, ()))
+
+    def places_of(self, suspect: Suspect) -> Longs:
+        """The observations that a suspect can have an effect on."""
+        if suspect not in self._places:
+            numbers: Sequence[int] = range(len(self.tests))
+            if suspect.node >= 0:
+                numbers = self._logs_of_node.get(suspect.node, [])
+            touched = [
+                number
+                for number in numbers
+                if self.predictor.parts.touches(suspect, self.tests[number].test)
+            ]
+            self._places[suspect] = np.flatnonzero(
+                np.isin(self.observations.log_of, touched)
+            )
+        return self._places[suspect]
+
+    def _curve_at(self, suspect: Suspect, severity: float, *, exact: bool) -> Floats:
+        """The effects of a suspect at a severity, by its places."""
+        curve = self._curves.setdefault(suspect, {})
+        if severity not in curve or exact:
+            effects = []
+            for place in self.places_of(suspect).tolist():
+                number, question = self._questions[place]
+                test = self.tests[number].test
+                effects.append(
+                    self.predictor.effect(test, question, suspect, severity, exact=exact)
+                )
+            curve[severity] = np.array(effects)
+        return curve[severity]
+
+    def _rows(self, suspect: Suspect) -> tuple[list[float], Floats, Floats]:
+        """The severities of a suspect that are compared, their log prior weights, and the effects
+        of each: those between simulated severities are interpolated."""
+        if suspect.setting:
+            effects = self._curve_at(suspect, SETTING, exact=False)
+            return [SETTING], np.zeros(1), effects[None, :]
+        kind = KINDS[suspect.kind]
+        for severity in kind.severities:
+            self._curve_at(suspect, severity, exact=False)
+        curve = self._curves[suspect]
+        knots = sorted((kind.strain(severity), severity) for severity in curve if severity != DEAD)
+        strains = np.array([0.0, *(strain for strain, _ in knots)])
+        table = np.array([np.zeros(len(self.places_of(suspect))), *(curve[s] for _, s in knots)])
+        steps = np.union1d(
+            np.linspace(strains[-1] / SEVERITY_STEPS, strains[-1], SEVERITY_STEPS), strains[1:]
+        )
+        upper = np.clip(np.searchsorted(strains, steps), 1, len(strains) - 1)
+        part = (steps - strains[upper - 1]) / (strains[upper] - strains[upper - 1])
+        effects = table[upper - 1] + part[:, None] * (table[upper] - table[upper - 1])
+        severities = [float(np.exp(s if kind.is_slowdown else -s)) for s in steps]
+        weights = np.full(len(steps), -log(len(steps)))
+        if kind.may_be_dead:
+            dead = self._curve_at(suspect, DEAD, exact=False)
+            effects = np.vstack([effects, dead])
+            severities.append(DEAD)
+            weights += log(1 - PRIOR_OF_DEAD)
+            weights = np.append(weights, log(PRIOR_OF_DEAD))
+        return severities, weights, effects
+
+    def _fit(self, suspect: Suspect, evidence: Evidence, spread: float) -> Fitted | None:
+        """The fit of a suspect; None if it has no effect worth the name."""
+        places = self.places_of(suspect)
+        if not len(places):
+            return None
+        severities, weights, effects = self._rows(suspect)
+        is_fault = effects.max(1) >= LEAST_EFFECT
+        if not is_fault.any():
+            return None
+        effects = np.maximum(effects, evidence.baseline[places])
+        ratios = evidence.ratios(places, effects[is_fault], spread)
+        scores = evidence.mixed(ratios) - evidence.total + weights[is_fault]
+        best = int(np.argmax(scores))
+        whole = np.zeros(len(self.observations))
+        whole[places] = self._rows(suspect)[2][is_fault][best]
+        severity = float(np.array(severities)[is_fault][best])
+        return Fitted(suspect, severity, float(np.logaddexp.reduce(scores)), whole)
+
+    def is_large(self, test: NodeTest) -> bool:
+        """Whether a test is so large that its nodes are simulated at representative positions."""
+        return test.node_count > EXACT_NODES
+
+
+def simulated_sizes(timed: TimedTest) -> list[SizeQuestion]:
+    """The sizes of a test that are compared: a few, the largest and smaller ones, evenly spaced."""
+    if timed.test.collective == COMPUTE:
+        return list(timed.times)
+    large = sorted(
+        (question for question in timed.times if question.size_bytes >= LEAST_SIZE),
+        key=lambda question: (question.size_bytes, question.is_in_place),
+    )
+    questions = large or sorted(timed.times, key=lambda question: question.size_bytes)
+    if len(questions) <= MOST_SIZES:
+        return questions
+    places = np.linspace(len(questions) / 3, len(questions) - 1, MOST_SIZES).round().astype(int)
+    return [questions[place] for place in places]
+
+
+def _combined(effects: Sequence[Floats]) -> Floats:
+    """The effects of several faults at once: the largest on each observation."""
+    return np.max(np.array(effects), axis=0)
+
+
+def _priors(suspects: Sequence[Suspect]) -> dict[Suspect, float]:
+    """The logarithm of the prior probability of each suspect, given that there is a fault."""
+    settings = [suspect for suspect in suspects if suspect.setting]
+    priors = {
+        suspect: log(PRIOR_OF_SETTING / len(settings)) for suspect in settings
+    }
+    kinds: dict[str, list[Suspect]] = {}
+    for suspect in suspects:
+        if not suspect.setting:
+            kinds.setdefault(suspect.kind, []).append(suspect)
+    total = sum(KINDS[kind].weight for kind in kinds)
+    for kind, members in kinds.items():
+        share = KINDS[kind].weight / total * (1 - PRIOR_OF_SETTING)
+        priors.update((suspect, log(share / len(members))) for suspect in members)
+    return priors

@@ -1,0 +1,79 @@
+"""Settings that make a cluster slow, as data: what each changes, how to confirm it.
+
+`settings.toml` has one table for each. `changes` is the change of a scenario that has the same
+effect; settings that the model cannot express have none, and are only listed."""
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+from netsim.base.values import dataclass
+from netsim.yamlio.read import Source
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting that may be wrong. `title` says what is wrong. `log_lines` are regular expressions
+    of lines of NCCL's debug log that confirm it, `command` a command of the system that shows it.
+    `key` and `value` are the change of the scenario of the whole cluster; `node_override` the
+    figures of the machine on one node. `not_modeled` says why there is no change."""
+
+    id: str
+    title: str
+    log_lines: tuple[str, ...] = ()
+    contradicted_by: tuple[str, ...] = ()
+    command: str = ""
+    remedy: str = ""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    on_one_node: bool = False
+    not_modeled: str = ""
+
+    @property
+    def is_modeled(self) -> bool:
+        """Whether its cost can be simulated."""
+        return not self.not_modeled
+
+
+def read_settings() -> dict[str, Setting]:
+    """The settings of `settings.toml`, by id."""
+    tables = tomllib.loads(Path(__file__).with_name("settings.toml").read_text("utf-8"))
+    lists = ("log_lines", "contradicted_by")
+    return {
+        name: Setting(
+            name, **{key: tuple(value) if key in lists else value for key, value in table.items()}
+        )
+        for name, table in tables.items()
+    }
+
+
+SETTINGS = read_settings()
+
+
+def changes_of_setting(
+    setting: Setting, source: Source, position: int
+) -> Iterator[tuple[str, Any]]:
+    """The changes of a scenario by which the node at a position has a setting; all nodes have it if
+    the position is negative."""
+    cluster = source.data["cluster"]
+    if setting.machine:
+        entry: dict[str, Any] = {"machine": setting.machine}
+        if position >= 0:
+            entry["node"] = position
+        yield "cluster.overrides", [*(cluster.get("overrides") or []), entry]
+    if setting.variables:
+        before = (source.data.get("nccl") or {}).get("env") or {}
+        yield "nccl.env", {**before, **setting.variables}
+    for key, value in setting.changes.items():
+        if key == "cluster.fabric.transport" and not cluster.get("fabric"):
+            continue
+        yield key, value
+
+
+def confirmations(setting: Setting) -> Sequence[str]:
+    """Where to look to confirm a setting: lines of the debug log, then a command."""
+    texts = [f"NCCL_DEBUG=INFO shows a line like '{line}'" for line in setting.log_lines]
+    return [*texts, *([setting.command] if setting.command else [])]
