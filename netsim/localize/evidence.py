@@ -141,9 +141,7 @@ class Evidence:
         wide[:, np.searchsorted(every, places)] = effects
         return every, wide, changed
 
-    def ratios(
-        self, places: Longs, effects: Floats, fault_spread: float = FAULT_SPREAD
-    ) -> Floats:
+    def ratios(self, places: Longs, effects: Floats, fault_spread: float = FAULT_SPREAD) -> Floats:
         """The log ratios (hypotheses x center spreads) of the probability of the observations if
         the effects at some places are those given, in place of the baseline."""
         if not len(places):

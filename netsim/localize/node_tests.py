@@ -3,16 +3,16 @@
 A *node test* is one run of nccl-tests on some nodes of a cluster. Its rows are the times by size.
 Times of training steps by rank are node tests of one GPU, too, whose collective is `COMPUTE`."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from pathlib import Path
-import re
+from functools import cached_property
 
 from netsim.base.errors import InputError
 from netsim.base.values import dataclass
+from netsim.collectives.collective import HAS_IN_PLACE
 from netsim.measured.index import dtype_of, proposal_of
 from netsim.measured.logs import LogRun
-from netsim.collectives.collective import HAS_IN_PLACE
 
 COMPUTE = "compute"
 """The collective of a step time: nothing is sent, one GPU computes."""
@@ -52,6 +52,40 @@ class SizeQuestion:
 
 
 @dataclass(frozen=True)
+class HostTest:
+    """A test with its measured times in seconds by size, as a file has it. `hosts` are in rank
+    order; `gpu_count` ranks on each of them (None: all GPUs), on the GPUs with `gpu_numbers` if the
+    file says so. `label` names the file or the part of it."""
+
+    label: str
+    hosts: tuple[str, ...]
+    collective: str
+    times: Mapping[SizeQuestion, float]
+    gpu_count: int | None = None
+    gpu_numbers: tuple[int, ...] = ()
+    dtype: str = "float"
+    root: int = 0
+    settings: tuple[tuple[str, str], ...] = ()
+
+    def on_nodes(self, hosts: "HostNumbers", gpus_per_node: int) -> "TimedTest":
+        """The test with numbers of nodes in place of host names, on a cluster whose nodes have so
+        many GPUs."""
+        if self.gpu_count is not None and self.gpu_count > gpus_per_node:
+            raise InputError(
+                f"{self.label}: {self.gpu_count} ranks on a host, but a node of the topology has "
+                f"{gpus_per_node} GPUs"
+            )
+        gpus: tuple[int, ...] = ()
+        if self.gpu_count is not None and self.gpu_count < gpus_per_node:
+            gpus = self.gpu_numbers or tuple(range(self.gpu_count))
+            if max(gpus) >= gpus_per_node:
+                gpus = tuple(range(self.gpu_count))
+        nodes = tuple(hosts.number_of(host) for host in self.hosts)
+        test = NodeTest(nodes, self.collective, gpus, self.dtype, self.root, self.settings)
+        return TimedTest(self.label, test, self.times)
+
+
+@dataclass(frozen=True)
 class TimedTest:
     """A node test with its measured times in seconds, by size. `label` names the log."""
 
@@ -66,12 +100,16 @@ class HostNumbers:
 
     names: Mapping[int, str]
 
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """The number of the node of every host name."""
+        return {name: number for number, name in self.names.items()}
+
     def number_of(self, host: str) -> int:
         """The number of a host's node; an InputError if no log or host file names it."""
-        for number, name in self.names.items():
-            if name == host:
-                return number
-        raise InputError(f"{host}: this host is in no log and in no list of hosts")
+        if host not in self.numbers:
+            raise InputError(f"{host}: this host is in no log and in no list of hosts")
+        return self.numbers[host]
 
     def name_of(self, number: int) -> str:
         """The host name of a node; `node7` if no log names it."""
@@ -136,15 +174,9 @@ def numbers_in_names(names: Sequence[str]) -> list[int] | None:
     return numbers if len(set(numbers)) == len(names) else None
 
 
-def test_of_run(run: LogRun, hosts: HostNumbers, gpus_per_node: int) -> TimedTest:
-    """The node test of a log's run, whose devices name the hosts. `gpus_per_node` is the number of
-    GPUs that a node of the cluster has."""
-    nodes = tuple(hosts.number_of(host) for host in hosts_of_run(run))
-    return TimedTest(run.file, test_on_nodes(run, nodes, gpus_per_node), times_of_run(run))
-
-
-def hosts_of_run(run: LogRun) -> list[str]:
-    """The hosts of a run in rank order; an InputError if the log does not list all its ranks."""
+def host_test_of(run: LogRun) -> HostTest:
+    """The test that a run of a log is; an InputError if the log does not list all its ranks, or if
+    its hosts have different numbers of ranks."""
     if not run.devices:
         raise InputError(
             f"{run.file}: lists no devices, so its hosts are not known",
@@ -154,42 +186,29 @@ def hosts_of_run(run: LogRun) -> list[str]:
         raise InputError(
             f"{run.file}: lists {len(run.devices)} of {run.listed_ranks} ranks; expected all"
         )
-    return list(run.hosts)
-
-
-def test_on_nodes(run: LogRun, nodes: tuple[int, ...], gpus_per_node: int) -> NodeTest:
-    """The test that a run is if its hosts are the given nodes."""
-    counts = set(run.hosts.values())
+    counts = sorted(set(run.hosts.values()))
     if len(counts) > 1:
         raise InputError(
-            f"{run.file}: the hosts have {', '.join(map(str, sorted(counts)))} ranks each; "
-            "expected equally many on all"
+            f"{run.file}: the hosts have {' or '.join(map(str, counts))} ranks each; expected "
+            "equally many on all"
         )
-    count = counts.pop()
-    if count > gpus_per_node:
-        raise InputError(
-            f"{run.file}: {count} ranks on a host, but a node of the topology has {gpus_per_node} "
-            "GPUs"
-        )
+    if not run.rows:
+        raise InputError(f"{run.file}: {run.problems[0] if run.problems else 'no rows'}")
+    first_host = run.devices[0].host
+    numbers = sorted({device.number for device in run.devices if device.host == first_host})
     first = run.rows[0]
-    return NodeTest(
-        nodes,
+    return HostTest(
+        run.file,
+        tuple(run.hosts),
         run.collective,
-        () if count == gpus_per_node else _gpus_in_use(run, count, gpus_per_node),
+        times_of_run(run),
+        counts[0],
+        # With one visible device for each process, all of them have number 0.
+        tuple(numbers) if len(numbers) == counts[0] and numbers[0] >= 0 else (),
         dtype_of(first.dtype),
         max(first.root, 0),
         settings_of(run),
     )
-
-
-def _gpus_in_use(run: LogRun, count: int, gpus_per_node: int) -> tuple[int, ...]:
-    """The numbers of a host's GPUs in use by its devices; the first ones if the log's numbers
-    repeat, as with one visible device per process."""
-    host = next(iter(run.hosts))
-    numbers = {device.number for device in run.devices if device.host == host}
-    if len(numbers) == count and max(numbers) < gpus_per_node and min(numbers) >= 0:
-        return tuple(sorted(numbers))
-    return tuple(range(count))
 
 
 def settings_of(run: LogRun) -> tuple[tuple[str, str], ...]:
@@ -214,8 +233,3 @@ def times_of_run(run: LogRun) -> dict[SizeQuestion, float]:
         in_place = row.is_in_place(run.collective) and run.collective in HAS_IN_PLACE
         times.setdefault(SizeQuestion(row.size_bytes, in_place), seconds)
     return times
-
-
-def unique_label(path: str) -> str:
-    """The name by which a log is called in messages."""
-    return Path(path).name

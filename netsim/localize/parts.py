@@ -177,6 +177,7 @@ class ClusterParts:
             "leaf": ("switch", suspect.local),
             "spine": ("switch", suspect.local),
             "fabric-link": ("link", suspect.local),
+            "fabric-links": ("link", suspect.local),
         }[suspect.kind]
         if severity == DEAD and key != "link":
             return {key: value}
@@ -208,7 +209,9 @@ class ClusterParts:
     def _touches_step(suspect: Suspect, test: NodeTest) -> bool:
         if suspect.kind == "slow-node":
             return True
-        return suspect.kind == "gpu" and int(suspect.local.removeprefix("gpu")) in test.gpus
+        if suspect.kind != "gpu":
+            return False
+        return not test.gpus or int(suspect.local.removeprefix("gpu")) in test.gpus
 
     def crosses(self, test: NodeTest) -> bool:
         """Whether messages of a test may pass above the leaves: its nodes' NICs are on several."""
@@ -291,3 +294,13 @@ def _link_patterns(
         end = heads[0] if len(heads) == 1 else f"{stems.pop()}*"
         patterns[gpu] = end.replace("node0.", "NODE.")
     return patterns
+
+
+def common_pattern(links: Sequence[str]) -> str:
+    """A pattern of all links between leaves and the switches above them.
+
+    >>> common_pattern(["leaf0-spine0", "leaf1-spine0"])
+    'leaf*-spine*'
+    """
+    tails, heads = zip(*(link.partition("-")[::2] for link in links), strict=True)
+    return "-".join(f"{names[0].rstrip('0123456789')}*" for names in (tails, heads))

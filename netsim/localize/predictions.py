@@ -5,7 +5,7 @@ the same way: the first test of a class that is simulated represents it. A fault
 simulated at the position of the node in the test, a fault of a leaf at the leaf in the same
 place. Links above the leaves are simulated in each test itself, as routes depend on the nodes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import log
@@ -119,6 +119,24 @@ class Predictor:
             return PlacedFault("leaf", str(place), position, severity)
         return PlacedFault(suspect.kind, suspect.local, -1, severity, suspect.setting)
 
+    def seat(self, test: NodeTest, suspect: Suspect) -> Hashable:
+        """Where a suspect is in a test: its effects are equal on tests of one shape in which it has
+        the same seat."""
+        if suspect.kind in ("spine", "fabric-link"):
+            return test.nodes
+        if suspect.kind == "leaf":
+            return next(
+                (position, self.parts.leaves[node].index(suspect.local))
+                for position, node in enumerate(test.nodes)
+                if suspect.local in self.parts.leaves[node]
+            )
+        if suspect.node < 0:
+            return -1
+        position = test.nodes.index(suspect.node)
+        if test.node_count <= EXACT_NODES:
+            return position
+        return _representative_position(self.shape(test)[0], position)
+
     def _representative_local(self, test: NodeTest, suspect: Suspect) -> str:
         """The GPU or NIC of the node that has the same effect on the test, or on its first two
         nodes if it is large."""
@@ -174,9 +192,7 @@ class Predictor:
         size = question.size_bytes
         while size and not resolved.collective(size).size_bytes:
             size *= 2  # newer nccl-tests would round the size to nothing
-        outcome = simulate_one(
-            resolved, size, in_place=question.is_in_place, engine="compiled"
-        )
+        outcome = simulate_one(resolved, size, in_place=question.is_in_place, engine="compiled")
         if question.is_in_place and outcome.inplace is not None:
             return outcome.inplace
         return outcome.seconds

@@ -22,8 +22,8 @@ from netsim.localize.evidence import (
     Observations,
     normalized,
 )
-from netsim.localize.node_tests import COMPUTE, NodeTest, SizeQuestion, TimedTest
-from netsim.localize.parts import DEAD, KINDS, Suspect
+from netsim.localize.node_tests import COMPUTE, SizeQuestion, TimedTest
+from netsim.localize.parts import DEAD, KINDS, Suspect, common_pattern
 from netsim.localize.predictions import EXACT_NODES, SETTING, Predictor
 from netsim.localize.settings import SETTINGS
 
@@ -33,12 +33,15 @@ PRIOR_OF_FAULT = 0.2  # that something is wrong, before the logs are read
 PRIOR_OF_SETTING = 0.1  # of it, that it is a setting
 PRIOR_OF_DEAD = 0.25  # that a part that may be dead is dead, not slow
 LEAST_EFFECT = 0.05  # log ratio that a fault must have on some test to be one
-SEVERITY_STEPS = 24
+SEVERITY_STEPS = 96
 SLOW_SCORE = 3.0  # standard deviations from which a test is slow
-SAME_EFFECT = 0.015  # log ratio within which the effects of parts of one class agree
-SAME_SCORE = 0.5  # log evidence within which they do
-REFINED = 10  # suspects that are simulated anew at the severity that fits
+SAME_EFFECT = 0.025  # log ratio within which the effects of parts of one class agree
+SAME_SCORE = 1.5  # log evidence within which they do
+REFINED = 8  # classes of suspects that are simulated anew at the severity that fits
+REFINEMENTS = 3
+EXACT_GROUPS = 3  # classes that are simulated at their own positions in large tests
 MOST_FAULTS = 6
+ABOVE_LEAVES = ("spine", "fabric-link")
 HOPELESS = 14.0  # log evidence behind the best one from which a suspect is left
 
 
@@ -92,6 +95,16 @@ class Verdict:
         return first + sorted(rest, key=lambda group: -group.probability)
 
 
+@dataclass(frozen=True)
+class EffectGroups:
+    """The observations that a suspect can have an effect on (`places`), in groups of equal effects:
+    `group` numbers the group of each, `first` is the first observation of each group."""
+
+    places: Longs
+    group: Longs
+    first: tuple[int, ...]
+
+
 class Search:
     """The search on some timed tests."""
 
@@ -100,7 +113,9 @@ class Search:
         self.tests = tests
         self._questions: list[tuple[int, SizeQuestion]] = []
         self._curves: dict[Suspect, dict[float, Floats]] = {}
-        self._places: dict[Suspect, Longs] = {}
+        self._groups: dict[Suspect, EffectGroups] = {}
+        self._above: Floats | None = None
+        self._has_large_tests = any(timed.test.node_count > EXACT_NODES for timed in tests)
         self.observations = self._observe()
         everyone = list(predictor.parts.suspects())
         self.suspects = everyone + list(self._settings())
@@ -268,15 +283,17 @@ class Search:
         moved = self._classes_move(evidence)
         if not slow and not moved:
             return []
-        candidates = [
-            suspect for suspect in self.suspects if self._is_candidate(suspect, slow, moved)
-        ]
+        candidates = self._candidates(evidence, slow)
         fits: list[Fitted] = []
+        best = 0.0
         for done, suspect in enumerate(candidates):
             at(f"suspect {suspect.part}", done, len(candidates))
+            if suspect.kind in ABOVE_LEAVES and self._bound_above(evidence) < best - HOPELESS:
+                continue
             fit = self._fit(suspect, evidence, COARSE_SPREAD)
             if fit is not None:
                 fits.append(fit)
+                best = max(best, fit.score)
         fits.sort(key=lambda fit: -self._rank(fit))
         return self._refined(fits, evidence)
 
@@ -284,21 +301,36 @@ class Search:
         return fit.score + self._prior[fit.suspect]
 
     def _refined(self, fits: list[Fitted], evidence: Evidence) -> list[Fitted]:
-        """The best fits with effects simulated at their own severities, twice."""
-        for _ in range(2):
+        """The best fits with effects simulated at the severities that fit them, three times; at
+        their own positions in large tests in the end."""
+        for turn in range(REFINEMENTS):
             if not fits:
                 return fits
             best = self._rank(fits[0])
-            kept = [fit for fit in fits if self._rank(fit) > best - HOPELESS]
-            refined: list[Fitted] = []
-            for number, fit in enumerate(kept):
-                if number < REFINED:
-                    self._curve_at(fit.suspect, fit.severity, exact=True)
-                again = self._fit(fit.suspect, evidence, FAULT_SPREAD)
-                if again is not None:
-                    refined.append(again)
+            fits = [fit for fit in fits if self._rank(fit) > best - HOPELESS]
+            groups = self._equal_fits(fits)[:REFINED]
+            is_last = turn == REFINEMENTS - 1
+            for place, group in enumerate(groups):
+                for fit in group:
+                    exact = is_last and self._has_large_tests and place < EXACT_GROUPS
+                    self._curve_at(fit.suspect, group[0].severity, exact=exact)
+            refined = [
+                again
+                for group in groups
+                for fit in group
+                if (again := self._fit(fit.suspect, evidence, FAULT_SPREAD)) is not None
+            ]
             fits = sorted(refined, key=lambda fit: -self._rank(fit))
         return fits
+
+    @staticmethod
+    def _equal_fits(fits: Sequence[Fitted]) -> list[list[Fitted]]:
+        """The fits in groups of equal kind and effects, in the order of the best of each."""
+        groups: dict[object, list[Fitted]] = {}
+        for fit in fits:
+            key = (fit.suspect.kind, fit.suspect.setting, fit.effects.round(3).tobytes())
+            groups.setdefault(key, []).append(fit)
+        return list(groups.values())
 
     def _classes_move(self, evidence: Evidence) -> bool:
         """Whether all tests of some class deviate by more than noise."""
@@ -311,41 +343,117 @@ class Search:
         ]
         return max(medians, default=0.0) > SLOW_SCORE
 
-    def _is_candidate(self, suspect: Suspect, slow: set[int], moved: bool) -> bool:
-        """Whether a suspect may explain a slow test: a part of one node only if the node is in one,
-        others if one of them is slow or all are."""
-        if suspect.node < 0:
-            return True
-        return not slow.isdisjoint(self._logs_of_node.get(suspect.node, ()))
+    def _candidates(self, evidence: Evidence, slow: set[int]) -> list[Suspect]:
+        """The suspects that may explain slow tests. Those of a node are left out if not even the
+        best effects that any part of it could have come near those of the best node."""
+        nodes = {node for number in slow for node in self.tests[number].test.nodes}
+        bounds = {node: self._bound(node, evidence) for node in sorted(nodes)}
+        best = max(bounds.values(), default=0.0)
+        plausible = {node for node, bound in bounds.items() if bound > max(best - HOPELESS, 0.0)}
+        return [
+            suspect for suspect in self.suspects if suspect.node < 0 or suspect.node in plausible
+        ]
+
+    def _bound_above(self, evidence: Evidence) -> float:
+        """The largest log evidence that a switch or link above the leaves can have: that of effects
+        between none and those of all of them at once."""
+        if self._above is None:
+            self._above = self._effects_above()
+        places = np.flatnonzero(self._above)
+        left = evidence.observations.deviation[places]
+        effects = np.clip(left, evidence.baseline[places], self._above[places])[None, :]
+        ratios = evidence.ratios(places, effects, COARSE_SPREAD)
+        return float(evidence.mixed(ratios)[0] - evidence.total)
+
+    def _effects_above(self) -> Floats:
+        """The effects if all links above the leaves have the least bandwidth that is tried."""
+        links = self.predictor.parts.above
+        if not links:
+            return np.zeros(len(self.observations))
+        everything = Suspect("fabric-links", "", local=common_pattern(links))
+        severity = KINDS["fabric-link"].severities[-1]
+        effects: dict[int, float] = {}
+        result = np.zeros(len(self.observations))
+        for place, (number, question) in enumerate(self._questions):
+            test = self.tests[number].test
+            group = int(self.observations.class_of[place])
+            if not self.predictor.parts.crosses(test):
+                continue
+            if group not in effects:
+                effects[group] = self.predictor.effect(test, question, everything, severity)
+            result[place] = max(effects[group], 0.0)
+        return result
+
+    def _bound(self, node: int, evidence: Evidence) -> float:
+        """The largest log evidence that a part of a node can have: that of free effects, which are
+        equal on tests of one shape and size in which the node has an equivalent position."""
+        groups = self._groups_of(Suspect("slow-node", f"node{node}", node))
+        observations = self.observations
+        absolute = observations.deviation[groups.places] - evidence.baseline[groups.places]
+        relative = evidence.residual()[groups.places]
+        count = np.bincount(groups.group)
+        rows = [
+            (np.bincount(groups.group, weights=residual) / count)[groups.group]
+            for residual in (absolute, relative)
+        ]
+        effects = evidence.baseline[groups.places] + np.clip(rows, 0.0, None)
+        ratios = evidence.ratios(groups.places, effects, COARSE_SPREAD)
+        return float(evidence.mixed(ratios).max() - evidence.total)
 
     def places_of(self, suspect: Suspect) -> Longs:
         """The observations that a suspect can have an effect on."""
-        if suspect not in self._places:
-            numbers: Sequence[int] = range(len(self.tests))
-            if suspect.node >= 0:
-                numbers = self._logs_of_node.get(suspect.node, [])
-            touched = [
-                number
-                for number in numbers
-                if self.predictor.parts.touches(suspect, self.tests[number].test)
-            ]
-            self._places[suspect] = np.flatnonzero(
-                np.isin(self.observations.log_of, touched)
-            )
-        return self._places[suspect]
+        return self._groups_of(suspect).places
+
+    def _groups_of(self, suspect: Suspect) -> EffectGroups:
+        """The observations that a suspect can have an effect on, those with equal effects as one
+        group."""
+        if suspect not in self._groups:
+            self._groups[suspect] = self._make_groups(suspect)
+        return self._groups[suspect]
+
+    def _make_groups(self, suspect: Suspect) -> EffectGroups:
+        numbers: Sequence[int] = range(len(self.tests))
+        if suspect.node >= 0:
+            numbers = self._logs_of_node.get(suspect.node, [])
+        predictor = self.predictor
+        seats = {
+            number: predictor.seat(self.tests[number].test, suspect)
+            for number in numbers
+            if predictor.parts.touches(suspect, self.tests[number].test)
+        }
+        places = np.concatenate(
+            [np.zeros(0, np.int64), *(self._places_of_log(number) for number in seats)]
+        )
+        places.sort()
+        keys: dict[object, int] = {}
+        first: list[int] = []
+        group = np.zeros(len(places), np.int64)
+        for index, place in enumerate(places.tolist()):
+            number = int(self.observations.log_of[place])
+            key = (int(self.observations.class_of[place]), seats[number])
+            if key not in keys:
+                keys[key] = len(keys)
+                first.append(place)
+            group[index] = keys[key]
+        return EffectGroups(places, group, tuple(first))
+
+    def _places_of_log(self, number: int) -> Longs:
+        start, end = np.searchsorted(self.observations.log_of, [number, number + 1])
+        return np.arange(start, end)
 
     def _curve_at(self, suspect: Suspect, severity: float, *, exact: bool) -> Floats:
         """The effects of a suspect at a severity, by its places."""
         curve = self._curves.setdefault(suspect, {})
         if severity not in curve or exact:
+            groups = self._groups_of(suspect)
             effects = []
-            for place in self.places_of(suspect).tolist():
+            for place in groups.first:
                 number, question = self._questions[place]
                 test = self.tests[number].test
                 effects.append(
                     self.predictor.effect(test, question, suspect, severity, exact=exact)
                 )
-            curve[severity] = np.array(effects)
+            curve[severity] = np.array(effects)[groups.group]
         return curve[severity]
 
     def _rows(self, suspect: Suspect) -> tuple[list[float], Floats, Floats]:
@@ -382,22 +490,18 @@ class Search:
         places = self.places_of(suspect)
         if not len(places):
             return None
-        severities, weights, effects = self._rows(suspect)
-        is_fault = effects.max(1) >= LEAST_EFFECT
+        severities, weights, effects_of_fault = self._rows(suspect)
+        is_fault = effects_of_fault.max(1) >= LEAST_EFFECT
         if not is_fault.any():
             return None
-        effects = np.maximum(effects, evidence.baseline[places])
+        effects = np.maximum(effects_of_fault, evidence.baseline[places])
         ratios = evidence.ratios(places, effects[is_fault], spread)
         scores = evidence.mixed(ratios) - evidence.total + weights[is_fault]
         best = int(np.argmax(scores))
         whole = np.zeros(len(self.observations))
-        whole[places] = self._rows(suspect)[2][is_fault][best]
+        whole[places] = effects_of_fault[is_fault][best]
         severity = float(np.array(severities)[is_fault][best])
         return Fitted(suspect, severity, float(np.logaddexp.reduce(scores)), whole)
-
-    def is_large(self, test: NodeTest) -> bool:
-        """Whether a test is so large that its nodes are simulated at representative positions."""
-        return test.node_count > EXACT_NODES
 
 
 def simulated_sizes(timed: TimedTest) -> list[SizeQuestion]:
@@ -423,9 +527,7 @@ def _combined(effects: Sequence[Floats]) -> Floats:
 def _priors(suspects: Sequence[Suspect]) -> dict[Suspect, float]:
     """The logarithm of the prior probability of each suspect, given that there is a fault."""
     settings = [suspect for suspect in suspects if suspect.setting]
-    priors = {
-        suspect: log(PRIOR_OF_SETTING / len(settings)) for suspect in settings
-    }
+    priors = {suspect: log(PRIOR_OF_SETTING / len(settings)) for suspect in settings}
     kinds: dict[str, list[Suspect]] = {}
     for suspect in suspects:
         if not suspect.setting:
