@@ -15,11 +15,11 @@ from netsim.localize.parts import DEAD, Suspect
 from netsim.localize.predictions import Predictor
 from netsim.localize.search import Search, SuspectClass, Verdict
 
-MOST_MODELS = 24  # suspects that are compared
+MOST_MODELS = 16  # suspects that are compared
 LEAST_WEIGHT = 0.002  # probability below which a suspect is left out
 WORTH_BITS = 0.05  # information below which no test is worth running
 TEST_NOISE = float(np.hypot(SIZE_NOISE, LOG_NOISE)) * 1.4  # of a result against its expectation
-TEST_SIZE = 2**28  # bytes of the next test where the logs have no larger size
+TEST_SIZE = 2**27  # bytes of the next test, unless all sizes of the logs are smaller
 COST_BITS = 0.02  # information that a test has to add for each doubling of its nodes
 
 
@@ -212,14 +212,14 @@ def _common_settings(search: Search) -> tuple[tuple[str, str], ...]:
 
 
 def _largest_size(search: Search) -> int:
-    """The largest size of the logs, at most `TEST_SIZE`; that where there is none."""
+    """The largest size of the logs, at most `TEST_SIZE`."""
     sizes = [
         question.size_bytes
         for timed in search.tests
         if timed.test.collective != COMPUTE
         for question in timed.times
     ]
-    return min(max(sizes, default=TEST_SIZE), TEST_SIZE * 4)
+    return min(max(sizes, default=TEST_SIZE), TEST_SIZE)
 
 
 def _proposal(

@@ -28,7 +28,7 @@ from netsim.yamlio.read import Source
 IMPOSSIBLE = 9.0
 """The log ratio of a test that cannot run with a fault, though it did: e⁹ times the time."""
 EXACT_NODES = 4  # nodes up to which each position in a test is simulated by itself
-CLASS_SIZE = 2**28  # bytes at which the GPUs or NICs of a node are compared
+CLASS_SIZE = 2**27  # bytes at which the GPUs or NICs of a node are compared
 SETTING = 0.5  # the severity of settings, which have none
 
 Change = tuple[Suspect, float]
@@ -122,7 +122,7 @@ class Predictor:
     def seat(self, test: NodeTest, suspect: Suspect) -> Hashable:
         """Where a suspect is in a test: its effects are equal on tests of one shape in which it has
         the same seat."""
-        if suspect.kind in ("spine", "fabric-link"):
+        if is_by_nodes(suspect.kind, suspect.setting):
             return test.nodes
         if suspect.kind == "leaf":
             return next(
@@ -168,7 +168,7 @@ class Predictor:
     ) -> float | None:
         """The simulated time of a test with a fault; None if it cannot run with it."""
         shape = self.shape(test)
-        if fault is not None and fault.kind in ("spine", "fabric-link"):
+        if fault is not None and is_by_nodes(fault.kind, fault.setting):
             shape = (*shape, test.nodes)
         representative = self._representatives.setdefault(shape, test)
         key = (shape, fault, question)
@@ -213,7 +213,8 @@ class Predictor:
         if fault is None:
             return ()
         if fault.setting:
-            return changes_of_setting(SETTINGS[fault.setting], source, fault.position)
+            setting = SETTINGS[fault.setting]
+            return changes_of_setting(setting, source, fault.position, len(self.parts.nics))
         local = fault.local
         if fault.kind == "leaf":
             local = self.parts.leaves[test.nodes[fault.position]][int(local)]
@@ -248,6 +249,12 @@ class Predictor:
         for key, value in test.settings:
             source = _with_setting(source, key, value)
         return source
+
+
+def is_by_nodes(kind: str, setting: str) -> bool:
+    """Whether the effect of a kind of fault depends on the nodes of a test, not only on its shape:
+    that of links above the leaves, which routes use by their endpoints."""
+    return kind in ("spine", "fabric-link") or bool(setting) and SETTINGS[setting].by_nodes
 
 
 def _with_setting(source: Source, key: str, value: str) -> Source:

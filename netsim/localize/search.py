@@ -24,7 +24,7 @@ from netsim.localize.evidence import (
 )
 from netsim.localize.node_tests import COMPUTE, SizeQuestion, TimedTest
 from netsim.localize.parts import DEAD, KINDS, Suspect, common_pattern
-from netsim.localize.predictions import EXACT_NODES, SETTING, Predictor
+from netsim.localize.predictions import EXACT_NODES, SETTING, Predictor, is_by_nodes
 from netsim.localize.settings import SETTINGS
 
 MOST_SIZES = 3  # of a test that are simulated
@@ -37,7 +37,7 @@ SEVERITY_STEPS = 96
 SLOW_SCORE = 3.0  # standard deviations from which a test is slow
 SAME_EFFECT = 0.025  # log ratio within which the effects of parts of one class agree
 SAME_SCORE = 1.5  # log evidence within which they do
-REFINED = 8  # classes of suspects that are simulated anew at the severity that fits
+REFINED = 5  # classes of suspects that are simulated anew at the severity that fits
 REFINEMENTS = 3
 EXACT_GROUPS = 3  # classes that are simulated at their own positions in large tests
 MOST_FAULTS = 6
@@ -280,15 +280,14 @@ class Search:
         that are in no slow test, are left out."""
         evidence = Evidence(self.observations, baseline)
         slow = set(np.flatnonzero(self._scores(evidence) > SLOW_SCORE).tolist())
-        moved = self._classes_move(evidence)
-        if not slow and not moved:
+        if not slow and not self._classes_move(evidence):
             return []
-        candidates = self._candidates(evidence, slow)
         fits: list[Fitted] = []
         best = 0.0
-        for done, suspect in enumerate(candidates):
+        candidates = self._candidates(evidence, slow)
+        for done, (suspect, bound) in enumerate(candidates):
             at(f"suspect {suspect.part}", done, len(candidates))
-            if suspect.kind in ABOVE_LEAVES and self._bound_above(evidence) < best - HOPELESS:
+            if bound < best - HOPELESS:
                 continue
             fit = self._fit(suspect, evidence, COARSE_SPREAD)
             if fit is not None:
@@ -343,16 +342,34 @@ class Search:
         ]
         return max(medians, default=0.0) > SLOW_SCORE
 
-    def _candidates(self, evidence: Evidence, slow: set[int]) -> list[Suspect]:
-        """The suspects that may explain slow tests. Those of a node are left out if not even the
-        best effects that any part of it could have come near those of the best node."""
+    def _candidates(self, evidence: Evidence, slow: set[int]) -> list[tuple[Suspect, float]]:
+        """The suspects that may explain slow tests, each with the largest log evidence that it can
+        have: first the parts of nodes in slow tests, those with the largest bounds in front."""
         nodes = {node for number in slow for node in self.tests[number].test.nodes}
-        bounds = {node: self._bound(node, evidence) for node in sorted(nodes)}
-        best = max(bounds.values(), default=0.0)
-        plausible = {node for node, bound in bounds.items() if bound > max(best - HOPELESS, 0.0)}
-        return [
-            suspect for suspect in self.suspects if suspect.node < 0 or suspect.node in plausible
+        bounds = {
+            node: self._bound(Suspect("slow-node", f"node{node}", node), evidence)
+            for node in sorted(nodes)
+        }
+        of_nodes = [
+            (suspect, bounds[suspect.node])
+            for suspect in self.suspects
+            if bounds.get(suspect.node, 0.0) > 0.0
         ]
+        of_nodes.sort(key=lambda entry: -entry[1])
+        equal = self._bound(Suspect("setting", "cluster", setting=next(iter(SETTINGS))), evidence)
+        above = self._bound_above(evidence)
+        others = []
+        links = []
+        for suspect in self.suspects:
+            if suspect.node >= 0:
+                continue
+            if suspect.kind in ABOVE_LEAVES:
+                links.append((suspect, above))
+            elif suspect.kind == "leaf" or is_by_nodes(suspect.kind, suspect.setting):
+                others.append((suspect, inf))
+            else:
+                others.append((suspect, equal))
+        return of_nodes + others + links  # links need the most simulations
 
     def _bound_above(self, evidence: Evidence) -> float:
         """The largest log evidence that a switch or link above the leaves can have: that of effects
@@ -360,6 +377,8 @@ class Search:
         if self._above is None:
             self._above = self._effects_above()
         places = np.flatnonzero(self._above)
+        if not len(places):
+            return -inf
         left = evidence.observations.deviation[places]
         effects = np.clip(left, evidence.baseline[places], self._above[places])[None, :]
         ratios = evidence.ratios(places, effects, COARSE_SPREAD)
@@ -384,10 +403,10 @@ class Search:
             result[place] = max(effects[group], 0.0)
         return result
 
-    def _bound(self, node: int, evidence: Evidence) -> float:
-        """The largest log evidence that a part of a node can have: that of free effects, which are
-        equal on tests of one shape and size in which the node has an equivalent position."""
-        groups = self._groups_of(Suspect("slow-node", f"node{node}", node))
+    def _bound(self, suspect: Suspect, evidence: Evidence) -> float:
+        """The largest log evidence that any suspect at the place of this one can have: that of free
+        effects, which are equal on tests of one shape and size in which it has the same seat."""
+        groups = self._groups_of(suspect)
         observations = self.observations
         absolute = observations.deviation[groups.places] - evidence.baseline[groups.places]
         relative = evidence.residual()[groups.places]
@@ -447,12 +466,17 @@ class Search:
         if severity not in curve or exact:
             groups = self._groups_of(suspect)
             effects = []
-            for place in groups.first:
+            without: set[int] = set()  # tests on which the suspect has no effect at all
+            for place in groups.first[::-1]:  # the largest size of each test first
                 number, question = self._questions[place]
                 test = self.tests[number].test
-                effects.append(
-                    self.predictor.effect(test, question, suspect, severity, exact=exact)
-                )
+                effect = 0.0
+                if number not in without:
+                    effect = self.predictor.effect(test, question, suspect, severity, exact=exact)
+                if effect == 0.0 and suspect.kind in ABOVE_LEAVES:
+                    without.add(number)
+                effects.append(effect)
+            effects.reverse()
             curve[severity] = np.array(effects)[groups.group]
         return curve[severity]
 

@@ -15,21 +15,27 @@ from netsim.yamlio.read import Source
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting that may be wrong. `title` says what is wrong. `log_lines` are regular expressions
-    of lines of NCCL's debug log that confirm it, `command` a command of the system that shows it.
-    `key` and `value` are the change of the scenario of the whole cluster; `node_override` the
-    figures of the machine on one node. `not_modeled` says why there is no change."""
+    """A setting that may be wrong; the fields are the keys of `settings.toml`.
+
+    `title` says what is wrong. `log_lines` are words of lines of NCCL's debug log that confirm it,
+    `contradicted_by` of lines that rule it out, `command` a command that shows it. `changes` are
+    keys of the scenario with their values, `variables` those of NCCL, `machine` figures of the
+    machine, `fault` a fault, `fewer_nics` how many NICs each node lacks. `on_one_node`: a single
+    node may have it. `by_nodes`: its effect depends on the nodes of a test, not only on its shape.
+    `not_modeled` says why the model cannot express it."""
 
     id: str
     title: str
     log_lines: tuple[str, ...] = ()
     contradicted_by: tuple[str, ...] = ()
     command: str = ""
-    remedy: str = ""
     changes: Mapping[str, Any] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
     machine: Mapping[str, Any] = field(default_factory=dict)
+    fault: Mapping[str, Any] = field(default_factory=dict)
+    fewer_nics: int = 0
     on_one_node: bool = False
+    by_nodes: bool = False
     not_modeled: str = ""
 
     @property
@@ -54,10 +60,10 @@ SETTINGS = read_settings()
 
 
 def changes_of_setting(
-    setting: Setting, source: Source, position: int
+    setting: Setting, source: Source, position: int, nic_count: int
 ) -> Iterator[tuple[str, Any]]:
     """The changes of a scenario by which the node at a position has a setting; all nodes have it if
-    the position is negative."""
+    the position is negative. `nic_count` is the number of NICs of a node."""
     cluster = source.data["cluster"]
     if setting.machine:
         entry: dict[str, Any] = {"machine": setting.machine}
@@ -67,13 +73,15 @@ def changes_of_setting(
     if setting.variables:
         before = (source.data.get("nccl") or {}).get("env") or {}
         yield "nccl.env", {**before, **setting.variables}
+    if setting.fault:
+        yield "cluster.faults", [*(cluster.get("faults") or []), dict(setting.fault)]
+    if setting.fewer_nics:
+        yield "cluster.nics_per_node", max(0, nic_count - setting.fewer_nics)
     for key, value in setting.changes.items():
-        if key == "cluster.fabric.transport" and not cluster.get("fabric"):
-            continue
         yield key, value
 
 
 def confirmations(setting: Setting) -> Sequence[str]:
     """Where to look to confirm a setting: lines of the debug log, then a command."""
-    texts = [f"NCCL_DEBUG=INFO shows a line like '{line}'" for line in setting.log_lines]
+    texts = [f"NCCL_DEBUG=INFO prints '{words}'" for words in setting.log_lines]
     return [*texts, *([setting.command] if setting.command else [])]

@@ -12,7 +12,6 @@ cluster is called faulty; and how many tests an adaptive search takes beside bis
 import argparse
 import re
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -65,11 +64,14 @@ class Lab:
         for size in sizes:
             seconds = self.time_of(test, size, placed) * float(np.exp(rng.normal(0, spread)))
             rows.append((size, seconds))
-        return log_text(test, [self.hosts[node] for node in test.nodes], rows)
+        hosts = [self.hosts[node] for node in test.nodes]
+        return log_text(test, hosts, self.predictor.gpus_per_node, rows)
 
     def time_of(self, test: NodeTest, size: int, faults: Sequence[Fault]) -> float:
         """The simulated time of a test with faults; equal questions are simulated once."""
-        key = (self.predictor.shape(test), size, repr(faults), test.nodes if faults else ())
+        # Faults of nodes are placed by rank already; those of the fabric depend on the nodes.
+        of_fabric = any(set(fault) & {"switch", "leaf", "spine"} for fault in faults)
+        key = (self.predictor.shape(test), size, repr(faults), test.nodes if of_fabric else ())
         if key not in self.seconds:
             source = self.predictor.scenario_with(test, ())
             if faults:
@@ -112,9 +114,11 @@ def placed_fault(fault: Fault, test: NodeTest) -> Fault | None:
     return result
 
 
-def log_text(test: NodeTest, hosts: Sequence[str], rows: Sequence[tuple[int, float]]) -> str:
-    """A log as nccl-tests writes it, of rows (size, seconds)."""
-    gpus = test.gpus or tuple(range(8))
+def log_text(
+    test: NodeTest, hosts: Sequence[str], gpu_count: int, rows: Sequence[tuple[int, float]]
+) -> str:
+    """A log as nccl-tests writes it, of rows (size, seconds), with so many GPUs on each host."""
+    gpus = test.gpus or tuple(range(gpu_count))
     lines = [
         f"# Collective test starting: {test.collective}_perf",
         "# nThread 1 nGpus 1 minBytes 8 maxBytes 8589934592 step: 2(factor) warmup iters: 1 "
@@ -193,21 +197,23 @@ PLANS = {"singles and pairs": singles_and_pairs, "with racks": with_racks}
 
 def drawn_fault(cluster: Lab, rng: np.random.Generator) -> tuple[str, Fault]:
     """A fault of one part, with the part as faults name it."""
+    parts = cluster.predictor.parts
     node = int(rng.integers(cluster.node_count))
-    index = int(rng.integers(8))
+    gpu = parts.gpus[int(rng.integers(len(parts.gpus)))]
+    nic = parts.nics[int(rng.integers(len(parts.nics)))]
+    index = int(rng.integers(64))
     left = f"{int(rng.integers(15, 66))}%"
     slowdown = round(float(rng.uniform(1.4, 3.0)), 2)
+    nvlinks = f"node{node}.{gpu}-{parts.nvlinks[gpu].replace('NODE', f'node{node}')}"
+    rail = int(nic.removeprefix("nic"))
     kinds: list[tuple[str, Fault]] = [
-        (f"node{node}.nic{index}", {"nic": f"node{node}.nic{index}", "bandwidth": left}),
-        (f"node{node}.nic{index}", {"nic": f"node{node}.nic{index}"}),
+        (f"node{node}.{nic}", {"nic": f"node{node}.{nic}", "bandwidth": left}),
+        (f"node{node}.{nic}", {"nic": f"node{node}.{nic}"}),
         (f"node{node}", {"host": node, "bandwidth": left}),
         (f"node{node}", {"host": node, "slowdown": slowdown}),
-        (f"node{node}.gpu{index}", {"gpu": f"node{node}.gpu{index}", "slowdown": slowdown}),
-        (
-            f"node{node}.gpu{index}-node{node}.nvswitch0",
-            {"link": f"node{node}.gpu{index}-node{node}.nvswitch0", "bandwidth": left},
-        ),
-        (f"rail{index}", {"rail": index, "bandwidth": left}),
+        (f"node{node}.{gpu}", {"gpu": f"node{node}.{gpu}", "slowdown": slowdown}),
+        (nvlinks, {"link": nvlinks, "bandwidth": left}),
+        (f"rail{rail}", {"rail": rail, "bandwidth": left}),
     ]
     leaf = cluster.predictor.parts.leaf_names[index % len(cluster.predictor.parts.leaf_names)]
     kinds.append((leaf, {"switch": leaf, "bandwidth": left}))
@@ -215,8 +221,7 @@ def drawn_fault(cluster: Lab, rng: np.random.Generator) -> tuple[str, Fault]:
 
 
 def has_effect(cluster: Lab, plan: Sequence[NodeTest], fault: Fault) -> bool:
-    """Whether a fault makes some test of a plan slower by `LEAST_EFFECT`; None of those in which
-    all tests of a kind are slower alike, which no test of this plan can tell from a setting."""
+    """Whether a fault makes some test of a plan slower by `LEAST_EFFECT`."""
     for test in plan:
         placed = placed_fault(fault, test)
         if placed is None:
@@ -238,10 +243,14 @@ def is_hit(result: LocalizeResult, place: int, part: str) -> bool:
 
 CLUSTERS = (
     ("dgx-h100", 8, None),
-    ("dgx-h100", 16, {"kind": "leaf-spine", "nodes_per_leaf": 4}),
-    ("dgx-h100", 32, None),
-    ("dgx-h100", 64, {"kind": "leaf-spine", "nodes_per_leaf": 8}),
+    ("h100-x4", 16, {"kind": "leaf-spine", "nodes_per_leaf": 4}),
+    ("h100-x4", 32, None),
+    ("dgx-a100", 64, {"kind": "leaf-spine", "nodes_per_leaf": 8}),
 )
+"""Machine, nodes and fabric (None: rail-optimized) of the clusters that are drawn."""
+
+
+KINDS_OF_DRAWS = ("one fault", "two faults", "one fault", "healthy")
 
 
 @dataclass
@@ -258,13 +267,13 @@ def evaluate(draws: int, seed: int, clusters: Sequence[Any] = CLUSTERS) -> Itera
     """The lines of the evaluation."""
     rng = np.random.default_rng(seed)
     scores = {name: Score() for name in ("one fault", "two faults", "healthy")}
-    kinds: Counter[str] = Counter()
     labs = [lab(*cluster) for cluster in clusters]
     for number in range(draws):
         cluster = labs[number % len(labs)]
-        name, make_plan = list(PLANS.items())[number // len(labs) % len(PLANS)]
+        turn = number // len(labs) // len(KINDS_OF_DRAWS)
+        name, make_plan = list(PLANS.items())[turn % len(PLANS)]
         plan = make_plan(cluster.node_count, rng)
-        kind = ("one fault", "one fault", "two faults", "healthy")[number // 2 % 4]
+        kind = KINDS_OF_DRAWS[number // len(labs) % len(KINDS_OF_DRAWS)]
         faults: list[tuple[str, Fault]] = []
         while len(faults) < {"one fault": 1, "two faults": 2, "healthy": 0}[kind]:
             part, fault = drawn_fault(cluster, rng)
@@ -291,7 +300,6 @@ def evaluate(draws: int, seed: int, clusters: Sequence[Any] = CLUSTERS) -> Itera
             ]
             score.misses.append(f"{cluster.node_count} nodes, {name}: {faults} -> {answer}")
             yield f"  miss: {kind}, {score.misses[-1]}"
-        kinds[kind] += 1
     words = {
         "one fault": "culprit or its class first",
         "two faults": "both culprits among the first three",
@@ -323,8 +331,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--draws", type=int, default=64)
+    parser.add_argument("--clusters", type=int, default=len(CLUSTERS), help="only the first ones")
     arguments = parser.parse_args()
-    for line in evaluate(arguments.draws, arguments.seed):
+    for line in evaluate(arguments.draws, arguments.seed, CLUSTERS[: arguments.clusters]):
         print(line, flush=True)
 
 
