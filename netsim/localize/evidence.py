@@ -149,6 +149,9 @@ class Evidence:
         every, wide, changed = self.extended(places, effects)
         observations = self.observations
         residual = observations.deviation[every] - wide
+        extra = np.zeros_like(wide)
+        if spreads is not None:
+            extra[:, np.searchsorted(every, places)] = spreads
         result = np.zeros((len(effects), len(CENTER_SPREADS)))
         logs = np.unique(observations.log_of[every])
         position = {
@@ -163,7 +166,7 @@ class Evidence:
                 shift[:, columns] = (center - centers[number])[:, None]
                 result[:, spread] += self._class_term(residual[:, columns], number, spread)
                 result[:, spread] -= self._classes[spread, number]
-            terms = self._log_terms(residual - shift, every, centers, wide, fault_spread)
+            terms = self._log_terms(residual - shift, every, centers, wide, fault_spread, extra)
             result[:, spread] += terms.sum(1) - self._logs[spread][0, logs].sum()
         return result
 
@@ -198,12 +201,13 @@ class Evidence:
         centers: Floats,
         effects: Floats,
         fault_spread: float = FAULT_SPREAD,
+        spreads: Floats | float = 0.0,
     ) -> Floats:
         """The log density (hypotheses x logs) of the residuals of whole logs, less their centers:
         multivariate Student, with the noise that the sizes of a log share (Sherman-Morrison)."""
         observations = self.observations
         left = residual - centers[observations.class_of[places]]
-        variance = self._noise[places] ** 2 + (fault_spread * effects) ** 2
+        variance = self._noise[places] ** 2 + (fault_spread * effects) ** 2 + spreads**2
         shared = observations.log_noise[places]
         starts = _starts_of(observations.log_of[places])
         weights = 1.0 / variance

@@ -41,7 +41,6 @@ REFINED = 5  # classes of suspects that are simulated anew at the severity that 
 REFINEMENTS = 3
 EXACT_GROUPS = 3  # classes that are simulated at their own positions in large tests
 MOST_FAULTS = 6
-ABOVE_LEAVES = ("spine", "fabric-link")
 HOPELESS = 14.0  # log evidence behind the best one from which a suspect is left
 
 
@@ -103,6 +102,17 @@ class EffectGroups:
     places: Longs
     group: Longs
     first: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SeverityRows:
+    """The severities of a suspect that are compared, their log prior weights, the effects of each
+    (severities x observations), and how far these may be off."""
+
+    severities: list[float]
+    weights: Floats
+    effects: Floats
+    spreads: Floats
 
 
 class Search:
@@ -363,9 +373,9 @@ class Search:
         for suspect in self.suspects:
             if suspect.node >= 0:
                 continue
-            if suspect.kind in ABOVE_LEAVES:
+            if is_by_nodes(suspect.kind, suspect.setting):
                 links.append((suspect, above))
-            elif suspect.kind == "leaf" or is_by_nodes(suspect.kind, suspect.setting):
+            elif suspect.kind == "leaf":
                 others.append((suspect, inf))
             else:
                 others.append((suspect, equal))
@@ -473,19 +483,18 @@ class Search:
                 effect = 0.0
                 if number not in without:
                     effect = self.predictor.effect(test, question, suspect, severity, exact=exact)
-                if effect == 0.0 and suspect.kind in ABOVE_LEAVES:
+                if effect == 0.0 and is_by_nodes(suspect.kind, suspect.setting):
                     without.add(number)
                 effects.append(effect)
             effects.reverse()
             curve[severity] = np.array(effects)[groups.group]
         return curve[severity]
 
-    def _rows(self, suspect: Suspect) -> tuple[list[float], Floats, Floats]:
-        """The severities of a suspect that are compared, their log prior weights, and the effects
-        of each: those between simulated severities are interpolated."""
+    def _rows(self, suspect: Suspect) -> SeverityRows:
+        """The severities of a suspect that are compared, with the effects of each."""
         if suspect.setting:
-            effects = self._curve_at(suspect, SETTING, exact=False)
-            return [SETTING], np.zeros(1), effects[None, :]
+            effects = self._curve_at(suspect, SETTING, exact=False)[None, :]
+            return SeverityRows([SETTING], np.zeros(1), effects, np.zeros_like(effects))
         kind = KINDS[suspect.kind]
         for severity in kind.severities:
             self._curve_at(suspect, severity, exact=False)
@@ -496,36 +505,56 @@ class Search:
         steps = np.union1d(
             np.linspace(strains[-1] / SEVERITY_STEPS, strains[-1], SEVERITY_STEPS), strains[1:]
         )
-        upper = np.clip(np.searchsorted(strains, steps), 1, len(strains) - 1)
-        part = (steps - strains[upper - 1]) / (strains[upper] - strains[upper - 1])
-        effects = table[upper - 1] + part[:, None] * (table[upper] - table[upper - 1])
+        effects, spreads = interpolated(strains, table, steps)
         severities = [float(np.exp(s if kind.is_slowdown else -s)) for s in steps]
         weights = np.full(len(steps), -log(len(steps)))
         if kind.may_be_dead:
             dead = self._curve_at(suspect, DEAD, exact=False)
             effects = np.vstack([effects, dead])
+            spreads = np.vstack([spreads, np.zeros_like(dead)])
             severities.append(DEAD)
             weights += log(1 - PRIOR_OF_DEAD)
             weights = np.append(weights, log(PRIOR_OF_DEAD))
-        return severities, weights, effects
+        return SeverityRows(severities, weights, effects, spreads)
 
     def _fit(self, suspect: Suspect, evidence: Evidence, spread: float) -> Fitted | None:
         """The fit of a suspect; None if it has no effect worth the name."""
         places = self.places_of(suspect)
         if not len(places):
             return None
-        severities, weights, effects_of_fault = self._rows(suspect)
-        is_fault = effects_of_fault.max(1) >= LEAST_EFFECT
+        rows = self._rows(suspect)
+        is_fault = rows.effects.max(1) >= LEAST_EFFECT
         if not is_fault.any():
             return None
-        effects = np.maximum(effects_of_fault, evidence.baseline[places])
-        ratios = evidence.ratios(places, effects[is_fault], spread)
-        scores = evidence.mixed(ratios) - evidence.total + weights[is_fault]
+        own = rows.effects[is_fault]
+        effects = np.maximum(own, evidence.baseline[places])
+        ratios = evidence.ratios(places, effects, spread, rows.spreads[is_fault])
+        scores = evidence.mixed(ratios) - evidence.total + rows.weights[is_fault]
         best = int(np.argmax(scores))
-        whole = np.zeros(len(self.observations))
-        whole[places] = effects_of_fault[is_fault][best]
-        severity = float(np.array(severities)[is_fault][best])
-        return Fitted(suspect, severity, float(np.logaddexp.reduce(scores)), whole)
+        everywhere = np.zeros(len(self.observations))
+        everywhere[places] = own[best]
+        severity = float(np.array(rows.severities)[is_fault][best])
+        return Fitted(suspect, severity, float(np.logaddexp.reduce(scores)), everywhere)
+
+
+def interpolated(strains: Floats, table: Floats, steps: Floats) -> tuple[Floats, Floats]:
+    """The effects (steps x observations) at strains between simulated ones, and their spreads.
+
+    Effects are convex in the strain with slopes of at most 1, as the time is the largest of times
+    of several parts: they lie below the line between two simulated strains, and above the line of
+    slope 1 that ends in the upper one. The middle of both is taken.
+
+    >>> effects, spreads = interpolated(np.array([0.0, 1.0]), np.array([[0.0], [0.5]]), np.array([0.5]))
+    >>> float(effects[0, 0]), round(float(spreads[0, 0]), 3)
+    (0.125, 0.072)
+    """
+    upper = np.clip(np.searchsorted(strains, steps), 1, len(strains) - 1)
+    part = ((steps - strains[upper - 1]) / (strains[upper] - strains[upper - 1]))[:, None]
+    low, high = table[upper - 1], table[upper]
+    line = low + part * (high - low)
+    rising = high - (strains[upper] - steps)[:, None]
+    least = np.minimum(np.maximum(rising, low), line)
+    return (line + least) / 2, np.abs(line - least) / np.sqrt(12)
 
 
 def simulated_sizes(timed: TimedTest) -> list[SizeQuestion]:
