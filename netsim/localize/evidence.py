@@ -141,9 +141,16 @@ class Evidence:
         wide[:, np.searchsorted(every, places)] = effects
         return every, wide, changed
 
-    def ratios(self, places: Longs, effects: Floats, fault_spread: float = FAULT_SPREAD) -> Floats:
+    def ratios(
+        self,
+        places: Longs,
+        effects: Floats,
+        fault_spread: float = FAULT_SPREAD,
+        spreads: Floats | None = None,
+    ) -> Floats:
         """The log ratios (hypotheses x center spreads) of the probability of the observations if
-        the effects at some places are those given, in place of the baseline."""
+        the effects at some places are those given, in place of the baseline. `spreads` are how far
+        the effects may be off, besides a fraction `fault_spread` of them."""
         if not len(places):
             return np.zeros((len(effects), len(CENTER_SPREADS)))
         every, wide, changed = self.extended(places, effects)

@@ -505,9 +505,12 @@ class Search:
         steps = np.union1d(
             np.linspace(strains[-1] / SEVERITY_STEPS, strains[-1], SEVERITY_STEPS), strains[1:]
         )
-        effects, spreads = interpolated(strains, table, steps)
-        severities = [float(np.exp(s if kind.is_slowdown else -s)) for s in steps]
-        weights = np.full(len(steps), -log(len(steps)))
+        # Each severity twice: with the largest and with the least effects between simulated ones.
+        line, least = interpolated(strains, table, steps)
+        effects = np.vstack([line, least])
+        spreads = np.vstack([(line - least) / 4] * 2)
+        severities = [float(np.exp(s if kind.is_slowdown else -s)) for s in steps] * 2
+        weights = np.full(len(severities), -log(len(severities)))
         if kind.may_be_dead:
             dead = self._curve_at(suspect, DEAD, exact=False)
             effects = np.vstack([effects, dead])
@@ -538,15 +541,15 @@ class Search:
 
 
 def interpolated(strains: Floats, table: Floats, steps: Floats) -> tuple[Floats, Floats]:
-    """The effects (steps x observations) at strains between simulated ones, and their spreads.
+    """The largest and the least effects (steps x observations) at strains between simulated ones.
 
     Effects are convex in the strain with slopes of at most 1, as the time is the largest of times
     of several parts: they lie below the line between two simulated strains, and above the line of
-    slope 1 that ends in the upper one. The middle of both is taken.
+    slope 1 that ends in the upper one.
 
-    >>> effects, spreads = interpolated(np.array([0.0, 1.0]), np.array([[0.0], [0.5]]), np.array([0.5]))
-    >>> float(effects[0, 0]), round(float(spreads[0, 0]), 3)
-    (0.125, 0.072)
+    >>> line, least = interpolated(np.array([0.0, 1.0]), np.array([[0.0], [0.5]]), np.array([0.5]))
+    >>> float(line[0, 0]), float(least[0, 0])
+    (0.25, 0.0)
     """
     upper = np.clip(np.searchsorted(strains, steps), 1, len(strains) - 1)
     part = ((steps - strains[upper - 1]) / (strains[upper] - strains[upper - 1]))[:, None]
@@ -554,7 +557,7 @@ def interpolated(strains: Floats, table: Floats, steps: Floats) -> tuple[Floats,
     line = low + part * (high - low)
     rising = high - (strains[upper] - steps)[:, None]
     least = np.minimum(np.maximum(rising, low), line)
-    return (line + least) / 2, np.abs(line - least) / np.sqrt(12)
+    return line, least
 
 
 def simulated_sizes(timed: TimedTest) -> list[SizeQuestion]:
