@@ -1,15 +1,17 @@
 """`netsim localize`: which part makes tests of subsets of nodes slow, and what to test next."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from netsim.base.errors import InputError
+from netsim.base.errors import InputError, ScenarioError
 from netsim.base.files import text_of, write_text
 from netsim.base.units import parse_cli_size
+from netsim.base.values import dataclass
 from netsim.cli import (
     check_outputs,
     parsed,
@@ -20,12 +22,13 @@ from netsim.cli import (
 )
 from netsim.cli.questions import Given, Text, asked
 from netsim.localize.answer import LocalizeResult, as_values, text_lines
+from netsim.localize.debug_log import DebugFacts, differences, read_debug_log
 from netsim.localize.next_test import propose
-from netsim.localize.node_tests import HostNumbers, HostTest, host_test_of, number_hosts
+from netsim.localize.node_tests import HostNumbers, HostTest, NodeTest, host_test_of, number_hosts
 from netsim.localize.predictions import Predictor
 from netsim.localize.search import Search
 from netsim.localize.tables import is_table, read_table
-from netsim.measured.logs import LogRun, read_log
+from netsim.measured.logs import LARGEST_FILE, read_log
 from netsim.plots.suspects import plot_suspects
 from netsim.results.workspace import OutputFolder
 from netsim.yamlio.read import Source
@@ -58,10 +61,13 @@ def command(
         folder = OutputFolder(output, "localize", tuple(map(str, logs)))
         folder.check()
     size_bytes = None if size is None else parsed(parse_cli_size, "--size", size)
-    tests, runs = read_tests(logs, collective, size_bytes)
+    tests = read_tests(logs, collective, size_bytes)
+    debug_logs = read_debug_logs(logs, collective)
+    if not tests and not debug_logs:
+        raise InputError("no log has a time, and none has messages of NCCL")
     source, notes = asked(topology, "all_reduce", given)
     print_lines(notes, err=True)
-    result = localize(source, tests, runs, hosts_of_file(hosts))
+    result = localize(source, tests, debug_logs, hosts_of_file(hosts))
     print_lines(text_lines(result))
     values = as_values(result)
     if json_file is not None:
@@ -73,23 +79,58 @@ def command(
         raise typer.Exit(1)
 
 
-def read_tests(
-    paths: Sequence[Path], collective: Text, size_bytes: int | None
-) -> tuple[list[HostTest], list[LogRun]]:
-    """The tests of all files: logs of nccl-tests, matrices of pairs, step times of ranks; and the
-    runs of the logs."""
+@dataclass(frozen=True)
+class DebugLog:
+    """A debug log of NCCL: its facts, the hosts in rank order, and the choices of algorithms."""
+
+    label: str
+    facts: DebugFacts
+    hosts: tuple[str, ...]
+    collective: str
+    choices: Mapping[int, tuple[str, str]]
+
+
+def read_tests(paths: Sequence[Path], collective: Text, size_bytes: int | None) -> list[HostTest]:
+    """The tests of all files: logs of nccl-tests, matrices of pairs, step times of ranks. A file
+    that has messages of NCCL only is left out."""
     tests: list[HostTest] = []
-    runs: list[LogRun] = []
     for path in paths:
         if path.suffix in (".csv", ".json") and is_table(text_of(path)):
             tests += read_table(path, collective, size_bytes)
             continue
-        for run in read_log(path, collective):
-            tests.append(host_test_of(run))
-            runs.append(run)
-    if not tests:
-        raise InputError("no log has a time")
-    return tests, runs
+        try:
+            tests += [host_test_of(run) for run in read_log(path, collective)]
+        except InputError:
+            if read_debug_log(_text(path)).is_empty:
+                raise
+    return tests
+
+
+def read_debug_logs(paths: Sequence[Path], collective: Text) -> list[DebugLog]:
+    """What the files say that have messages of NCCL, with or without a table of nccl-tests."""
+    logs = []
+    for path in paths:
+        facts = read_debug_log(_text(path))
+        if facts.is_empty:
+            continue
+        hosts = tuple(facts.hosts)
+        choices: Mapping[int, tuple[str, str]] = {}
+        name = collective or "all_reduce"
+        with suppress(InputError):
+            run = read_log(path, collective)[0]
+            hosts = tuple(run.hosts) or hosts
+            choices = run.choices
+            name = run.collective
+        logs.append(DebugLog(str(path), facts, hosts, name, choices))
+    return logs
+
+
+def _text(path: Path) -> str:
+    """The text of a file; empty if it is packed or no text, in which nobody looks for messages."""
+    try:
+        return text_of(path, LARGEST_FILE)
+    except ScenarioError:
+        return ""
 
 
 def hosts_of_file(path: Path | None) -> list[str] | None:
@@ -109,13 +150,13 @@ def hosts_of_file(path: Path | None) -> list[str] | None:
 def localize(
     source: Source,
     tests: Sequence[HostTest],
-    runs: Sequence[LogRun] = (),
+    debug_logs: Sequence[DebugLog] = (),
     host_list: Sequence[str] | None = None,
     predictor: Predictor | None = None,
 ) -> LocalizeResult:
     """What makes tests slow on the cluster of a scenario. `predictor` is one of the same cluster
     whose simulations are taken over."""
-    named = {host for test in tests for host in test.hosts}
+    named = {host for test in [*tests, *debug_logs] for host in test.hosts}
     in_file = source.data["cluster"].get("nodes") or 0
     if host_list is not None:
         numbers = HostNumbers(dict(enumerate(host_list)))
@@ -128,7 +169,18 @@ def localize(
     timed = [test.on_nodes(numbers, predictor.gpus_per_node) for test in tests]
     search = Search(predictor, timed)
     verdict = search.verdict()
-    return LocalizeResult(search, verdict, numbers, propose(search, verdict))
+    found = [
+        difference
+        for log in debug_logs
+        for difference in differences(
+            Path(log.label).name,
+            log.facts,
+            NodeTest(tuple(numbers.number_of(host) for host in log.hosts), log.collective),
+            predictor,
+            log.choices,
+        )
+    ]
+    return LocalizeResult(search, verdict, numbers, propose(search, verdict), tuple(found))
 
 
 def _write(result: LocalizeResult, values: dict[str, Any], folder: OutputFolder) -> list[Path]:

@@ -1,7 +1,6 @@
 """The answer as text and as plain values: suspects, their probabilities, the next test."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from math import exp
 from typing import Any
 
@@ -12,8 +11,8 @@ from netsim.base.values import dataclass
 from netsim.localize.debug_log import Difference
 from netsim.localize.evidence import Evidence
 from netsim.localize.next_test import Proposal
-from netsim.localize.node_tests import COMPUTE, HostNumbers, NodeTest
-from netsim.localize.parts import DEAD, KINDS, Suspect
+from netsim.localize.node_tests import COMPUTE, HostNumbers
+from netsim.localize.parts import KINDS, Suspect
 from netsim.localize.predictions import Predictor
 from netsim.localize.search import Search, SuspectClass, Verdict, simulated_sizes
 from netsim.localize.settings import SETTINGS, confirmations
@@ -142,8 +141,16 @@ def _test_values(result: LocalizeResult) -> dict[str, Any] | None:
 
 
 def names_of(suspects: Sequence[Suspect]) -> list[str]:
-    """The parts of suspects, each once."""
-    return list(dict.fromkeys(suspect.part for suspect in suspects))
+    """The parts of suspects, each once; nodes with what is wrong with them."""
+    return list(dict.fromkeys(_name_of(suspect) for suspect in suspects))
+
+
+def _name_of(suspect: Suspect) -> str:
+    if suspect.setting:
+        return f"{suspect.part} ({SETTINGS[suspect.setting].title})"
+    if suspect.kind in ("slow-node", "node-network"):
+        return f"{suspect.part} ({KINDS[suspect.kind].what})"
+    return suspect.part
 
 
 def command_of(result: LocalizeResult, proposal: Proposal) -> str:
@@ -241,7 +248,11 @@ def _detail_lines(result: LocalizeResult, group: SuspectClass) -> Iterator[str]:
     hosts = hosts_of(result, [fit.suspect for fit in group.members])
     if hosts:
         yield f"#   {part}: host {shortened(hosts)}"
-    others = [name for name in names_of([fit.suspect for fit in group.members]) if name != part]
+    others = [
+        name
+        for name in names_of([fit.suspect for fit in group.members])
+        if name not in (part, _name_of(group.best.suspect))
+    ]
     if len(group.members) > 1:
         yield f"#   {part}: no test separates it from {shortened(others)}"
     if group.best.suspect.setting:
@@ -296,11 +307,3 @@ def pair_ratios(search: Search) -> dict[tuple[int, int], float]:
         ratio = float(np.exp(deviation.max()))
         ratios[first, last] = max(ratios.get((first, last), 0.0), ratio)
     return ratios
-
-
-def without_gpus(test: NodeTest) -> NodeTest:
-    """A test on all GPUs of its nodes."""
-    return replace(test, gpus=())
-
-
-__all__ = ["DEAD", "LocalizeResult", "as_values", "text_lines"]

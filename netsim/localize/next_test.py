@@ -38,7 +38,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class _Model:
-    """A remaining suspect with its severity and probability; without a suspect: nothing is wrong."""
+    """A remaining suspect with its severity and probability; nothing is wrong without a suspect."""
 
     suspect: Suspect | None
     severity: float
@@ -123,16 +123,16 @@ def _effect(predictor: Predictor, test: NodeTest, question: SizeQuestion, model:
 def _candidates(
     search: Search, models: Sequence[_Model]
 ) -> Iterator[tuple[NodeTest, SizeQuestion]]:
-    """Tests that may split the models: single nodes, pairs with a node that is not suspected, halves
-    of the suspected nodes, tests within and across leaves, and tests of single GPUs and their NICs.
-    """
+    """Tests that may split the models: single nodes, pairs with a node that is not suspected,
+    halves of the suspected nodes, tests within and across leaves, and tests of single GPUs and
+    their NICs."""
     predictor = search.predictor
     settings = _common_settings(search)
     size = _largest_size(search)
     nodes = list(dict.fromkeys(model.suspect.node for model in models if _has_node(model.suspect)))
     healthy = [node for node in range(predictor.node_count) if node not in nodes]
-    groups = [(node,) for node in nodes[:8]]
-    groups += [(node, partner) for node in nodes[:8] for partner in _partners(search, node, nodes)]
+    groups = [(node,) for node in nodes[:4]]
+    groups += [(node, partner) for node in nodes[:4] for partner in _partners(search, node, nodes)]
     groups += list(_halves(nodes, healthy))
     groups += list(_by_leaves(search, models))
     seen: set[tuple[int, ...]] = set()
@@ -141,7 +141,9 @@ def _candidates(
             continue
         seen.add(group)
         for collective in ("all_reduce", "sendrecv"):
-            if predictor.gpus_per_node * len(group) > 1:
+            # sendrecv of all GPUs crosses the network only at the ends of a node.
+            is_ring = collective == "sendrecv" and len(group) > 1 and predictor.gpus_per_node > 1
+            if predictor.gpus_per_node * len(group) > 1 and not is_ring:
                 test = NodeTest(group, collective, settings=settings)
                 yield test, SizeQuestion(size)
         if len(group) == 2 and predictor.gpus_per_node > 1:

@@ -133,6 +133,8 @@ class Predictor:
         if suspect.node < 0:
             return -1
         position = test.nodes.index(suspect.node)
+        if test.collective == COMPUTE:
+            return test.gpus  # tests of different GPUs are of one class
         if test.node_count <= EXACT_NODES:
             return position
         return _representative_position(self.shape(test)[0], position)
@@ -197,6 +199,10 @@ class Predictor:
             return outcome.inplace
         return outcome.seconds
 
+    def resolved(self, test: NodeTest) -> ResolvedCell:
+        """The resolved scenario of a test with nothing wrong."""
+        return self._resolve(test, None)
+
     def _resolve(self, test: NodeTest, fault: PlacedFault | None) -> ResolvedCell:
         def make() -> ResolvedCell:
             source = self._scenario(test)
@@ -254,7 +260,7 @@ class Predictor:
 def is_by_nodes(kind: str, setting: str) -> bool:
     """Whether the effect of a kind of fault depends on the nodes of a test, not only on its shape:
     that of links above the leaves, which routes use by their endpoints."""
-    return kind in ("spine", "fabric-link") or bool(setting) and SETTINGS[setting].by_nodes
+    return kind in ("spine", "fabric-link") or (bool(setting) and SETTINGS[setting].by_nodes)
 
 
 def _with_setting(source: Source, key: str, value: str) -> Source:

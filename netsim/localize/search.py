@@ -37,10 +37,12 @@ SEVERITY_STEPS = 96
 SLOW_SCORE = 3.0  # standard deviations from which a test is slow
 SAME_EFFECT = 0.025  # log ratio within which the effects of parts of one class agree
 SAME_SCORE = 1.5  # log evidence within which they do
-REFINED = 5  # classes of suspects that are simulated anew at the severity that fits
+REFINED = 10  # classes of suspects that are simulated anew at the severity that fits
 REFINEMENTS = 3
 EXACT_GROUPS = 3  # classes that are simulated at their own positions in large tests
 MOST_FAULTS = 6
+MOST_STARTS = 3
+UNEXPLAINED = 5.0  # standard deviations from which an observation is not explained
 HOPELESS = 14.0  # log evidence behind the best one from which a suspect is left
 
 
@@ -62,8 +64,8 @@ class Fitted:
 
 @dataclass(frozen=True)
 class SuspectClass:
-    """Suspects that no test separates. `probability` is that of all members together, `explains` the
-    fraction of the deviation of slow tests that they explain."""
+    """Suspects that no test separates. `probability` is that of all members together, `explains`
+    the fraction of the deviation of slow tests that they explain."""
 
     members: tuple[Fitted, ...]
     probability: float
@@ -125,6 +127,7 @@ class Search:
         self._curves: dict[Suspect, dict[float, Floats]] = {}
         self._groups: dict[Suspect, EffectGroups] = {}
         self._above: Floats | None = None
+        self._coarse: dict[object, Fitted] = {}  # the best fit by node or kind, of the last fits
         self._has_large_tests = any(timed.test.node_count > EXACT_NODES for timed in tests)
         self.observations = self._observe()
         everyone = list(predictor.parts.suspects())
@@ -170,20 +173,33 @@ class Search:
                 is_noisy.append(timed.test.collective in NOISY_COLLECTIVES)
         self.classes = list(classes)
         return Observations(
-            np.array(deviation),
-            np.array(log_of),
-            np.array(class_of),
-            np.array(is_noisy),
-            np.array(is_free),
+            np.array(deviation, dtype=float),
+            np.array(log_of, dtype=np.int64),
+            np.array(class_of, dtype=np.int64),
+            np.array(is_noisy, dtype=bool),
+            np.array(is_free, dtype=bool),
         )
 
     def verdict(self) -> Verdict:
         """What is wrong: the faults, each with its suspects."""
         nothing = np.zeros(len(self.observations))
-        fits = self._fits(nothing)
+        fits = self._fits(nothing) if len(nothing) else []
         healthy = self._probability_of_none(fits)
         if healthy >= 0.5 or not fits:
-            return Verdict(healthy, (), tuple(self.slow_logs(nothing)), nothing)
+            slow = self.slow_logs(nothing) if len(nothing) else []
+            return Verdict(healthy, (), tuple(slow), nothing)
+        starts = list(self._coarse.values())
+        chosen = self._with_further(fits)
+        if self._is_unexplained(chosen):
+            # Two faults may look like a third one: begin with other suspects, too.
+            starts.sort(key=lambda fit: -self._rank(fit))
+            others = [fit for fit in starts if fit.suspect != fits[0].suspect][:MOST_STARTS]
+            tried = [chosen, *(self._with_further([fit]) for fit in others)]
+            chosen = max(tried, key=self._posterior)
+        return self._verdict_of(healthy, chosen)
+
+    def _with_further(self, fits: list[Fitted]) -> list[list[Fitted]]:
+        """The fits of a first fault, and those of further ones, found one after the other."""
         chosen = [fits]
         while len(chosen) < MOST_FAULTS:
             baseline = _combined([slot[0].effects for slot in chosen])
@@ -191,7 +207,24 @@ class Search:
             if not further or self._probability_of_none(further) >= 0.5:
                 break
             chosen = self._revisited([*chosen, further])
-        return self._verdict_of(healthy, chosen)
+        return chosen
+
+    def _is_unexplained(self, chosen: Sequence[Sequence[Fitted]]) -> bool:
+        """Whether faults leave tests that are slower or faster than they explain."""
+        evidence = Evidence(self.observations, _combined([slot[0].effects for slot in chosen]))
+        spread = np.hypot(self.observations.noise, self.observations.log_noise)
+        spread = np.hypot(spread, FAULT_SPREAD * evidence.baseline)
+        return bool((np.abs(evidence.residual()) > UNEXPLAINED * spread).any())
+
+    def _posterior(self, chosen: Sequence[Sequence[Fitted]]) -> float:
+        """The log probability of some faults at once, up to a constant."""
+        effects = _combined([slot[0].effects for slot in chosen])
+        odds = log(PRIOR_OF_FAULT / (1 - PRIOR_OF_FAULT))
+        priors = sum(self._prior[slot[0].suspect] + odds for slot in chosen)
+        evidence = Evidence(self.observations, np.zeros(len(self.observations)))
+        places = np.arange(len(self.observations))
+        ratios = evidence.ratios(places, effects[None, :], FAULT_SPREAD)
+        return float(evidence.mixed(ratios)[0]) + priors
 
     def _revisited(self, chosen: list[list[Fitted]]) -> list[list[Fitted]]:
         """Each of several faults anew, given the others."""
@@ -304,6 +337,10 @@ class Search:
                 fits.append(fit)
                 best = max(best, fit.score)
         fits.sort(key=lambda fit: -self._rank(fit))
+        self._coarse = {}
+        for fit in fits:
+            place = fit.suspect.node if fit.suspect.node >= 0 else fit.suspect.kind_name
+            self._coarse.setdefault(place, fit)
         return self._refined(fits, evidence)
 
     def _rank(self, fit: Fitted) -> float:
@@ -417,15 +454,18 @@ class Search:
         """The largest log evidence that any suspect at the place of this one can have: that of free
         effects, which are equal on tests of one shape and size in which it has the same seat."""
         groups = self._groups_of(suspect)
-        observations = self.observations
-        absolute = observations.deviation[groups.places] - evidence.baseline[groups.places]
-        relative = evidence.residual()[groups.places]
-        count = np.bincount(groups.group)
+        places = groups.places
+        baseline = evidence.baseline[places]
+        absolute = self.observations.deviation[places]
+        relative = absolute - evidence.center[self.observations.class_of[places]]
+        # The effect of a group shows where no other fault hides it.
+        visible = (baseline < LEAST_EFFECT).astype(float)
+        count = np.maximum(np.bincount(groups.group, weights=visible), 1e-9)
         rows = [
-            (np.bincount(groups.group, weights=residual) / count)[groups.group]
-            for residual in (absolute, relative)
+            (np.bincount(groups.group, weights=deviation * visible) / count)[groups.group]
+            for deviation in (absolute, relative)
         ]
-        effects = evidence.baseline[groups.places] + np.clip(rows, 0.0, None)
+        effects = np.maximum(baseline, rows)
         ratios = evidence.ratios(groups.places, effects, COARSE_SPREAD)
         return float(evidence.mixed(ratios).max() - evidence.total)
 

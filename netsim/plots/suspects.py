@@ -1,4 +1,4 @@
-"""The picture of `netsim localize`: the cluster with its suspects, and the pairs of nodes tested."""
+"""The picture of `netsim localize`: the cluster with its suspects, and the tested pairs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ from netsim.localize.answer import (
 from netsim.plots import style
 
 MAP = "cividis_r"  # from light (healthy) to dark; equal for all kinds of color vision
-PER_ROW = 16  # nodes in a row of the picture
+PER_ROW = 8  # nodes in a row of the picture
 MOST_LABELS = 40  # names on an axis
 MOST_NUMBERS = 16  # nodes up to which pairs have their ratio written in them
 LEAST_RANGE = 1.2  # of the colors: the ratio of the darkest one is at least this
@@ -104,6 +104,7 @@ def _draw_nodes(
                 _name_node(panel, result, node, column, row, dark=share > 0.5)
     panel.set_xlim(-1.2 if rows[0][0] else -0.1, widest + 0.1)
     panel.set_ylim(len(rows) + 0.1, -0.1)
+    panel.set_aspect("equal")
     panel.set_axis_off()
     panel.set_title(_title(result), loc="left", fontsize=9.5)
     panel.text(

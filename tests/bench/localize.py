@@ -2,8 +2,8 @@
 
     python -m tests.bench.localize [--seed N --draws N]
 
-For each draw: a cluster (8 to 64 nodes, rails or leaf and spine), a plan of tests, and no fault, one
-fault or two. The logs are simulated with the fault in the scenario (not by the predictions of the
+For each draw: a cluster (8 to 64 nodes, rails or leaf and spine), a plan of tests, and no fault,
+one fault or two. The logs are simulated with the fault in the scenario (not by the predictions of the
 search), get 1 % of noise (6 % alltoall), are written as nccl-tests text and read back. Printed:
 how often the culprit or its class comes first, both culprits are among the first three, a healthy
 cluster is called faulty; and how many tests an adaptive search takes beside bisection.
@@ -92,8 +92,8 @@ def lab(machine: str, node_count: int, fabric: Mapping[str, Any] | None = None) 
 
 
 def placed_fault(fault: Fault, test: NodeTest) -> Fault | None:
-    """A fault of the cluster in the scenario of a test, whose nodes are numbered in rank order; None
-    if its node is not in the test. Parts of the fabric are as in the cluster."""
+    """A fault of the cluster in the scenario of a test, whose nodes are numbered in rank order;
+    None if its node is not in the test. Parts of the fabric are as in the cluster."""
     result = dict(fault)
     for key, value in fault.items():
         if key == "host":

@@ -12,6 +12,7 @@ import pytest
 from netsim.cli.localize import localize, read_tests
 from netsim.cli.questions import Given, asked
 from netsim.localize.answer import LocalizeResult, as_values, text_lines
+from netsim.localize.debug_log import differences, read_debug_log
 from netsim.localize.node_tests import (
     COMPUTE,
     HostTest,
@@ -19,6 +20,7 @@ from netsim.localize.node_tests import (
     SizeQuestion,
     number_hosts,
 )
+from netsim.localize.parts import Suspect
 from netsim.localize.predictions import Predictor
 from netsim.localize.settings import SETTINGS
 from tests.bench.localize import Fault, Lab, host_tests, is_hit
@@ -173,8 +175,6 @@ def test_every_setting_says_how_to_confirm_it_and_what_it_changes() -> None:
 def test_a_setting_of_all_nodes_is_the_suspect_if_all_tests_fit_it(
     lab: Lab, plan: list[NodeTest], setting: str
 ) -> None:
-    from netsim.localize.parts import Suspect
-
     suspect = Suspect("setting", "cluster", setting=setting)
     rng = np.random.default_rng(4)
     tests = []
@@ -214,18 +214,18 @@ def test_a_matrix_of_pairs_is_read_from_csv_and_from_json(tmp_path: Path) -> Non
             {"hosts": ["a", "b"], "busbw_gbps": [[None, 40], [40, None]], "size_bytes": 2**30}
         )
     )
-    tests, _ = read_tests([square], None, 2**30)
+    tests = read_tests([square], None, 2**30)
     assert len(tests) == 6
     assert tests[0].hosts == ("a", "b")
     assert tests[0].times[SizeQuestion(2**30)] == pytest.approx(2**30 / 40e9)
-    tests, _ = read_tests([pairs, values], None, None)
+    tests = read_tests([pairs, values], None, None)
     assert [test.hosts for test in tests] == [("a", "b"), ("a", "c"), ("a", "b"), ("b", "a")]
 
 
 def test_step_times_are_means_by_rank(tmp_path: Path) -> None:
     path = tmp_path / "steps.csv"
     path.write_text("rank,host,step_time_ms\n0,a,100\n0,a,110\n1,a,100\n2,b,100\n")
-    tests, _ = read_tests([path], None, None)
+    tests = read_tests([path], None, None)
     assert [test.gpu_numbers for test in tests] == [(0,), (1,), (0,)]
     assert tests[0].times[SizeQuestion(1)] == pytest.approx(0.105)
 
@@ -269,3 +269,44 @@ def test_bad_input_is_one_message_and_exit_code_2(
     assert outcome.code == 2
     assert words in outcome.err
     assert "Traceback" not in outcome.err
+
+
+# Debug logs
+
+DEBUG_LOG = """\
+host-0:11:21 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>
+host-1:12:22 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eth0:10.0.0.2<0>
+host-0:11:21 [0] NCCL INFO Using network IB
+host-1:12:22 [0] NCCL INFO Using network IB
+host-0:11:21 [0] NCCL INFO Channel 00/02 :    0   1   2   3
+host-0:11:21 [0] NCCL INFO Channel 01/02 :    0   1   2   3
+host-0:11:21 [0] NCCL INFO Trees [0] 1/-1/-1->0->2 [1] 1/-1/-1->0->-1
+host-0:11:21 [0] NCCL INFO 2 coll channels, 2 collnet channels, 0 nvls channels, 2 p2p channels
+host-1:12:22 [0] NCCL INFO Channel 00/0 : 1[1] -> 2[0] [receive] via NET/IB/0
+host-0:11:21 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM
+"""
+
+
+def test_a_debug_log_is_compared_line_by_line(lab: Lab) -> None:
+    facts = read_debug_log(DEBUG_LOG)
+    test = NodeTest((0, 1), "all_reduce")
+    found_differences = differences("nccl.log", facts, test, lab.predictor, {})
+    subjects = {difference.subject: difference for difference in found_differences}
+    assert {"NICs", "GPUDirect", "channels"} <= set(subjects)
+    assert subjects["NICs"].hosts == ("host-0",)
+    assert subjects["GPUDirect"].hosts == ("host-1",)
+    assert (subjects["GPUDirect"].costs_percent or 0) > 5
+    assert subjects["channels"].logged == "2"
+
+
+def test_a_debug_log_on_sockets_costs_what_tcp_does(lab: Lab) -> None:
+    facts = read_debug_log(DEBUG_LOG.replace("Using network IB", "Using network Socket"))
+    test = NodeTest((0, 1), "all_reduce")
+    found_differences = differences("nccl.log", facts, test, lab.predictor, {})
+    network = next(one for one in found_differences if one.subject == "network")
+    assert network.logged == "Socket"
+    assert (network.costs_percent or 0) > 50
+
+
+def test_a_log_without_messages_of_nccl_has_no_facts() -> None:
+    assert read_debug_log("# nThread 1\n").is_empty
