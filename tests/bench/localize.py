@@ -300,6 +300,13 @@ def evaluate(draws: int, seed: int, clusters: Sequence[Any] = CLUSTERS) -> Itera
             ]
             score.misses.append(f"{cluster.node_count} nodes, {name}: {faults} -> {answer}")
             yield f"  miss: {kind}, {score.misses[-1]}"
+        if number % 8 == 7:
+            yield from summary(scores)
+    yield from summary(scores)
+
+
+def summary(scores: Mapping[str, Score]) -> Iterator[str]:
+    """A line for each kind of draw."""
     words = {
         "one fault": "culprit or its class first",
         "two faults": "both culprits among the first three",
