@@ -156,7 +156,8 @@ def localize(
 ) -> LocalizeResult:
     """What makes tests slow on the cluster of a scenario. `predictor` is one of the same cluster
     whose simulations are taken over."""
-    named = {host for test in [*tests, *debug_logs] for host in test.hosts}
+    named = {host for test in tests for host in test.hosts}
+    named |= {host for log in debug_logs for host in log.hosts}
     in_file = source.data["cluster"].get("nodes") or 0
     if host_list is not None:
         numbers = HostNumbers(dict(enumerate(host_list)))

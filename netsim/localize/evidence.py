@@ -106,8 +106,8 @@ class Evidence:
     def spread_weights(self) -> Floats:
         """The posterior weights of the center spreads."""
         weighted = self.by_spread + np.log(CENTER_WEIGHTS)
-        weights: Floats = np.exp(weighted - weighted.max())
-        return weights / weights.sum()
+        weights = np.exp(weighted - weighted.max())
+        return np.asarray(weights / weights.sum())
 
     @property
     def center(self) -> Floats:
@@ -244,8 +244,8 @@ def _members_of(numbers: Longs) -> list[Longs]:
 def normalized(logarithms: Sequence[float] | Floats) -> Floats:
     """Probabilities from logarithms of relative ones."""
     values = np.asarray(logarithms, dtype=float)
-    weights: Floats = np.exp(values - values.max())
-    return weights / weights.sum()
+    weights = np.exp(values - values.max())
+    return np.asarray(weights / weights.sum())
 
 
 def as_percentages(values: Mapping[str, float]) -> dict[str, float]:

@@ -129,9 +129,10 @@ def _candidates(
     predictor = search.predictor
     settings = _common_settings(search)
     size = _largest_size(search)
-    nodes = list(dict.fromkeys(model.suspect.node for model in models if _has_node(model.suspect)))
+    suspects = [model.suspect for model in models if model.suspect is not None]
+    nodes = list(dict.fromkeys(suspect.node for suspect in suspects if suspect.node >= 0))
     healthy = [node for node in range(predictor.node_count) if node not in nodes]
-    groups = [(node,) for node in nodes[:4]]
+    groups: list[tuple[int, ...]] = [(node,) for node in nodes[:4]]
     groups += [(node, partner) for node in nodes[:4] for partner in _partners(search, node, nodes)]
     groups += list(_halves(nodes, healthy))
     groups += list(_by_leaves(search, models))
@@ -152,10 +153,6 @@ def _candidates(
                 yield test, SizeQuestion(size)
             half = tuple(range(predictor.gpus_per_node // 2))
             yield NodeTest(group, "all_reduce", half, settings=settings), SizeQuestion(size)
-
-
-def _has_node(suspect: Suspect | None) -> bool:
-    return suspect is not None and suspect.node >= 0
 
 
 def _gpus_in_question(predictor: Predictor, models: Sequence[_Model]) -> list[int]:
@@ -234,8 +231,8 @@ def _proposal(
 ) -> Proposal:
     """The proposal, with the suspects by whether the test would be slow with them."""
     middle = float(effects.max() + effects.min()) / 2
-    slow = []
-    not_slow = []
+    slow: list[Suspect] = []
+    not_slow: list[Suspect] = []
     for model, effect in zip(models, effects.tolist(), strict=True):
         if model.suspect is not None:
             (slow if effect > middle else not_slow).append(model.suspect)

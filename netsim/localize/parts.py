@@ -24,8 +24,8 @@ DEAD = 0.0
 @dataclass(frozen=True)
 class FaultKind:
     """A kind of fault of a part. `name` is the kind of part in the output, `what` says in words
-    what is wrong. `is_slowdown`: severities are slowdowns of GPUs, otherwise fractions of bandwidth.
-    `weight` is its share of the prior probability."""
+    what is wrong. `is_slowdown`: severities are slowdowns of GPUs, otherwise fractions of
+    bandwidth. `weight` is its share of the prior probability."""
 
     id: str
     name: str
@@ -72,8 +72,8 @@ KINDS = {
 @dataclass(frozen=True, slots=True)
 class Suspect:
     """A part that may be at fault. `kind` is a key of `KINDS`, or `setting`. `node` is the number
-    of its node, -1 for parts that are not of one node. `local` is its name within the node (`nic3`).
-    `setting` is the id of a setting, of one node or (with `node` -1) of all."""
+    of its node, -1 for parts that are not of one node. `local` is its name within the node
+    (`nic3`). `setting` is the id of a setting, of one node or (with `node` -1) of all."""
 
     kind: str
     part: str

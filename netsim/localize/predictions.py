@@ -194,10 +194,8 @@ class Predictor:
         size = question.size_bytes
         while size and not resolved.collective(size).size_bytes:
             size *= 2  # newer nccl-tests would round the size to nothing
-        outcome = simulate_one(resolved, size, in_place=question.is_in_place, engine="compiled")
-        if question.is_in_place and outcome.inplace is not None:
-            return outcome.inplace
-        return outcome.seconds
+        result = simulate_one(resolved, size, in_place=question.is_in_place, engine="compiled")
+        return float(result.seconds)
 
     def resolved(self, test: NodeTest) -> ResolvedCell:
         """The resolved scenario of a test with nothing wrong."""
@@ -246,7 +244,11 @@ class Predictor:
         if test.gpus:
             cluster.pop("gpus_per_node", None)
             cluster["gpus"] = list(test.gpus)
-        work = {"collective": test.collective, "sizes": [2**20], "dtype": test.dtype}
+        work: dict[str, Any] = {
+            "collective": test.collective,
+            "sizes": [2**20],
+            "dtype": test.dtype,
+        }
         if test.root:
             work["root"] = test.root
         source = replace(

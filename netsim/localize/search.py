@@ -24,7 +24,7 @@ from netsim.localize.evidence import (
 )
 from netsim.localize.node_tests import COMPUTE, SizeQuestion, TimedTest
 from netsim.localize.parts import DEAD, KINDS, Suspect, common_pattern
-from netsim.localize.predictions import EXACT_NODES, SETTING, Predictor, is_by_nodes
+from netsim.localize.predictions import EXACT_NODES, SETTING, Key, Predictor, is_by_nodes
 from netsim.localize.settings import SETTINGS
 
 MOST_SIZES = 3  # of a test that are simulated
@@ -155,7 +155,7 @@ class Search:
         class_of: list[int] = []
         is_noisy: list[bool] = []
         is_free: list[bool] = []
-        classes: dict[object, int] = {}
+        classes: dict[tuple[Key, SizeQuestion], int] = {}
         for number, timed in enumerate(self.tests):
             at(timed.label, number, len(self.tests))
             for question in simulated_sizes(timed):
@@ -171,7 +171,7 @@ class Search:
                 log_of.append(number)
                 class_of.append(classes[key])
                 is_noisy.append(timed.test.collective in NOISY_COLLECTIVES)
-        self.classes = list(classes)
+        self.classes: list[tuple[Key, SizeQuestion]] = list(classes)
         return Observations(
             np.array(deviation, dtype=float),
             np.array(log_of, dtype=np.int64),
@@ -617,7 +617,7 @@ def simulated_sizes(timed: TimedTest) -> list[SizeQuestion]:
 
 def _combined(effects: Sequence[Floats]) -> Floats:
     """The effects of several faults at once: the largest on each observation."""
-    return np.max(np.array(effects), axis=0)
+    return np.asarray(np.max(np.array(effects), axis=0))
 
 
 def _priors(suspects: Sequence[Suspect]) -> dict[Suspect, float]:

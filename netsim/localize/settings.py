@@ -48,12 +48,13 @@ def read_settings() -> dict[str, Setting]:
     """The settings of `settings.toml`, by id."""
     tables = tomllib.loads(Path(__file__).with_name("settings.toml").read_text("utf-8"))
     lists = ("log_lines", "contradicted_by")
-    return {
-        name: Setting(
-            name, **{key: tuple(value) if key in lists else value for key, value in table.items()}
-        )
-        for name, table in tables.items()
-    }
+    settings: dict[str, Setting] = {}
+    for name, table in tables.items():
+        values: dict[str, Any] = dict(table)
+        for key in lists:
+            values[key] = tuple(values.get(key, ()))
+        settings[name] = Setting(name, **values)
+    return settings
 
 
 SETTINGS = read_settings()
@@ -77,8 +78,7 @@ def changes_of_setting(
         yield "cluster.faults", [*(cluster.get("faults") or []), dict(setting.fault)]
     if setting.fewer_nics:
         yield "cluster.nics_per_node", max(0, nic_count - setting.fewer_nics)
-    for key, value in setting.changes.items():
-        yield key, value
+    yield from setting.changes.items()
 
 
 def confirmations(setting: Setting) -> Sequence[str]:

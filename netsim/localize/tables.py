@@ -28,7 +28,7 @@ FEWEST_IN_MATRIX = 2
 def is_table(text: str) -> bool:
     """Whether a text is a matrix of pairs or a table of step times, by its first characters."""
     start = text.lstrip("\ufeff \t\r\n")
-    if start.startswith("{") or start.startswith("["):
+    if start.startswith(("{", "[")):
         return '"busbw_gbps"' in start[:65536] and '"hosts"' in start[:65536]
     header = _columns(start.split("\n", 1)[0])
     if len(header) < FEWEST_IN_MATRIX or header[0] == "size_bytes":

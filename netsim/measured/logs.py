@@ -54,8 +54,8 @@ CLEAR = 0.5  # GB/s from which two decimals tell a ratio
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A rank's GPU as nccl-tests lists it. `number` is that of the CUDA device on its host, -1 where
-    the list does not say."""
+    """A rank's GPU as nccl-tests lists it. `number` is that of the CUDA device on its host, -1
+    where the list does not say."""
 
     rank: int
     process: str

@@ -43,7 +43,7 @@ def suspects_figure(result: LocalizeResult) -> Figure:
     width = 6.5 if not nodes else 13.5
     rows = node_rows(result)
     figure = style.new_figure(width, max(4.8, 0.5 * len(rows) + 2.4))
-    panels = np.atleast_1d(figure.subplots(1, 2 if nodes else 1))
+    panels = figure.subplots(1, 2 if nodes else 1, squeeze=False)[0]
     _draw_nodes(panels[0], result, rows)
     if nodes:
         _draw_pairs(figure, panels[1], result, nodes)
