@@ -26,7 +26,7 @@ from netsim.localize.debug_log import DebugFacts, differences, read_debug_log
 from netsim.localize.next_test import propose
 from netsim.localize.node_tests import HostNumbers, HostTest, NodeTest, host_test_of, number_hosts
 from netsim.localize.predictions import Predictor
-from netsim.localize.search import Search
+from netsim.localize.search import FaultSearch
 from netsim.localize.tables import is_table, read_table
 from netsim.measured.logs import LARGEST_FILE, read_log
 from netsim.plots.suspects import plot_suspects
@@ -41,7 +41,7 @@ SUSPECTS = "suspects.json"
 @with_options(Given, *NOT_HERE)
 def command(
     logs: list[Path],
-    given: Given,
+    options: Given,
     topology: Text = None,
     hosts: Path | None = None,
     collective: Text = None,
@@ -65,7 +65,7 @@ def command(
     debug_logs = read_debug_logs(logs, collective)
     if not tests and not debug_logs:
         raise InputError("no log has a time, and none has messages of NCCL")
-    source, notes = asked(topology, "all_reduce", given)
+    source, notes = asked(topology, "all_reduce", options)
     print_lines(notes, err=True)
     result = localize(source, tests, debug_logs, hosts_of_file(hosts))
     print_lines(text_lines(result))
@@ -168,9 +168,9 @@ def localize(
     if predictor is None or predictor.node_count != node_count:
         predictor = Predictor(source, node_count)
     timed = [test.on_nodes(numbers, predictor.gpus_per_node) for test in tests]
-    search = Search(predictor, timed)
+    search = FaultSearch(predictor, timed)
     verdict = search.verdict()
-    found = [
+    log_differences = [
         difference
         for log in debug_logs
         for difference in differences(
@@ -181,7 +181,9 @@ def localize(
             log.choices,
         )
     ]
-    return LocalizeResult(search, verdict, numbers, propose(search, verdict), tuple(found))
+    return LocalizeResult(
+        search, verdict, numbers, propose(search, verdict), tuple(log_differences)
+    )
 
 
 def _write(result: LocalizeResult, values: dict[str, Any], folder: OutputFolder) -> list[Path]:

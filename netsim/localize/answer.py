@@ -10,11 +10,11 @@ from netsim.base.units import format_size
 from netsim.base.values import dataclass
 from netsim.localize.debug_log import Difference
 from netsim.localize.evidence import Evidence
-from netsim.localize.next_test import Proposal
+from netsim.localize.next_test import NextTest
 from netsim.localize.node_tests import COMPUTE, HostNumbers
 from netsim.localize.parts import KINDS, Suspect
 from netsim.localize.predictions import Predictor
-from netsim.localize.search import Search, SuspectClass, Verdict, simulated_sizes
+from netsim.localize.search import Conclusion, FaultSearch, SuspectClass, simulated_sizes
 from netsim.localize.settings import SETTINGS, confirmations
 
 MOST_SHOWN = 5
@@ -26,10 +26,10 @@ COMMON = 0.05  # log ratio from which a deviation of all tests of a shape is men
 class LocalizeResult:
     """All that `netsim localize` found out."""
 
-    search: Search
-    verdict: Verdict
+    search: FaultSearch
+    verdict: Conclusion
     hosts: HostNumbers
-    proposal: Proposal | None
+    proposal: NextTest | None
     differences: tuple[Difference, ...] = ()
 
     @property
@@ -47,8 +47,10 @@ def as_values(result: LocalizeResult) -> dict[str, Any]:
         "healthy_probability": round(verdict.healthy_probability, 6),
         "next_test": _test_values(result),
         "slow_tests": [
-            {"log": result.search.tests[number].label,
-             "hosts": [hosts.name_of(n) for n in result.search.tests[number].test.nodes]}
+            {
+                "log": result.search.tests[number].label,
+                "hosts": [hosts.name_of(n) for n in result.search.tests[number].test.nodes],
+            }
             for number in verdict.slow_logs
         ],
         "common_deviation": [
@@ -56,13 +58,18 @@ def as_values(result: LocalizeResult) -> dict[str, Any]:
             for words, center in common_deviations(result)
         ],
         "settings": [
-            {"setting": setting.id, "title": setting.title, "modeled": setting.is_modeled,
-             "not_modeled": setting.not_modeled, "confirm": list(confirmations(setting))}
+            {
+                "setting": setting.id,
+                "title": setting.title,
+                "modeled": setting.is_modeled,
+                "not_modeled": setting.not_modeled,
+                "confirm": list(confirmations(setting)),
+            }
             for setting in SETTINGS.values()
         ],
         "debug_log": [difference.values for difference in result.differences],
         "nodes": {f"node{number}": name for number, name in sorted(hosts.names.items())},
-    }  # fmt: skip
+    }
 
 
 def part_of(result: LocalizeResult, group: SuspectClass) -> str:
@@ -93,13 +100,17 @@ def _suspect_values(
         "odds_to_healthy": round(min(group.probability / healthy, 1e12), 3),
         "hosts": hosts_of(result, [fit.suspect for fit in group.members]),
         "members": [
-            {"part": fit.suspect.part, "kind": fit.suspect.kind_name,
-             "fault": fault_words(fit.suspect, fit.severity)}
+            {
+                "part": fit.suspect.part,
+                "kind": fit.suspect.kind_name,
+                "fault": fault_words(fit.suspect, fit.severity),
+            }
             for fit in group.members
         ],
         "confirm": list(confirmations(SETTINGS[best.suspect.setting]))
-        if best.suspect.setting else [],
-    }  # fmt: skip
+        if best.suspect.setting
+        else [],
+    }
 
 
 def fault_words(suspect: Suspect, severity: float) -> str:
@@ -149,18 +160,19 @@ def _name_of(suspect: Suspect) -> str:
     if suspect.setting:
         return f"{suspect.part} ({SETTINGS[suspect.setting].title})"
     if suspect.kind in ("slow-node", "node-network"):
-        return f"{suspect.part} ({KINDS[suspect.kind].what})"
+        return f"{suspect.part} ({KINDS[suspect.kind].trouble})"
     return suspect.part
 
 
-def command_of(result: LocalizeResult, proposal: Proposal) -> str:
+def command_of(result: LocalizeResult, proposal: NextTest) -> str:
     """The command that runs a test, as for Open MPI with a process for each GPU."""
     test = proposal.test
-    each = len(test.gpus) or result.predictor.gpus_per_node
-    hosts = ",".join(f"{result.hosts.name_of(node)}:{each}" for node in test.nodes)
+    rank_count = len(test.gpus) or result.predictor.gpus_per_node
+    hosts = ",".join(f"{result.hosts.name_of(node)}:{rank_count}" for node in test.nodes)
     size = proposal.question.size_bytes
     visible = f"-x CUDA_VISIBLE_DEVICES={','.join(map(str, test.gpus))} " if test.gpus else ""
-    return f"mpirun -H {hosts} -N {each} {visible}{test.collective}_perf -b {size} -e {size} -g 1"
+    program = f"{test.collective}_perf -b {size} -e {size} -g 1"
+    return f"mpirun -H {hosts} -N {rank_count} {visible}{program}"
 
 
 def common_deviations(result: LocalizeResult) -> list[tuple[str, float]]:
@@ -170,7 +182,7 @@ def common_deviations(result: LocalizeResult) -> list[tuple[str, float]]:
     if not len(search.observations) or len(result.verdict.baseline) == 0:
         return []
     evidence = Evidence(search.observations, result.verdict.baseline)
-    found: dict[str, tuple[str, float]] = {}
+    deviations: dict[str, tuple[str, float]] = {}
     for number, (shape, question) in enumerate(search.classes):
         if shape[0] == COMPUTE:
             continue
@@ -178,8 +190,8 @@ def common_deviations(result: LocalizeResult) -> list[tuple[str, float]]:
         nodes = "1 node" if len(shape[0]) == 1 else f"{len(shape[0])} nodes"
         if abs(center) > COMMON:
             words = f"{shape[1]} on {nodes}"
-            found[words] = (f"{words}, {format_size(question.size_bytes)}", center)
-    return list(found.values())
+            deviations[words] = (f"{words}, {format_size(question.size_bytes)}", center)
+    return list(deviations.values())
 
 
 # Text
@@ -235,10 +247,10 @@ def percent(probability: float) -> str:
 def _suspect_line(result: LocalizeResult, group: SuspectClass) -> str:
     best = group.best
     part = part_of(result, group)
-    what = fault_words(best.suspect, best.severity)
+    fault = fault_words(best.suspect, best.severity)
     return (
         f"  {part:<24}  {best.suspect.kind_name:<8}  {percent(group.probability):>11}  "
-        f"{100 * group.explains:>6.0f} %  {what}"
+        f"{100 * group.explains:>6.0f} %  {fault}"
     )
 
 
@@ -292,7 +304,7 @@ def suspected_nodes(result: LocalizeResult) -> dict[int, float]:
     return nodes
 
 
-def pair_ratios(search: Search) -> dict[tuple[int, int], float]:
+def pair_ratios(search: FaultSearch) -> dict[tuple[int, int], float]:
     """By pair of nodes, the largest measured time over the expected one of tests of these two, at
     the sizes that are compared; of single nodes as a pair of equals."""
     ratios: dict[tuple[int, int], float] = {}

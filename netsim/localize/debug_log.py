@@ -142,7 +142,7 @@ def differences(
     """All differences between a debug log and what the simulation of its test derives."""
     resolved = predictor.resolved(test)
     compared = _Compared(log, facts, test, predictor, resolved)
-    found = [
+    return [
         *compared.network(),
         *compared.nics(),
         *compared.transports(),
@@ -151,7 +151,6 @@ def differences(
         *compared.trees(),
         *compared.algorithms(choices),
     ]
-    return found
 
 
 @dataclass(frozen=True)
@@ -283,20 +282,20 @@ class _Compared:
     def trees(self) -> Iterator[Difference]:
         """The parents of ranks in trees, by channel."""
         trees = self._wiring().trees
-        other = [
+        moved = [
             (channel, rank)
             for (channel, rank), (parent, _) in self.facts.trees.items()
             if channel < len(trees)
             and rank < len(trees[channel].up)
             and trees[channel].up[rank] != parent
         ]
-        if other:
-            channel, rank = other[0]
+        if moved:
+            channel, rank = moved[0]
             parent, _ = self.facts.trees[channel, rank]
             yield Difference(
                 self.log,
                 "trees",
-                f"{len(other)} of {len(self.facts.trees)} ranks below another rank, as rank {rank} "
+                f"{len(moved)} of {len(self.facts.trees)} ranks below another rank, as rank {rank} "
                 f"below {parent} in channel {channel}",
                 f"below {trees[channel].up[rank]}",
             )

@@ -85,11 +85,13 @@ class Evidence:
         ]
         self._classes = np.array(
             [
-                [self._class_term(residual[None, members], number, spread)[0]
-                 for number, members in enumerate(self._members)]
+                [
+                    self._class_term(residual[None, members], number, spread)[0]
+                    for number, members in enumerate(self._members)
+                ]
                 for spread in range(len(CENTER_SPREADS))
             ]
-        )  # fmt: skip
+        )
         self.by_spread = np.array([terms.sum() for terms in self._logs]) + self._classes.sum(1)
 
     @property
@@ -150,7 +152,7 @@ class Evidence:
     ) -> Floats:
         """The log ratios (hypotheses x center spreads) of the probability of the observations if
         the effects at some places are those given, in place of the baseline. `spreads` are how far
-        the effects may be off, besides a fraction `fault_spread` of them."""
+        the effects may differ, besides a fraction `fault_spread` of them."""
         if not len(places):
             return np.zeros((len(effects), len(CENTER_SPREADS)))
         every, wide, changed = self.extended(places, effects)

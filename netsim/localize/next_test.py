@@ -13,7 +13,7 @@ from netsim.localize.evidence import LOG_NOISE, SIZE_NOISE, Floats
 from netsim.localize.node_tests import COMPUTE, NodeTest, SizeQuestion
 from netsim.localize.parts import DEAD, Suspect
 from netsim.localize.predictions import Predictor
-from netsim.localize.search import Search, SuspectClass, Verdict
+from netsim.localize.search import Conclusion, FaultSearch, SuspectClass
 
 MOST_MODELS = 16  # suspects that are compared
 LEAST_WEIGHT = 0.002  # probability below which a suspect is left out
@@ -24,7 +24,7 @@ COST_BITS = 0.02  # information that a test has to add for each doubling of its 
 
 
 @dataclass(frozen=True)
-class Proposal:
+class NextTest:
     """A test to run next. `bits` is the information that it is expected to give; `splits` are the
     suspects that would be slow in it, `others` those that would not."""
 
@@ -45,14 +45,14 @@ class _Model:
     weight: float
 
 
-def propose(search: Search, verdict: Verdict) -> Proposal | None:
+def propose(search: FaultSearch, verdict: Conclusion) -> NextTest | None:
     """The next test; None if no test would tell much more than is known."""
     models = _models(verdict)
     if len(models) < 2:
         return None
     weights = np.array([model.weight for model in models])
     entropy = entropy_bits(weights / weights.sum())
-    best: tuple[float, Proposal] | None = None
+    best: tuple[float, NextTest] | None = None
     for test, question in _candidates(search, models):
         effects = np.array([_effect(search.predictor, test, question, model) for model in models])
         bits = expected_bits(weights, effects)
@@ -62,7 +62,7 @@ def propose(search: Search, verdict: Verdict) -> Proposal | None:
     return None if best is None else best[1]
 
 
-def _models(verdict: Verdict) -> list[_Model]:
+def _models(verdict: Conclusion) -> list[_Model]:
     """The suspects that the next test is to split: members of the classes of the fault that is the
     least certain, and what else is as probable."""
     if not verdict.faults:
@@ -121,7 +121,7 @@ def _effect(predictor: Predictor, test: NodeTest, question: SizeQuestion, model:
 
 
 def _candidates(
-    search: Search, models: Sequence[_Model]
+    search: FaultSearch, models: Sequence[_Model]
 ) -> Iterator[tuple[NodeTest, SizeQuestion]]:
     """Tests that may split the models: single nodes, pairs with a node that is not suspected,
     halves of the suspected nodes, tests within and across leaves, and tests of single GPUs and
@@ -165,7 +165,7 @@ def _gpus_in_question(predictor: Predictor, models: Sequence[_Model]) -> list[in
     return [n for n in dict.fromkeys(numbers) if n < predictor.gpus_per_node][:4]
 
 
-def _partners(search: Search, node: int, nodes: Sequence[int]) -> list[int]:
+def _partners(search: FaultSearch, node: int, nodes: Sequence[int]) -> list[int]:
     """Nodes that are not suspected, to test with: one on the leaves of a node, one on others."""
     leaves = search.predictor.parts.leaves
     free = [other for other in range(search.predictor.node_count) if other not in nodes]
@@ -186,7 +186,7 @@ def _halves(nodes: Sequence[int], healthy: Sequence[int]) -> Iterator[tuple[int,
             yield tuple(group)
 
 
-def _by_leaves(search: Search, models: Sequence[_Model]) -> Iterator[tuple[int, ...]]:
+def _by_leaves(search: FaultSearch, models: Sequence[_Model]) -> Iterator[tuple[int, ...]]:
     """Pairs within a suspected leaf, and across it and another one."""
     leaves = search.predictor.parts.leaves
     for model in models[:8]:
@@ -204,13 +204,13 @@ def _by_leaves(search: Search, models: Sequence[_Model]) -> Iterator[tuple[int, 
             yield (outside[0], *across[:1])
 
 
-def _common_settings(search: Search) -> tuple[tuple[str, str], ...]:
+def _common_settings(search: FaultSearch) -> tuple[tuple[str, str], ...]:
     """What the first log says about NCCL, which the next test keeps."""
     tests = [timed.test for timed in search.tests if timed.test.collective != COMPUTE]
     return tests[0].settings if tests else ()
 
 
-def _largest_size(search: Search) -> int:
+def _largest_size(search: FaultSearch) -> int:
     """The largest size of the logs, at most `TEST_SIZE`."""
     sizes = [
         question.size_bytes
@@ -228,7 +228,7 @@ def _proposal(
     effects: Floats,
     bits: float,
     entropy: float,
-) -> Proposal:
+) -> NextTest:
     """The proposal, with the suspects by whether the test would be slow with them."""
     middle = float(effects.max() + effects.min()) / 2
     slow: list[Suspect] = []
@@ -236,4 +236,4 @@ def _proposal(
     for model, effect in zip(models, effects.tolist(), strict=True):
         if model.suspect is not None:
             (slow if effect > middle else not_slow).append(model.suspect)
-    return Proposal(test, question, bits, entropy, tuple(slow), tuple(not_slow))
+    return NextTest(test, question, bits, entropy, tuple(slow), tuple(not_slow))

@@ -68,8 +68,8 @@ class HostTest:
     settings: tuple[tuple[str, str], ...] = ()
 
     def on_nodes(self, hosts: "HostNumbers", gpus_per_node: int) -> "TimedTest":
-        """The test with numbers of nodes in place of host names, on a cluster whose nodes have so
-        many GPUs."""
+        """The test with numbers of nodes in place of host names, on a cluster whose nodes have
+        `gpus_per_node` GPUs."""
         if self.gpu_count is not None and self.gpu_count > gpus_per_node:
             raise InputError(
                 f"{self.label}: {self.gpu_count} ranks on a host, but a node of the topology has "

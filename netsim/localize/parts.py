@@ -23,13 +23,13 @@ DEAD = 0.0
 
 @dataclass(frozen=True)
 class FaultKind:
-    """A kind of fault of a part. `name` is the kind of part in the output, `what` says in words
+    """A kind of fault of a part. `name` is the kind of part in the output, `trouble` says in words
     what is wrong. `is_slowdown`: severities are slowdowns of GPUs, otherwise fractions of
     bandwidth. `weight` is its share of the prior probability."""
 
     id: str
     name: str
-    what: str
+    trouble: str
     weight: float
     is_slowdown: bool = False
     may_be_dead: bool = False
@@ -46,10 +46,10 @@ class FaultKind:
     def words(self, severity: float) -> str:
         """The fault in words: `at 50 % of its bandwidth`."""
         if severity == DEAD:
-            return f"{self.what}: dead"
+            return f"{self.trouble}: dead"
         if self.is_slowdown:
-            return f"{self.what}: {severity:.2g} times slower"
-        return f"{self.what}: {severity:.0%} of the bandwidth left"
+            return f"{self.trouble}: {severity:.2g} times slower"
+        return f"{self.trouble}: {severity:.0%} of the bandwidth left"
 
 
 KINDS = {
@@ -226,8 +226,12 @@ class ClusterParts:
             return None
         kind = kinds.pop()
         nodes = {suspect.node for suspect in suspects}
-        locals_of_kind = {"gpu": self.gpus, "nic": self.nics, "slow-node": ("",),
-                          "node-network": ("",)}.get(kind)  # fmt: skip
+        locals_of_kind = {
+            "gpu": self.gpus,
+            "nic": self.nics,
+            "slow-node": ("",),
+            "node-network": ("",),
+        }.get(kind)
         if locals_of_kind is None:
             return None
         if len(suspects) != len(nodes) * len(locals_of_kind):

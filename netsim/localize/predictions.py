@@ -84,9 +84,14 @@ class Predictor:
         return seconds
 
     def effect(
-        self, test: NodeTest, question: SizeQuestion, suspect: Suspect, severity: float,
-        *, exact: bool = True,
-    ) -> float:  # fmt: skip
+        self,
+        test: NodeTest,
+        question: SizeQuestion,
+        suspect: Suspect,
+        severity: float,
+        *,
+        exact: bool = True,
+    ) -> float:
         """The logarithm of the factor by which a fault makes a test slower.
 
         Without `exact`, parts of large tests are simulated at representative positions."""

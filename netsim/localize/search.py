@@ -47,7 +47,7 @@ HOPELESS = 14.0  # log evidence behind the best one from which a suspect is left
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedSuspect:
     """A suspect with the severity that fits best, its log evidence against no further fault
     (`score`), and its effects on all observations at that severity."""
 
@@ -67,18 +67,18 @@ class SuspectClass:
     """Suspects that no test separates. `probability` is that of all members together, `explains`
     the fraction of the deviation of slow tests that they explain."""
 
-    members: tuple[Fitted, ...]
+    members: tuple[FittedSuspect, ...]
     probability: float
     explains: float
 
     @property
-    def best(self) -> Fitted:
+    def best(self) -> FittedSuspect:
         """The member that represents the class."""
         return self.members[0]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Conclusion:
     """What the tests say. `faults` has for each fault that was found the classes of suspects, the
     most probable first; it is empty if nothing is wrong. `common` lists by shape of tests what all
     of them deviate by."""
@@ -109,7 +109,7 @@ class EffectGroups:
 @dataclass(frozen=True)
 class SeverityRows:
     """The severities of a suspect that are compared, their log prior weights, the effects of each
-    (severities x observations), and how far these may be off."""
+    (severities x observations), and how far these may differ."""
 
     severities: list[float]
     weights: Floats
@@ -117,7 +117,7 @@ class SeverityRows:
     spreads: Floats
 
 
-class Search:
+class FaultSearch:
     """The search on some timed tests."""
 
     def __init__(self, predictor: Predictor, tests: Sequence[TimedTest]) -> None:
@@ -127,7 +127,9 @@ class Search:
         self._curves: dict[Suspect, dict[float, Floats]] = {}
         self._groups: dict[Suspect, EffectGroups] = {}
         self._above: Floats | None = None
-        self._coarse: dict[object, Fitted] = {}  # the best fit by node or kind, of the last fits
+        self._coarse: dict[
+            object, FittedSuspect
+        ] = {}  # the best fit by node or kind, of the last fits
         self._has_large_tests = any(timed.test.node_count > EXACT_NODES for timed in tests)
         self.observations = self._observe()
         everyone = list(predictor.parts.suspects())
@@ -180,14 +182,14 @@ class Search:
             np.array(is_free, dtype=bool),
         )
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Conclusion:
         """What is wrong: the faults, each with its suspects."""
         nothing = np.zeros(len(self.observations))
         fits = self._fits(nothing) if len(nothing) else []
         healthy = self._probability_of_none(fits)
         if healthy >= 0.5 or not fits:
             slow = self.slow_logs(nothing) if len(nothing) else []
-            return Verdict(healthy, (), tuple(slow), nothing)
+            return Conclusion(healthy, (), tuple(slow), nothing)
         starts = list(self._coarse.values())
         chosen = self._with_further(fits)
         if self._is_unexplained(chosen):
@@ -198,7 +200,7 @@ class Search:
             chosen = max(tried, key=self._posterior)
         return self._verdict_of(healthy, chosen)
 
-    def _with_further(self, fits: list[Fitted]) -> list[list[Fitted]]:
+    def _with_further(self, fits: list[FittedSuspect]) -> list[list[FittedSuspect]]:
         """The fits of a first fault, and those of further ones, found one after the other."""
         chosen = [fits]
         while len(chosen) < MOST_FAULTS:
@@ -209,14 +211,14 @@ class Search:
             chosen = self._revisited([*chosen, further])
         return chosen
 
-    def _is_unexplained(self, chosen: Sequence[Sequence[Fitted]]) -> bool:
+    def _is_unexplained(self, chosen: Sequence[Sequence[FittedSuspect]]) -> bool:
         """Whether faults leave tests that are slower or faster than they explain."""
         evidence = Evidence(self.observations, _combined([slot[0].effects for slot in chosen]))
         spread = np.hypot(self.observations.noise, self.observations.log_noise)
         spread = np.hypot(spread, FAULT_SPREAD * evidence.baseline)
         return bool((np.abs(evidence.residual()) > UNEXPLAINED * spread).any())
 
-    def _posterior(self, chosen: Sequence[Sequence[Fitted]]) -> float:
+    def _posterior(self, chosen: Sequence[Sequence[FittedSuspect]]) -> float:
         """The log probability of some faults at once, up to a constant."""
         effects = _combined([slot[0].effects for slot in chosen])
         odds = log(PRIOR_OF_FAULT / (1 - PRIOR_OF_FAULT))
@@ -226,7 +228,7 @@ class Search:
         ratios = evidence.ratios(places, effects[None, :], FAULT_SPREAD)
         return float(evidence.mixed(ratios)[0]) + priors
 
-    def _revisited(self, chosen: list[list[Fitted]]) -> list[list[Fitted]]:
+    def _revisited(self, chosen: list[list[FittedSuspect]]) -> list[list[FittedSuspect]]:
         """Each of several faults anew, given the others."""
         for place in range(len(chosen)):
             others = [slot[0].effects for number, slot in enumerate(chosen) if number != place]
@@ -235,7 +237,7 @@ class Search:
                 chosen[place] = fits
         return chosen
 
-    def _probability_of_none(self, fits: Sequence[Fitted]) -> float:
+    def _probability_of_none(self, fits: Sequence[FittedSuspect]) -> float:
         """The probability that there is no further fault."""
         scores = [fit.score + self._prior[fit.suspect] for fit in fits]
         best = max(scores, default=-inf)
@@ -245,7 +247,7 @@ class Search:
         odds = any_fault + log(PRIOR_OF_FAULT / (1 - PRIOR_OF_FAULT))
         return 1 / (1 + exp(min(odds, 700.0)))
 
-    def _verdict_of(self, healthy: float, chosen: Sequence[Sequence[Fitted]]) -> Verdict:
+    def _verdict_of(self, healthy: float, chosen: Sequence[Sequence[FittedSuspect]]) -> Conclusion:
         everything = _combined([slot[0].effects for slot in chosen])
         nothing = np.zeros(len(self.observations))
         before = Evidence(self.observations, nothing)
@@ -260,7 +262,7 @@ class Search:
             faults.append(self._classes(slot, probability, deviation, without))
         order = sorted(range(len(faults)), key=lambda place: -faults[place][0].explains)
         del before
-        return Verdict(
+        return Conclusion(
             healthy,
             tuple(faults[place] for place in order),
             tuple(self.slow_logs(nothing)),
@@ -268,7 +270,7 @@ class Search:
         )
 
     def _classes(
-        self, fits: Sequence[Fitted], probability: float, deviation: Floats, without: Floats
+        self, fits: Sequence[FittedSuspect], probability: float, deviation: Floats, without: Floats
     ) -> tuple[SuspectClass, ...]:
         """The suspects of one fault as classes that no test separates."""
         weights = normalized([fit.score + self._prior[fit.suspect] for fit in fits]) * probability
@@ -318,14 +320,14 @@ class Search:
         np.maximum.at(result, observations.log_of, scores)
         return result
 
-    def _fits(self, baseline: Floats) -> list[Fitted]:
+    def _fits(self, baseline: Floats) -> list[FittedSuspect]:
         """The suspects of a further fault, the best one first; those that are far behind it, or
         that are in no slow test, are left out."""
         evidence = Evidence(self.observations, baseline)
         slow = set(np.flatnonzero(self._scores(evidence) > SLOW_SCORE).tolist())
         if not slow and not self._classes_move(evidence):
             return []
-        fits: list[Fitted] = []
+        fits: list[FittedSuspect] = []
         best = 0.0
         candidates = self._candidates(evidence, slow)
         for done, (suspect, bound) in enumerate(candidates):
@@ -343,10 +345,10 @@ class Search:
             self._coarse.setdefault(place, fit)
         return self._refined(fits, evidence)
 
-    def _rank(self, fit: Fitted) -> float:
+    def _rank(self, fit: FittedSuspect) -> float:
         return fit.score + self._prior[fit.suspect]
 
-    def _refined(self, fits: list[Fitted], evidence: Evidence) -> list[Fitted]:
+    def _refined(self, fits: list[FittedSuspect], evidence: Evidence) -> list[FittedSuspect]:
         """The best fits with effects simulated at the severities that fit them, three times; at
         their own positions in large tests in the end."""
         for turn in range(REFINEMENTS):
@@ -370,9 +372,9 @@ class Search:
         return fits
 
     @staticmethod
-    def _equal_fits(fits: Sequence[Fitted]) -> list[list[Fitted]]:
+    def _equal_fits(fits: Sequence[FittedSuspect]) -> list[list[FittedSuspect]]:
         """The fits in groups of equal kind and effects, in the order of the best of each."""
-        groups: dict[object, list[Fitted]] = {}
+        groups: dict[object, list[FittedSuspect]] = {}
         for fit in fits:
             key = (fit.suspect.kind, fit.suspect.setting, fit.effects.round(3).tobytes())
             groups.setdefault(key, []).append(fit)
@@ -560,7 +562,7 @@ class Search:
             weights = np.append(weights, log(PRIOR_OF_DEAD))
         return SeverityRows(severities, weights, effects, spreads)
 
-    def _fit(self, suspect: Suspect, evidence: Evidence, spread: float) -> Fitted | None:
+    def _fit(self, suspect: Suspect, evidence: Evidence, spread: float) -> FittedSuspect | None:
         """The fit of a suspect; None if it has no effect worth the name."""
         places = self.places_of(suspect)
         if not len(places):
@@ -569,15 +571,15 @@ class Search:
         is_fault = rows.effects.max(1) >= LEAST_EFFECT
         if not is_fault.any():
             return None
-        own = rows.effects[is_fault]
-        effects = np.maximum(own, evidence.baseline[places])
+        suspect_effects = rows.effects[is_fault]
+        effects = np.maximum(suspect_effects, evidence.baseline[places])
         ratios = evidence.ratios(places, effects, spread, rows.spreads[is_fault])
         scores = evidence.mixed(ratios) - evidence.total + rows.weights[is_fault]
         best = int(np.argmax(scores))
         everywhere = np.zeros(len(self.observations))
-        everywhere[places] = own[best]
+        everywhere[places] = suspect_effects[best]
         severity = float(np.array(rows.severities)[is_fault][best])
-        return Fitted(suspect, severity, float(np.logaddexp.reduce(scores)), everywhere)
+        return FittedSuspect(suspect, severity, float(np.logaddexp.reduce(scores)), everywhere)
 
 
 def interpolated(strains: Floats, table: Floats, steps: Floats) -> tuple[Floats, Floats]:

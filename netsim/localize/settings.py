@@ -14,7 +14,7 @@ from netsim.yamlio.read import Source
 
 
 @dataclass(frozen=True)
-class Setting:
+class ClusterSetting:
     """A setting that may be wrong; the fields are the keys of `settings.toml`.
 
     `title` says what is wrong. `log_lines` are words of lines of NCCL's debug log that confirm it,
@@ -44,16 +44,16 @@ class Setting:
         return not self.not_modeled
 
 
-def read_settings() -> dict[str, Setting]:
+def read_settings() -> dict[str, ClusterSetting]:
     """The settings of `settings.toml`, by id."""
     tables = tomllib.loads(Path(__file__).with_name("settings.toml").read_text("utf-8"))
     lists = ("log_lines", "contradicted_by")
-    settings: dict[str, Setting] = {}
+    settings: dict[str, ClusterSetting] = {}
     for name, table in tables.items():
         values: dict[str, Any] = dict(table)
         for key in lists:
             values[key] = tuple(values.get(key, ()))
-        settings[name] = Setting(name, **values)
+        settings[name] = ClusterSetting(name, **values)
     return settings
 
 
@@ -61,7 +61,7 @@ SETTINGS = read_settings()
 
 
 def changes_of_setting(
-    setting: Setting, source: Source, position: int, nic_count: int
+    setting: ClusterSetting, source: Source, position: int, nic_count: int
 ) -> Iterator[tuple[str, Any]]:
     """The changes of a scenario by which the node at a position has a setting; all nodes have it if
     the position is negative. `nic_count` is the number of NICs of a node."""
@@ -81,7 +81,7 @@ def changes_of_setting(
     yield from setting.changes.items()
 
 
-def confirmations(setting: Setting) -> Sequence[str]:
+def confirmations(setting: ClusterSetting) -> Sequence[str]:
     """Where to look to confirm a setting: lines of the debug log, then a command."""
     texts = [f"NCCL_DEBUG=INFO prints '{words}'" for words in setting.log_lines]
     return [*texts, *([setting.command] if setting.command else [])]

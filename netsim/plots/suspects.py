@@ -84,22 +84,30 @@ def _draw_nodes(
             share = switches.get(leaf, 0.0)
             marked = share > SUSPECTED
             panel.text(
-                -0.3, row + 0.5, leaf, ha="right", va="center", fontsize=8.5,
+                -0.3,
+                row + 0.5,
+                leaf,
+                ha="right",
+                va="center",
+                fontsize=8.5,
                 color=style.ORANGE if marked else style.GREY,
                 weight="bold" if marked else "normal",
-            )  # fmt: skip
+            )
         for column, node in enumerate(nodes):
             share = suspected.get(node, 0.0)
             marked = share > SUSPECTED
             panel.add_patch(
                 FancyBboxPatch(
-                    (column + 0.08, row + 0.1), 0.84, 0.8, boxstyle="round,pad=0,rounding_size=0.1",
+                    (column + 0.08, row + 0.1),
+                    0.84,
+                    0.8,
+                    boxstyle="round,pad=0,rounding_size=0.1",
                     facecolor=colors(share) if node in tested else "white",
                     edgecolor=style.ORANGE if marked else style.GREY,
                     linewidth=2.5 if marked else 0.8,
                     linestyle="-" if node in tested else ":",
                 )
-            )  # fmt: skip
+            )
             if (len(suspected) and marked) or result.predictor.node_count <= HOST_NAMES:
                 _name_node(panel, result, node, column, row, dark=share > 0.5)
     panel.set_xlim(-1.2 if rows[0][0] else -0.1, widest + 0.1)
@@ -108,9 +116,14 @@ def _draw_nodes(
     panel.set_axis_off()
     panel.set_title(_title(result), loc="left", fontsize=9.5)
     panel.text(
-        0.0, -0.02, "box: a node; orange frame: suspected; dark: probable; dotted: in no test",
-        transform=panel.transAxes, fontsize=8, va="top", color=style.GREY,
-    )  # fmt: skip
+        0.0,
+        -0.02,
+        "box: a node; orange frame: suspected; dark: probable; dotted: in no test",
+        transform=panel.transAxes,
+        fontsize=8,
+        va="top",
+        color=style.GREY,
+    )
 
 
 def _name_node(
@@ -118,9 +131,14 @@ def _name_node(
 ) -> None:
     name = result.hosts.name_of(node)
     panel.text(
-        column + 0.5, row + 0.5, name if len(name) <= 9 else f"…{name[-8:]}",
-        ha="center", va="center", fontsize=6.5, color="white" if dark else style.BLACK,
-    )  # fmt: skip
+        column + 0.5,
+        row + 0.5,
+        name if len(name) <= 9 else f"…{name[-8:]}",
+        ha="center",
+        va="center",
+        fontsize=6.5,
+        color="white" if dark else style.BLACK,
+    )
 
 
 def _title(result: LocalizeResult) -> str:
@@ -160,9 +178,14 @@ def _draw_pairs(figure: Figure, panel: Axes, result: LocalizeResult, nodes: Sequ
             if np.isfinite(value):
                 color = "white" if value > (1 + darkest) / 2 else style.BLACK
                 panel.text(
-                    column + 0.5, row + 0.5, f"{value:.2f}", ha="center", va="center",
-                    fontsize=6.5, color=color,
-                )  # fmt: skip
+                    column + 0.5,
+                    row + 0.5,
+                    f"{value:.2f}",
+                    ha="center",
+                    va="center",
+                    fontsize=6.5,
+                    color=color,
+                )
     bar = figure.colorbar(image, ax=panel, shrink=0.85, extend="max")
     bar.set_label("measured ÷ expected (1: healthy; hatched: not tested)", fontsize=8)
     bar.ax.tick_params(labelsize=8)

@@ -3,8 +3,8 @@
     python -m tests.bench.localize [--seed N --draws N]
 
 For each draw: a cluster (8 to 64 nodes, rails or leaf and spine), a plan of tests, and no fault,
-one fault or two. The logs are simulated with the fault in the scenario (not by the predictions of the
-search), get 1 % of noise (6 % alltoall), are written as nccl-tests text and read back. Printed:
+one fault or two. The logs are simulated with the fault in the scenario (not by the predictions of
+the search), get 1 % of noise (6 % alltoall), are written as nccl-tests text and read back. Printed:
 how often the culprit or its class comes first, both culprits are among the first three, a healthy
 cluster is called faulty; and how many tests an adaptive search takes beside bisection.
 """
@@ -54,9 +54,12 @@ class Lab:
     seconds: dict[object, float] = field(default_factory=dict)
 
     def log(
-        self, test: NodeTest, faults: Sequence[Fault], rng: np.random.Generator,
+        self,
+        test: NodeTest,
+        faults: Sequence[Fault],
+        rng: np.random.Generator,
         sizes: Sequence[int] = SIZES,
-    ) -> str:  # fmt: skip
+    ) -> str:
         """The log of a test, as nccl-tests would print it."""
         placed = [here for fault in faults if (here := placed_fault(fault, test)) is not None]
         spread = ALLTOALL_NOISE if test.collective == "alltoall" else NOISE
