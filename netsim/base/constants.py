@@ -62,13 +62,13 @@ class Constant:
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """The names by which a `calibration` replaces it; those of one GPU generation are alike."""
-        own = self.id.partition(".")[2] if self.id.startswith("sm_") else self.id
-        return self.enters or (own,)
+        """The names by which a `calibration` replaces it, the same for all GPU generations."""
+        name = self.id.partition(".")[2] if self.id.startswith("sm_") else self.id
+        return self.enters or (name,)
 
     @property
     def assumed(self) -> bool:
-        """Whether it is given by nothing better than a likeness that is told."""
+        """Whether the value is assumed or taken over from something similar, not measured."""
         return self.given.startswith(("assumed", "taken over"))
 
 
@@ -92,12 +92,12 @@ def _constant(row: Mapping[str, str]) -> Constant:
 
 def read_constants(lines: Iterable[str]) -> Mapping[str, Constant]:
     """The constants by id; one that is there twice is refused."""
-    found: dict[str, Constant] = {}
-    for one in map(_constant, csv.DictReader(lines)):
-        if one.id in found:
-            raise ValueError(f"two constants are called {one.id}")
-        found[one.id] = one
-    return found
+    constants: dict[str, Constant] = {}
+    for constant in map(_constant, csv.DictReader(lines)):
+        if constant.id in constants:
+            raise ValueError(f"two constants are called {constant.id}")
+        constants[constant.id] = constant
+    return constants
 
 
 FILE = Path(__file__).with_suffix(".csv")

@@ -6,19 +6,32 @@ Only the command line prints errors and only it exits; it needs `str(error)` and
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-Tell = Callable[[str], None]  # hears what a user should know, in a line
+Tell = Callable[[str], None]  # takes a message for the user, of one line
 SHOWN_ERRORS = 20
 SHOWN_CHARACTERS = 60
 
 
 class NetsimError(Exception):
-    """The root of all errors that netsim raises on purpose."""
+    """The root of all errors that netsim raises on purpose.
+
+    `exit_code` is the exit code of the command line: 2 for wrong input, 3 for a simulation that
+    cannot finish or contradicts itself.
+
+    >>> issubclass(StalledError, NetsimError), NetsimError.exit_code
+    (True, 2)
+    """
 
     exit_code = 2
 
 
 class InputError(NetsimError):
-    """Input that cannot be used; `message` says what is wrong, `hint` how to repair it."""
+    """Input that cannot be used: what the command line prints as one message.
+
+    `message` says what is wrong, `hint` how to mend it.
+
+    >>> print(InputError("nodes: expected at least 1, got 0", hint="nodes: 1 is one host"))
+    nodes: expected at least 1, got 0 (nodes: 1 is one host)
+    """
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -30,7 +43,14 @@ class InputError(NetsimError):
 
 
 class ScenarioError(InputError):
-    """One mistake in a file, with its place: source, line and column (from 1), dotted field."""
+    """One mistake in a file, with its place.
+
+    `source` is the name of the file, `line` and `column` count from 1, `field` is the key with
+    dots. What is not known is left out.
+
+    >>> print(ScenarioError("unknown key", source="a.yaml", line=3, column=5, field="cluster.node"))
+    a.yaml:3:5: cluster.node: unknown key
+    """
 
     def __init__(
         self,
@@ -75,8 +95,8 @@ class ScenarioErrors(ScenarioError):
     @property
     def errors(self) -> tuple[ScenarioError, ...]:
         """The single mistakes, in the order of the file."""
-        found: tuple[ScenarioError, ...] = self.args[0]
-        return found
+        mistakes: tuple[ScenarioError, ...] = self.args[0]
+        return mistakes
 
     def __str__(self) -> str:
         lines = [str(error) for error in self.errors[:SHOWN_ERRORS]]
@@ -85,9 +105,10 @@ class ScenarioErrors(ScenarioError):
 
 
 def joined(errors: Iterable[ScenarioError]) -> ScenarioError:
-    """Several mistakes, each once, as one error; at least one."""
-    found = list({str(one): one for error in errors for one in error.errors}.values())
-    return found[0] if len(found) == 1 else ScenarioErrors(found)
+    """One error for several mistakes (at least one), of which equal ones are named once."""
+    mistakes = {str(mistake): mistake for error in errors for mistake in error.errors}
+    distinct = list(mistakes.values())
+    return distinct[0] if len(distinct) == 1 else ScenarioErrors(distinct)
 
 
 class NoRoomError(ScenarioError):
@@ -96,7 +117,13 @@ class NoRoomError(ScenarioError):
 
 class StalledError(NetsimError):
     """A simulation that cannot finish; the message names the ranks, rows and links that wait.
-    `dead_links` are the names of all links without capacity that rows wait for."""
+
+    `dead_links` are the names of all links without capacity that rows wait for.
+
+    >>> error = StalledError("rank 0 waits for leaf0->spine0", dead_links=["leaf0->spine0"])
+    >>> error.exit_code, error.dead_links
+    (3, ('leaf0->spine0',))
+    """
 
     exit_code = 3
 
@@ -106,17 +133,24 @@ class StalledError(NetsimError):
 
 
 class LostError(NetsimError):
-    """What was lost with the process that worked at it, or for which there is no memory."""
+    """A part of a command that is lost: its process died, or there is no memory for it."""
 
     exit_code = 1
 
 
 def silent(text: str) -> None:
-    """Tell nobody."""
+    """Drop a message: the `Tell` for callers whose user should hear nothing."""
 
 
 class InvariantError(NetsimError):
-    """An answer that breaks what holds of every answer: a mistake of ours, not of the input."""
+    """A result that breaks an invariant of all results: a bug in netsim, not in the input.
+
+    `about` names the question, `broken` the invariants.
+
+    >>> error = InvariantError("all_reduce of 1 MiB", ["a link carries more than it can"])
+    >>> error.exit_code, error.broken
+    (3, ('a link carries more than it can',))
+    """
 
     exit_code = 3
 
@@ -125,9 +159,9 @@ class InvariantError(NetsimError):
         self.about, self.broken = about, tuple(broken)
 
     def __str__(self) -> str:
-        what = "an invariant of netsim does not hold: a bug in netsim, not in your input"
-        told = f"({what}; please report it with the command that shows it)"
-        return f"{self.about}: {'; '.join(self.broken)} {told}"
+        meaning = "an invariant of netsim does not hold: a bug in netsim, not in your input"
+        request = f"({meaning}; please report it with the command that shows it)"
+        return f"{self.about}: {'; '.join(self.broken)} {request}"
 
 
 def suggest(word: str, choices: Iterable[str]) -> str:
@@ -151,8 +185,11 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
 
 
 def _is_short_for(word: str, choice: str) -> bool:
-    """Whether two or three letters abbreviate a single word: in its order, the first one first, as
-    `ib` does infiniband."""
+    """Whether `word` abbreviates `choice`: two or three of its letters in order, from the first on.
+
+    >>> _is_short_for("ib", "infiniband"), _is_short_for("nb", "infiniband")
+    (True, False)
+    """
     if not 2 <= len(word) <= 3 or word[0] != choice[:1] or not choice.isalpha():
         return False
     letters = iter(choice)

@@ -1,6 +1,6 @@
-"""Files that are written whole or not at all, presets that are found, ends that wait for them.
+"""Files that are written entirely or not at all, presets by name, and interrupts that wait.
 
-Whoever reads meanwhile, kills the process or runs out of room finds the old file as it was."""
+A reader, a killed process or a full disk in the meantime leaves the old file as it was."""
 
 import csv
 import os
@@ -73,12 +73,12 @@ def delete_abandoned(folder: Path, pattern: str = ".*.half") -> None:
             pass  # a living process of somebody else, or no number of a process
 
 
-def is_same_file(path: Path, other: Path) -> bool:
+def is_same_file(path: Path, second: Path) -> bool:
     """Whether two paths lead to one file or folder, through whatever links."""
     try:
-        return path.samefile(other)
+        return path.samefile(second)
     except OSError:  # one of them does not exist, or is a link to itself
-        return os.path.realpath(path) == os.path.realpath(other)
+        return os.path.realpath(path) == os.path.realpath(second)
 
 
 def sync_folder(folder: Path) -> None:
@@ -167,8 +167,8 @@ def _read_bounded(stream: BinaryIO, name: str, largest: int, *, is_binary: bool)
     is_regular = stat.S_ISREG(status.st_mode)
     if largest <= LARGEST_FILE or not is_regular or status.st_size > largest:
         most = largest if is_regular else min(largest, LARGEST_FILE)
-        what = "" if is_regular else ", and no regular file"
-        raise ScenarioError(f"larger than {most >> 20} MiB{what}", source=name)
+        kind = "" if is_regular else ", and no regular file"
+        raise ScenarioError(f"larger than {most >> 20} MiB{kind}", source=name)
     if not is_binary and b"\0" in head and not head.startswith((GZIP, *WIDE_TEXT)):
         raise ScenarioError("expected text, got a binary file", source=name)
     return head + stream.read(largest - len(head))
@@ -194,7 +194,7 @@ def table_text(path: Path) -> TextIO:
 
 
 def decoded(content: bytes, name: str) -> str:
-    """The text of a file's bytes; one that is not UTF-8 is told with its line."""
+    """The text of a file's bytes; an InputError names the line that is not UTF-8."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -239,8 +239,8 @@ def csv_of(lines: Iterable[Iterable[object]]) -> str:
 
 def half_written(folder: Path, pattern: str = "**/.*.half") -> list[Path]:
     """What was begun in a folder, or below it, by processes that were killed."""
-    found = folder.glob(pattern)
-    return [file for file in found if _HALF.fullmatch(file.name) and file.is_file()]
+    paths = folder.glob(pattern)
+    return [file for file in paths if _HALF.fullmatch(file.name) and file.is_file()]
 
 
 # Presets: the files that come with netsim, found from any directory.
@@ -249,7 +249,7 @@ def half_written(folder: Path, pattern: str = "**/.*.half") -> list[Path]:
 
 SUFFIXES = (".yaml", ".yml")
 GOAL = (".goal", ".bin")  # text and binary
-TRACES = (*GOAL, ".et")  # files that stand for a scenario which runs them
+TRACES = (*GOAL, ".et")  # files that may be named in place of a scenario that runs them
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
@@ -292,21 +292,23 @@ def find_preset(kind: str, name: str, noun: str = "") -> Preset:
         return Preset(name, preset)
     if os.path.isdir(name):
         raise InputError(f"{name}: expected a file or a name, got a directory")
-    what, nouns = noun or kind.removesuffix("s"), {"scenarios": "scenario", "topologies": "machine"}
-    for other, found in nouns.items():
-        if other != kind and name in preset_names(other):
+    noun_text, nouns = (
+        noun or kind.removesuffix("s"),
+        {"scenarios": "scenario", "topologies": "machine"},
+    )
+    for folder_kind, preset_path in nouns.items():
+        if folder_kind != kind and name in preset_names(folder_kind):
             hint = (
                 "run and check take it"
-                if found == "scenario"
+                if preset_path == "scenario"
                 else (f"expect and explain take it with a collective, and netsim topo show {name}")
             )
-            raise InputError(f"expected a {what}, got the {found} '{name}'", hint=hint)
+            raise InputError(f"expected a {noun_text}, got the {preset_path} '{name}'", hint=hint)
     if os.path.isfile(name):
         raise InputError(f"{name}: expected a name, or a path such as ./{name}")
     choices = sorted({*preset_names(kind), *(f.stem for f in Path(kind).glob("*.yaml"))})
-    raise InputError(
-        f"unknown {what} '{name}'{suggest(name, choices)}; known: {', '.join(choices) or 'none'}"
-    )
+    known_names = ", ".join(choices) or "none"
+    raise InputError(f"unknown {noun_text} '{name}'{suggest(name, choices)}; known: {known_names}")
 
 
 def is_path(name: str) -> bool:
@@ -318,7 +320,7 @@ def is_path(name: str) -> bool:
 # Python raises KeyboardInterrupt anywhere: where it vanishes (in callbacks of the garbage
 # collector), where locks are left in a state that nobody expects, where a process was just begun
 # that nobody then knows of. Blocking the signal does not help: it then goes to another thread, and
-# Python raises in the first one all the same. So a handler notes it, and whoever holds it asks.
+# Python raises in the first one all the same. So a handler notes it, and the holder asks.
 
 UNWINDING = 5.0  # seconds after Ctrl-C, while what is finished is written, and no other counts
 _AGAIN = 0.02  # seconds after which one that vanished is raised again
@@ -349,9 +351,9 @@ class Held:
 def held() -> Iterator[Held]:
     """Let an interrupt wait for `check()`, or else for the end of the block."""
     here = threading.current_thread() is threading.main_thread()  # others hear of no signal
-    found = {number: signal.getsignal(number) for number in SIGNALS if here}
+    handlers = {number: signal.getsignal(number) for number in SIGNALS if here}
     usual: dict[int, Handler] = {
-        number: handler for number, handler in found.items() if callable(handler)
+        number: handler for number, handler in handlers.items() if callable(handler)
     }
     waiting = Held(usual)
     for number in usual:

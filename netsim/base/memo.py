@@ -29,23 +29,23 @@ class Memo:
         """Forget all."""
         self._known.clear()
 
-    def keep_only(self, asked: Hashable) -> None:
+    def keep_only(self, key: Hashable) -> None:
         """Forget all else."""
-        self._known = {one: found for one, found in self._known.items() if one == asked}
+        self._known = {one: found for one, found in self._known.items() if one == key}
 
     def of(
-        self, asked: Hashable, find: Callable[[], R], worth: Callable[[R], bool] = lambda _: True
+        self, key: Hashable, find: Callable[[], R], worth: Callable[[R], bool] = lambda _: True
     ) -> R:
         """What is known of a question, or is found now; kept if it is `worth` that. Room for it is
         made first, for answers may be large."""
-        found: R = self._known.pop(asked, _NEW)
-        if found is _NEW:
+        value: R = self._known.pop(key, _NEW)
+        if value is _NEW:
             while 0 < self.most <= len(self._known):
                 self._known.pop(next(iter(self._known)), None)
-            found = find()
-        if worth(found):
-            self._known[asked] = found
-        return found
+            value = find()
+        if worth(value):
+            self._known[key] = value
+        return value
 
 
 class Same:
@@ -65,10 +65,10 @@ class Same:
 
 
 def kept(function: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """A method, or a function of one object, whose last answers are kept for each object.
+    """A decorator: keeps the last results of a method, or of a function of one object.
 
-    They lie outside of the object, and are forgotten with it. Objects are told apart by identity,
-    so their class must not compare by value; no answer may hold its object.
+    Results lie outside of the object, and are forgotten with it. Objects are distinguished by
+    identity, so their class must not compare by value, and no result may hold its object.
     """
     answers: WeakKeyDictionary[Any, Memo] = WeakKeyDictionary()
 
@@ -86,7 +86,11 @@ PLAIN = frozenset({int, float, str, bytes, bool, type(None)})
 
 
 def digest(value: object) -> bytes:
-    """A few bytes that stand for a value."""
+    """A digest of a value: 16 bytes, equal for equal values.
+
+    >>> digest((1, "a")) == digest((1, "a")), len(digest(None))
+    (True, 16)
+    """
     return blake2b(spelled(value).encode(), digest_size=16).digest()
 
 

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple, Self
 
 from netsim.base.errors import LostError, Tell, silent
 from netsim.base.files import Held, deaf, held
-from netsim.base.startup import STAGE, limit_memory, resident
+from netsim.base.startup import STAGE, limit_memory, resident, tell_share
 
-LEAVE = 5.0  # seconds for a worker to end that was told to
-LISTEN = 0.1  # seconds between two looks at whether somebody interrupts
+LEAVE = 5.0  # seconds that a worker has to end after it was asked to
+LISTEN = 0.1  # seconds between two checks for an interrupt
 QUIET = f"{__package__}.quiet"  # not to be imported here: it silences its process
 IDLE = 600_000_000  # bytes from which a worker without a job is replaced rather than kept
 VANISHED = 255  # what is known of the end of a worker if what it was forked from ended as well
@@ -41,9 +41,19 @@ Results = Generator[tuple[Any, Any], None, None]
 
 
 def _work(
-    pipe: connection.Connection, call: Callable[..., Any], begun: Sequence[Any], memory: int
+    pipe: connection.Connection,
+    call: Callable[..., Any],
+    begun: Sequence[Any],
+    memory: int,
+    share: Any,
 ) -> None:
-    """Answer jobs until the parent ends, or wants no more."""
+    """Answer jobs until the parent ends, or wants no more; `share` is memory that it reads, too,
+    and holds how much of the job is done."""
+
+    def tell_parent(done: float) -> None:
+        share.value = done
+
+    STAGE.tell_parent = tell_parent
     if memory:
         limit_memory(memory)
     parent = multiprocessing.parent_process()
@@ -51,9 +61,10 @@ def _work(
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
     with suppress(EOFError, OSError):
         while True:
-            asked = pipe.recv()
+            question = pipe.recv()
+            tell_share(0.0)
             try:
-                for answer in call(asked, *begun):
+                for answer in call(question, *begun):
                     pipe.send(answer)
             except Exception as error:  # who asked decides what becomes of it
                 pipe.send(_Raised(error))
@@ -82,8 +93,9 @@ class _Worker:
     def __init__(self, call: Callable[..., Any], begun: Sequence[Any], memory: int) -> None:
         context = multiprocessing.get_context("forkserver")
         self.pipe, theirs = context.Pipe()
+        self.share = context.Value("d", 0.0, lock=False)
         self.process = context.Process(
-            target=_work, args=(theirs, call, begun, memory), daemon=True
+            target=_work, args=(theirs, call, begun, memory, self.share), daemon=True
         )
         self.process.start()
         theirs.close()
@@ -92,14 +104,22 @@ class _Worker:
 
     def begin(self, job: Job) -> None:
         self.job, self.came = job, 0
+        self.share.value = 0.0
         with suppress(OSError):  # it is dead, as the next look tells
             self.pipe.send(job.asked)
 
+    @property
+    def title(self) -> str:
+        """What it is at, and how much of it is done, as far as is known."""
+        name = "" if self.job is None else self.job.name
+        done = float(self.share.value)
+        return f"{name} {done:.0%}" if done else name
+
     def memory(self) -> int:
         """The bytes that it has now; the most that were seen are kept."""
-        found = resident(self.process.pid)
-        self.most = max(self.most, found)
-        return found
+        bytes_used = resident(self.process.pid)
+        self.most = max(self.most, bytes_used)
+        return bytes_used
 
     def end(self) -> None:
         """End it, whatever it is at."""
@@ -175,15 +195,15 @@ class Processes:
         return [worker for worker in self.workers if worker.job is not None]
 
     def names(self) -> list[str]:
-        """What is being worked at."""
-        return [worker.job.name for worker in self.workers if worker.job is not None]
+        """What is being worked at, and how much of it is done."""
+        return [worker.title for worker in self.busy]
 
     def memory(self) -> int:
         """The bytes that all workers have."""
         return sum(worker.memory() for worker in self.workers)
 
     def results(self, jobs: Iterable[Asked]) -> Results:
-        """What is asked, with each answer; with a `LostError` where it ended its worker twice."""
+        """Each job with its results; with a `LostError` if it ended its worker twice."""
         left = (Job(*job) for job in jobs)
         window: list[Job] = []
         with held() as interrupt:
@@ -255,6 +275,7 @@ class Processes:
         interrupt.check()
         if not ready:
             self.memory()
+            STAGE.what = ", ".join(self.names())
         for worker in dict.fromkeys(waiting[one] for one in ready):
             yield from self._of(worker)
 

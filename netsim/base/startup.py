@@ -1,7 +1,7 @@
-"""What a process is: the versions of its packages, the memory that it has, and how far it is.
+"""A process: the versions of its packages, its memory, and the progress that it shows.
 
-Verbs say what they are at (`at`); while a command takes longer than a moment, a thread shows it on
-standard error: on a terminal in one line that comes and goes, elsewhere now and then."""
+Verbs report their progress (`at`). If a command takes longer than two seconds, a thread shows it on
+standard error: on a terminal in one line that is overwritten, elsewhere in a line now and then."""
 
 import os
 import sys
@@ -15,28 +15,30 @@ from typing import Any, TextIO, cast
 
 from netsim.base.values import dataclass
 
-__version__ = "0.1.0"
-MODEL_VERSION = "5"
+__version__ = "0.9.0"
+MODEL_VERSION = "6"
 
 
 def late(name: str) -> Any:
-    """A function of a part that most runs do without, imported when it is asked for. Only what
-    takes a tenth of a second and more is asked for so; `tests/core/test_house.py` has all of it."""
+    """The function with this dotted name, imported now instead of at start-up.
+
+    Only modules that take a tenth of a second and more are imported so; `tests/core/test_house.py`
+    lists them."""
     module, _, function = name.rpartition(".")
     return getattr(import_module(module), function)
 
 
 def version_of(package: str) -> str:
-    """As `metadata.version`, which would read all that a package says of itself as an e-mail."""
+    """The version of an installed package: a faster `importlib.metadata.version`."""
     metadata = import_module("importlib.metadata")  # which not every command needs
-    told = metadata.distribution(package).read_text("METADATA") or ""
-    words = (line.partition(": ") for line in told.splitlines())
-    found = (value for key, _, value in words if key == "Version")
-    return next(found, None) or str(metadata.version(package))
+    metadata_text = metadata.distribution(package).read_text("METADATA") or ""
+    words = (line.partition(": ") for line in metadata_text.splitlines())
+    versions = (value for key, _, value in words if key == "Version")
+    return next(versions, None) or str(metadata.version(package))
 
 
 def resident(pid: int | None = None) -> int:
-    """The bytes of memory that a process has (this one, or another); 0 where nobody tells."""
+    """The bytes of memory that a process uses (this one, or that of `pid`); 0 if unknown."""
     try:
         with open(f"/proc/{pid or 'self'}/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -45,14 +47,16 @@ def resident(pid: int | None = None) -> int:
 
 
 def memory_limit() -> int:
-    """The bytes that this process may have at most; 0: as many as there are."""
+    """The limit on the memory of this process in bytes; 0 without a limit."""
     limits = import_module("resource")  # which not every system has
     soft, _ = limits.getrlimit(limits.RLIMIT_DATA)
     return 0 if soft == limits.RLIM_INFINITY else int(soft)
 
 
 def limit_memory(most: int) -> None:
-    """Let this process have so many bytes; what needs more hears so before the system is out."""
+    """Limit the memory of this process to `most` bytes.
+
+    Allocations beyond fail with an error instead of exhausting the system."""
     limits = import_module("resource")
     _, hard = limits.getrlimit(limits.RLIMIT_DATA)
     most = most if hard == limits.RLIM_INFINITY else min(most, hard)
@@ -68,7 +72,7 @@ CLEAR = "\r\x1b[K"
 
 @dataclass
 class Stage:
-    """What a command is at: `done` of `total` parts of a cell (0: nobody knows), and who works."""
+    """The progress of a command: `done` of `total` parts of a cell (0: unknown)."""
 
     cell: str = ""
     what: str = ""
@@ -82,6 +86,8 @@ class Stage:
     work_done: float = 0.0  # of the whole command, in any unit that weighs its parts
     work_total: float = 0.0  # 0: parts are taken as equal
     work_since: float = 0.0
+    share: float = 0.0  # how much of the part at hand is done
+    tell_parent: Callable[[float], None] | None = None  # of a worker: who hears that, too
 
     def seconds_left(self, now: float) -> float | None:
         """About how long what is left takes: by the work of it where that is known, else as if all
@@ -100,30 +106,39 @@ STAGE = Stage()
 
 
 def at(what: str, done: int = 0, total: int = 0) -> None:
-    """A command is at this, and has so many of all parts behind it."""
+    """Report what a command does now, and that `done` of `total` parts are done."""
     if total != STAGE.total or done < STAGE.done:  # other parts are counted from now on
         STAGE.counted_since, STAGE.counted_from = time.monotonic(), done
     STAGE.what, STAGE.done, STAGE.total = what, done, total
+    tell_share(0.0)
+
+
+def tell_share(share: float) -> None:
+    """So much of the part at hand is done, from 0 to 1."""
+    STAGE.share = share
+    if STAGE.tell_parent is not None:
+        STAGE.tell_parent(share)
 
 
 def worked(done: float, total: float) -> None:
-    """A command has done so much of all its work, of which parts need different amounts; 0 of 0
-    ends that."""
+    """Report how much of all work is done, where parts need different amounts; 0 of 0 ends it."""
     if not total or done < STAGE.work_done or total != STAGE.work_total:
         STAGE.work_since = time.monotonic()
     STAGE.work_done, STAGE.work_total = done, total
 
 
 def on(cell: str, what: str = "") -> None:
-    """What follows is about this cell, topology or file."""
+    """Report the cell, topology or file that a command works on from now on."""
     STAGE.cell = cell
     at(what)
 
 
 def line(verb: str, now: float) -> str:
-    """How far a command is, in a line."""
+    """The progress of a command as one line."""
     seconds = now - STAGE.began
     parts = [": ".join(filter(None, (verb, STAGE.cell, STAGE.what)))]
+    if STAGE.share:
+        parts[0] += f" {STAGE.share:.0%}"
     if STAGE.total:
         parts[0] += f" ({STAGE.done} of {STAGE.total} done)"
     parts.append(f"{seconds:.0f} s")
@@ -134,13 +149,13 @@ def line(verb: str, now: float) -> str:
 
 
 def memory() -> str:
-    """What this process and its workers have."""
+    """The memory of this process and its workers, as text."""
     return f"{(resident() + STAGE.others()) / 1e9:.1f} GB"
 
 
 @contextmanager
 def watched(verb: str, *, quiet: bool) -> Iterator[None]:
-    """Tell how far a verb is for as long as it runs."""
+    """Show the progress of a verb while the block runs, unless `quiet`."""
     on("")
     STAGE.hidden = False
     STAGE.began, STAGE.others = time.monotonic(), int
@@ -177,14 +192,14 @@ def _watch(verb: str, ended: threading.Event, shown: "_Line | None") -> None:
 
 
 class _Enduring:
-    """A stream that is written to for as long as somebody reads it; what follows goes nowhere."""
+    """A stream that drops what is written to it once nobody reads it any more."""
 
     def __init__(self, stream: TextIO, gone: type[OSError]) -> None:
         self.stream, self.gone = stream, gone
 
-    def _tried(self, name: str, *given: str) -> Any:
+    def _tried(self, name: str, *arguments: str) -> Any:
         try:
-            return getattr(self.stream, name)(*given)
+            return getattr(self.stream, name)(*arguments)
         except self.gone:
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
 
@@ -196,7 +211,7 @@ class _Enduring:
 
 @contextmanager
 def enduring(*, files: bool) -> Iterator[None]:
-    """Go on where nobody reads diagnostics, or results, where `files` are written as well."""
+    """Let a command continue if nobody reads its diagnostics, or with `files` its results."""
     before = sys.stdout, sys.stderr
     sys.stderr = cast(TextIO, _Enduring(sys.stderr, OSError))
     if files:
@@ -208,7 +223,7 @@ def enduring(*, files: bool) -> Iterator[None]:
 
 
 class _Line:
-    """Standard output that takes away the line below it before it is written to."""
+    """Standard output that removes the progress line before it is written to."""
 
     def __init__(self, out: TextIO, err: TextIO) -> None:
         self.out, self.err = out, err

@@ -209,17 +209,21 @@ def format_size(nbytes: int) -> str:
     return best
 
 
-def format_time(seconds: float) -> str:
-    """A time to four digits in the unit that fits: `2.5 us`, `600 ns`, `1.2 s`."""
+def format_time(seconds: float, digits: int = 4) -> str:
+    """A time to `digits` significant digits in the unit that fits: `2.5 us`, `600 ns`, `1.2 s`.
+
+    >>> format_time(261.7e-6), format_time(261.7e-6, digits=3)
+    ('261.7 us', '262 us')
+    """
     units = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "ps": 1e-12}
-    return _four_digits(seconds, units, zero="s")
+    return _rounded(seconds, units, zero="s", digits=digits)
 
 
 def format_bandwidth(bandwidth: float, *, bits: bool = False) -> str:
     """A bandwidth (bytes/s) to four digits: `50 GB/s`, or with `bits` `400 Gb/s`."""
     end, per_second = ("b/s", bandwidth * 8) if bits else ("B/s", bandwidth)
     units = {f"{p}{end}": float(DECIMAL[p]) for p in ("P", "T", "G", "M", "k", "")}
-    return _four_digits(per_second, units, zero=end)
+    return _rounded(per_second, units, zero=end, digits=4)
 
 
 def _quantity(value: object, kind: Kind, *, allow_zero: bool, original: object = None) -> Fraction:
@@ -272,9 +276,9 @@ def _unit_hint(number: str, unit: str, kind: Kind) -> str:
         return f" (the unit is missing; did you mean {number}{kind.usual}?)"
     near = _near_unit(unit, kind, exactly=True)
     if near is None:
-        for other in KINDS:
-            if unit in other.units:
-                return f" (that is {other.name})"
+        for other_kind in KINDS:
+            if unit in other_kind.units:
+                return f" (that is {other_kind.name})"
         near = _near_unit(unit, kind, exactly=False)
     return f" (did you mean {number}{near}?)" if near else ""
 
@@ -292,11 +296,13 @@ def _near_unit(unit: str, kind: Kind, *, exactly: bool) -> str | None:
     return similar[0] if similar else max(shorter, key=len, default=None)
 
 
-def _four_digits(value: float, units: Mapping[str, float], zero: str) -> str:
+def _rounded(value: float, units: Mapping[str, float], zero: str, digits: int) -> str:
+    """A value to `digits` significant digits in the largest unit that it reaches; `zero` for 0."""
     if not math.isfinite(value):
         return str(value)
-    rounded = abs(float(f"{value:.3e}"))
+    rounded = abs(float(f"{value:.{digits - 1}e}"))
     fitting = [unit for unit, scale in units.items() if rounded >= scale * (1 - 1e-9)]
     unit = zero if value == 0 else next(iter(fitting), list(units)[-1])
     scaled = value / units[unit]
-    return f"{scaled:.0f} {unit}" if abs(scaled) >= 9999.5 else f"{scaled:.4g} {unit}"
+    has_more_digits = abs(scaled) >= 10**digits - 0.5  # of the largest unit
+    return f"{scaled:.0f} {unit}" if has_more_digits else f"{scaled:.{digits}g} {unit}"

@@ -21,10 +21,10 @@ _MISSING = dataclasses.MISSING
 
 def grouped(values: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
     """Values by a key, in the order in which keys appear."""
-    found: dict[K, list[V]] = {}
+    groups: dict[K, list[V]] = {}
     for value in values:
-        found.setdefault(key(value), []).append(value)
-    return found
+        groups.setdefault(key(value), []).append(value)
+    return groups
 
 
 def evenly_spaced(total: int, count: int) -> list[int]:
@@ -53,22 +53,22 @@ else:
 
 
 def _made(kind: Any, options: dict[str, Any]) -> Any:
-    own = dict(vars(kind))
-    asked = {name for name, value in options.items() if value}
+    attributes = dict(vars(kind))
+    wanted = {name for name, value in options.items() if value}
     if not options.keys() <= {"frozen", "slots", "kw_only", "eq"}:
         return dataclasses.dataclass(**options)(kind)
     kind.__doc__ = kind.__doc__ or kind.__name__  # else one is made of a signature, which is slow
-    told = {**options, "init": False, "repr": False, "eq": False, "frozen": False}
-    made: Any = dataclasses.dataclass(**told)(kind)
+    settings = {**options, "init": False, "repr": False, "eq": False, "frozen": False}
+    made: Any = dataclasses.dataclass(**settings)(kind)
     methods: dict[str, Any] = {"__init__": _first_init(made), "__repr__": _repr}
     if options.get("eq", True):
-        methods |= _comparing(made, hashed="frozen" in asked)
-    if "frozen" in asked:
+        methods |= _comparing(made, hashed="frozen" in wanted)
+    if "frozen" in wanted:
         methods |= {"__setattr__": _set, "__delattr__": _set}
-    if "slots" in asked:  # else copies and pickles go by attributes that nobody may set
+    if "slots" in wanted:  # else copies and pickles go by attributes that nobody may set
         methods |= {"__getstate__": _state, "__setstate__": _restore}
     for name, method in methods.items():
-        if own.get(name) is None:
+        if attributes.get(name) is None:
             setattr(made, name, method)
     return made
 
@@ -85,14 +85,14 @@ def _first_init(kind: Any) -> Callable[..., None]:
 
 def _init(kind: Any) -> Callable[..., None]:
     """The one method that is written for a class: it is called often, by place and by name."""
-    known: dict[str, Any] = {"_set": object.__setattr__, "_missing": _MISSING}
+    namespace: dict[str, Any] = {"_set": object.__setattr__, "_missing": _MISSING}
     places, names, body = ["self"], list[str](), list[str]()
     for field in dataclasses.fields(kind):
         name, value = field.name, field.name
         default = "" if field.default is _MISSING else f"=_default_{name}"
-        known[f"_default_{name}"] = field.default
+        namespace[f"_default_{name}"] = field.default
         if field.default_factory is not _MISSING:
-            known[f"_new_{name}"] = field.default_factory
+            namespace[f"_new_{name}"] = field.default_factory
             default, value = "=_missing", f"_new_{name}() if {name} is _missing else {name}"
         if field.init:
             (names if field.kw_only else places).append(name + default)
@@ -104,8 +104,8 @@ def _init(kind: Any) -> Callable[..., None]:
     if hasattr(kind, "__post_init__"):
         body.append(" self.__post_init__()")
     parameters = ", ".join(places + ["*"] * bool(names) + names)
-    exec(f"def __init__({parameters}):\n" + "\n".join(body or [" pass"]), known)
-    made: Callable[..., None] = known["__init__"]
+    exec(f"def __init__({parameters}):\n" + "\n".join(body or [" pass"]), namespace)
+    made: Callable[..., None] = namespace["__init__"]
     made.__qualname__, made.__module__ = f"{kind.__qualname__}.__init__", kind.__module__
     return made
 
@@ -134,8 +134,8 @@ def _repr(self: Any) -> str:
 
 
 def _set(self: Any, name: str, *value: Any) -> None:
-    what = "assign to" if value else "delete"
-    raise dataclasses.FrozenInstanceError(f"cannot {what} field {name!r}")
+    action = "assign to" if value else "delete"
+    raise dataclasses.FrozenInstanceError(f"cannot {action} field {name!r}")
 
 
 def _state(self: Any) -> list[Any]:

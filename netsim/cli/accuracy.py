@@ -16,9 +16,11 @@ from netsim.cli.progress import memory_of, tell
 from netsim.measured import accuracy
 from netsim.measured.compare import ALL, Point, by_band
 from netsim.measured.estimate import switched_off
-from netsim.measured.index import Entry, read_index
+from netsim.measured.healthy import healthy_points, margins_text
+from netsim.measured.index import Entry, joined_by, read_index
 from netsim.measured.training import Steps, by_note, is_published, page_of, tables
 from netsim.plots.results import MOST_CURVES, plot_accuracy
+from netsim.results.margins import MARGINS
 from netsim.results.row import BANDS, INTERVALS, band_of
 
 MOST_CHANGES = 12
@@ -76,10 +78,10 @@ def command(index: Path, given: AccuracyOptions) -> None:
         raise typer.Exit(LostError.exit_code)
 
 
-def _input_files(index: Path, given: AccuracyOptions) -> Iterator[Path]:
+def _input_files(index: Path, options: AccuracyOptions) -> Iterator[Path]:
     """The files that the command reads: the index, the tables of its runs, earlier results."""
     yield index
-    yield from (path for path in (given.against, given.predicted) if path is not None)
+    yield from (path for path in (options.against, options.predicted) if path is not None)
     if index.is_file() and not is_published(index):
         for entry in read_index(index):
             yield entry.folder / entry.text("file")
@@ -89,67 +91,70 @@ def _simulated(
     index: Path,
     corpus: Sequence[Entry],
     entries: Sequence[Entry],
-    given: AccuracyOptions,
+    options: AccuracyOptions,
     before: Sequence[Point],
 ) -> accuracy.Accuracy:
-    """Simulate entries and write what is asked for; what is finished is in the journal."""
-    entries = accuracy.questions(entries) if given.predict is not None else entries
-    if given.without and given.page is not None:
+    """Simulate entries and write the requested outputs; finished ones are in the journal."""
+    entries = accuracy.questions(entries) if options.predict is not None else entries
+    if options.without and options.page is not None:
         raise InputError("--without: goes without --page, which is of all constants")
-    off = [switched_off(one) for one in given.without or ()]
+    off = [switched_off(one) for one in options.without or ()]
     figures = accuracy.figures_off(entries, off)
-    with accuracy.journal_of(index, resume=given.resume, tell=tell) as journal:
-        with Counter("runs", given.quiet) as counter:
-            found = accuracy.run_index(
+    with accuracy.journal_of(index, resume=options.resume, tell=tell) as journal:
+        with Counter("runs", options.quiet) as counter:
+            results = accuracy.run_index(
                 entries,
-                given.jobs,
+                options.jobs,
                 counter.show,
-                memory=memory_of(given.memory),
+                memory=memory_of(options.memory),
                 tell=tell,
                 journal=journal,
                 figures=figures,
             )
-        if given.leave and not found.missing:
-            with Counter("runs left out", given.quiet) as counter:
-                found = accuracy.leave_out(
-                    found, entries, corpus, given.jobs, counter.show, journal, off
+        if options.leave and not results.missing:
+            with Counter("runs left out", options.quiet) as counter:
+                results = accuracy.leave_out(
+                    results, entries, corpus, options.jobs, counter.show, journal, off
                 )
-        if given.predict is not None:
-            write_text(given.predict, accuracy.forecast_text(found, entries))
+        if options.predict is not None:
+            write_text(options.predict, accuracy.forecast_text(results, entries))
         else:
-            classes = None if given.only else accuracy.results_path(index)
-            _write(found, entries, given, classes, before)
-        if not (found.missing or found.lost):
+            classes = None if options.only else accuracy.results_path(index)
+            _write(results, entries, options, classes, before)
+        if not (results.missing or results.lost):
             journal.finish()
-    return found
+    return results
 
 
 def _write(
-    found: accuracy.Accuracy,
+    results: accuracy.Accuracy,
     entries: Sequence[Entry],
-    given: AccuracyOptions,
+    options: AccuracyOptions,
     classes: Path | None,
     before: Sequence[Point],
 ) -> None:
-    page = given.page
-    if given.json_file is not None:
-        write_text(given.json_file, found.json())
-    print_lines((*report(found), *_changes(found.points, before)))
-    if given.plots is not None:
-        _pictures(found, given.plots)
-    if page is not None and found.points and not found.missing and not found.lost:
+    page = options.page
+    if options.json_file is not None:
+        write_text(options.json_file, results.json())
+    print_lines((*report(results), *_changes(results.points, before)))
+    if options.plots is not None:
+        _pictures(results, options.plots)
+    if page is not None and results.points and not results.missing and not results.lost:
         folder = page.parent / page.stem
         pictures = {
             name: [f"{page.stem}/{file.name}" for file in files]
-            for name, files in _pictures(found, folder).items()
+            for name, files in _pictures(results, folder).items()
         }
-        write_text(page, accuracy.page_text(found, entries, pictures))
+        write_text(page, accuracy.page_text(results, entries, pictures))
         if classes is not None:
-            points = found.left_out or found.points
+            points = results.left_out or results.points
             write_text(classes, accuracy.classes_of(points, entries))
             write_text(
                 accuracy.results_path(classes, INTERVALS), accuracy.intervals_text(points, entries)
             )
+            where = {entry.id: joined_by(entry) for entry in entries}
+            margins = margins_text(healthy_points(points, where))
+            write_text(accuracy.results_path(classes, MARGINS), margins)
 
 
 def _index(path: Path) -> Path:
@@ -159,65 +164,72 @@ def _index(path: Path) -> Path:
         return path
     if path.name == "training.yaml" and path.as_posix() in (*TRAINING, path.name):
         return folder / path.name
-    asked = path.as_posix() in ("measured", "scenarios/measured", "scenarios/measured/index.yaml")
-    return folder / "index.yaml" if asked else path
+    is_corpus = path.as_posix() in (
+        "measured",
+        "scenarios/measured",
+        "scenarios/measured/index.yaml",
+    )
+    return folder / "index.yaml" if is_corpus else path
 
 
-def _steps(index: Path, given: AccuracyOptions) -> None:
+def _steps(index: Path, options: AccuracyOptions) -> None:
     corpus = read_index(index, ())
-    entries = accuracy.chosen(corpus, given.only or ())
-    with accuracy.journal_of(index, resume=given.resume, tell=tell) as journal:
-        with Counter("steps", given.quiet) as counter:
-            if given.leave:
-                found = accuracy.steps_left_out(entries, corpus, given.jobs, counter.show, journal)
+    entries = accuracy.chosen(corpus, options.only or ())
+    with accuracy.journal_of(index, resume=options.resume, tell=tell) as journal:
+        with Counter("steps", options.quiet) as counter:
+            if options.leave:
+                steps = accuracy.steps_left_out(
+                    entries, corpus, options.jobs, counter.show, journal
+                )
             else:
-                found = accuracy.journaled_steps(entries, given.jobs, counter.show, journal)
-        _write_steps(found, entries, given)
-        if not found.missing:
+                steps = accuracy.journaled_steps(entries, options.jobs, counter.show, journal)
+        _write_steps(steps, entries, options)
+        if not steps.missing:
             journal.finish()
-    if not given.quiet:
-        for note, ids in by_note(found.compared).items():
+    if not options.quiet:
+        for note, ids in by_note(steps.compared).items():
             typer.echo(f"assumed: {note}: {len(ids)} steps", err=True)
-    for id_, reason in found.failed.items():
+    for id_, reason in steps.failed.items():
         typer.echo(f"not simulated: {id_}: {reason.removeprefix(f'{id_}: ')}", err=True)
-    if found.missing:
-        typer.echo(f"interrupted: {found.missing} entries are missing", err=True)
+    if steps.missing:
+        typer.echo(f"interrupted: {steps.missing} entries are missing", err=True)
         raise typer.Exit(INTERRUPTED)
 
 
-def _write_steps(found: Steps, entries: Sequence[Entry], given: AccuracyOptions) -> None:
+def _write_steps(steps: Steps, entries: Sequence[Entry], options: AccuracyOptions) -> None:
     """Print the steps, and write the files that are asked for."""
-    if given.json_file is not None:
-        write_text(given.json_file, found.json())
-    print_lines(_steps_report(found))
-    if given.page is not None and found.compared and not found.missing:
+    if options.json_file is not None:
+        write_text(options.json_file, steps.json())
+    print_lines(_steps_report(steps))
+    if options.page is not None and steps.compared and not steps.missing:
         sources = {entry.id: entry.text("source") for entry in entries}
-        write_text(given.page, page_of(found, sources))
+        write_text(options.page, page_of(steps, sources))
 
 
-def _steps_report(found: Steps) -> Iterator[str]:
+def _steps_report(steps: Steps) -> Iterator[str]:
     """A line a step, then its tables."""
-    if not found.compared:
+    if not steps.compared:
         return
     yield f"# {'step':<{NAME}}{'GPUs':>7}{'published, s':>14}{'simulated, s':>14}{'error':>9}"
-    for one in found.compared:
-        told = one.published
-        error = one.simulated / told.seconds - 1
-        name = f"{told.id[:NAME]:<{NAME}}"
-        yield f"  {name}{told.gpus:>7}{told.seconds:>14.4g}{one.simulated:>14.4g}{error:>9.1%}"
-    for part, some in (("", found.compared), (", left out", found.left_out)):
-        for title, table in tables(some) if some else ():
+    for step in steps.compared:
+        published = step.published
+        error = step.simulated / published.seconds - 1
+        name = f"{published.id[:NAME]:<{NAME}}"
+        times = f"{published.seconds:>14.4g}{step.simulated:>14.4g}"
+        yield f"  {name}{published.gpus:>7}{times}{error:>9.1%}"
+    for part, part_steps in (("", steps.compared), (", left out", steps.left_out)):
+        for title, table in tables(part_steps) if part_steps else ():
             yield f"#\n# {title + part:<{NAME}}{'steps':>7}{'median':>10}{'p90':>8}{'bias':>9}"
             for name, error_ in table.items():
                 figures = f"{error_.median:>10.1%}{error_.p90:>8.0%}{error_.bias:>+9.1%}"
                 yield f"  {name:<{NAME}}{error_.steps:>7}{figures}"
 
 
-def _pictures(found: accuracy.Accuracy, folder: Path) -> dict[str, list[Path]]:
+def _pictures(results: accuracy.Accuracy, folder: Path) -> dict[str, list[Path]]:
     """The pictures of each machine, by its name: no more runs in one than there are colours."""
     folder.mkdir(parents=True, exist_ok=True)
     written: dict[str, list[Path]] = {}
-    for machine, points in grouped(found.points, attrgetter("machine")).items():
+    for machine, points in grouped(results.points, attrgetter("machine")).items():
         curves = [
             (run, [(p.size_bytes, p.measured_us, p.simulated_us) for p in some])
             for run, some in grouped(points, attrgetter("run")).items()
@@ -232,29 +244,29 @@ def _pictures(found: accuracy.Accuracy, folder: Path) -> dict[str, list[Path]]:
     return written
 
 
-def report(found: accuracy.Accuracy) -> Iterator[str]:
+def report(results: accuracy.Accuracy) -> Iterator[str]:
     """The tables: by run, machine and collective, healthy runs apart from others."""
     for title, healthy in (("healthy runs", True), ("runs with a problem", False)):
-        points = [point for point in found.points if point.healthy is healthy]
+        points = [point for point in results.points if point.healthy is healthy]
         if not points:
             continue
         yield f"# {title}: median error in %, [90th percentile], bias"
         yield f"# {'run':<{NAME}}{''.join(f'{band:>21}' for band in (*BANDS, ALL))}  points"
-        for name, some in grouped(points, lambda point: point.run).items():
-            yield _line(name, some)
+        for name, run_points in grouped(points, lambda point: point.run).items():
+            yield _line(name, run_points)
         yield "#"
         for key in ("machine", "collective"):
-            for name, some in sorted(grouped(points, attrgetter(key)).items()):
-                yield _line(f"{key} {name}", some)
+            for name, run_points in sorted(grouped(points, attrgetter(key)).items()):
+                yield _line(f"{key} {name}", run_points)
             yield "#"
         yield _line("all " + title, points)
-        left = [point for point in found.left_out if point.healthy is healthy]
+        left = [point for point in results.left_out if point.healthy is healthy]
         if left:
             yield "#"
             yield f"# {title}, each without what its own system told"
             for key in ("machine", "system"):
-                for name, some in sorted(grouped(left, attrgetter(key)).items()):
-                    yield _line(f"{key} {name}", some)
+                for name, run_points in sorted(grouped(left, attrgetter(key)).items()):
+                    yield _line(f"{key} {name}", run_points)
             yield _line("all " + title, left)
         yield "#"
 
@@ -291,11 +303,11 @@ def _changes(now: Sequence[Point], before: Sequence[Point]) -> Iterator[str]:
         yield f"  {run:<{NAME}}{was:>8.1%} -> {became:<8.1%}{word}"
 
 
-def _asides(found: accuracy.Accuracy, quiet: bool) -> Iterator[str]:
+def _asides(results: accuracy.Accuracy, quiet: bool) -> Iterator[str]:
     if not quiet:
-        for run, notes in found.notes.items():
+        for run, notes in results.notes.items():
             for note in notes:
                 yield f"assumed: {run}: {note}"
-    for one in found.failed:
-        size = "" if one.size_bytes is None else f" at {one.size_bytes} B"
-        yield f"not simulated: {one.run}{size}: {one.reason}"
+    for failure in results.failed:
+        size = "" if failure.size_bytes is None else f" at {failure.size_bytes} B"
+        yield f"not simulated: {failure.run}{size}: {failure.reason}"

@@ -40,7 +40,7 @@ class Widths:
 
 
 def widths_in(columns: int) -> Widths:
-    """The parts of a line of progress that fits a terminal of so many columns.
+    """The parts of a progress line that fits a terminal of `columns` columns.
 
     Between the parts stand counts such as `100/8000` and a time, which take up to 24."""
     if columns >= FULL_WIDTH:
@@ -50,7 +50,7 @@ def widths_in(columns: int) -> Widths:
 
 
 class Description(ProgressColumn):
-    """What a line of progress is about, cut at its width."""
+    """The description of a progress line, cut at its width."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class Shown:
 
 
 class Counter(Shown):
-    """A bar that is told what is done.
+    """A progress bar whose caller reports what is done.
 
     with Counter("runs", quiet=False) as counter: counter.show(3, 70)"""
 

@@ -41,9 +41,9 @@ def written_file(path: Path, text: str, figures: Mapping[str, Figure], logs: str
     """Write the machine with these figures; earlier ones that were not fitted again are kept."""
     before = parse_source(text, str(path)).data.get("calibration") or {}
     lines = [f"calibration:  # fitted by netsim calibrate to {logs}"]
-    for name, given in before.items():
+    for name, line in before.items():
         if name not in figures:
-            items = ", ".join(f"{key}: {value}" for key, value in given.items())
+            items = ", ".join(f"{key}: {value}" for key, value in line.items())
             lines.append(f"  {name}: {{{items}}}")
     for name, figure in figures.items():
         lines.append(
@@ -51,9 +51,9 @@ def written_file(path: Path, text: str, figures: Mapping[str, Figure], logs: str
             f"high: {figure.high}}}"
         )
     bare = SECTION.sub("", text).rstrip() + "\n"
-    whole = bare + ("\n".join(lines) + "\n" if len(lines) > 1 else "")
-    validate(Machine, parse_source(whole, str(path)))
-    return write_text(path, whole)
+    complete_text = bare + ("\n".join(lines) + "\n" if len(lines) > 1 else "")
+    validate(Machine, parse_source(complete_text, str(path)))
+    return write_text(path, complete_text)
 
 
 @with_options(Given, "sizes", "algo", "proto", "dtype", *ONLY_EXPECT)
@@ -87,44 +87,46 @@ def command(
         raise LostError("\n".join(f"left out: {text}" for text in found.lost))
 
 
-def report(found: Calibrated) -> Iterator[str]:
+def report(calibrated: Calibrated) -> Iterator[str]:
     """The parameters with their intervals, what was left alone, and the errors."""
     yield "# fitted: factor on the usual value, 90 % interval"
-    if all(one.left for one in found.fitted):
+    if all(fit.left for fit in calibrated.fitted):
         yield "  nothing"
-    for one in found.fitted:
-        if not one.left:
+    for fit in calibrated.fitted:
+        if not fit.left:
             values = ", ".join(
                 f"{name} {_shown(name, value)}"
-                for name, value in one.parameter.figures(one.x).items()
+                for name, value in fit.parameter.figures(fit.x).items()
             )
-            span = f"[{exp(one.low):.2f}, {exp(one.high):.2f}]"
-            edge = " (at the edge of what is physical)" if one.at_edge else ""
-            yield f"  {one.parameter.name:<36} x {exp(one.x):.2f} {span}   {values}{edge}"
-    yield from _alternative_lines(found)
+            span = f"[{exp(fit.low):.2f}, {exp(fit.high):.2f}]"
+            edge = " (at the edge of what is physical)" if fit.at_edge else ""
+            yield f"  {fit.parameter.name:<36} x {exp(fit.x):.2f} {span}   {values}{edge}"
+    yield from _alternative_lines(calibrated)
     yield "# left at their usual values"
-    for one in found.fitted:
-        if one.left:
-            yield f"  {one.parameter.name:<36} {one.left}"
-    yield from _errors("sizes that were fitted", found.before, found.after)
+    for fit in calibrated.fitted:
+        if fit.left:
+            yield f"  {fit.parameter.name:<36} {fit.left}"
+    yield from _errors("sizes that were fitted", calibrated.before, calibrated.after)
     title = "every fitted size where only the others are fitted (taken as linear)"
-    yield from _errors(title, found.before, found.forecast)
-    if found.held:
-        yield from _errors("sizes held back from every fit", found.held_before, found.held)
+    yield from _errors(title, calibrated.before, calibrated.forecast)
+    if calibrated.held:
+        yield from _errors(
+            "sizes held back from every fit", calibrated.held_before, calibrated.held
+        )
 
 
-def _alternative_lines(found: Calibrated) -> Iterator[str]:
+def _alternative_lines(calibrated: Calibrated) -> Iterator[str]:
     """The parameters that the logs cannot separate: each line would explain the same points."""
-    if not found.alternatives:
+    if not calibrated.alternatives:
         return
-    if len(found.alternatives) == 1:
+    if len(calibrated.alternatives) == 1:
         yield "# explains the points, but too few of them show it to be sure: left alone"
     else:
         yield "# not separated by these logs: each line explains the same points; all left alone"
-    for one in found.alternatives:
+    for alternative in calibrated.alternatives:
         named = (
             f"{parameter.name} x {exp(x):.2f}"
-            for parameter, x in zip(one.parameters, one.x, strict=True)
+            for parameter, x in zip(alternative.parameters, alternative.x, strict=True)
         )
         yield f"  {' and '.join(named)}"
     yield "# (logs of more sizes or of other collectives may separate them)"

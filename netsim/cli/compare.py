@@ -15,6 +15,7 @@ import typer
 from netsim.base.errors import InputError
 from netsim.base.files import csv_of, write_text
 from netsim.base.units import format_size, parse_ratio
+from netsim.base.values import dataclass
 from netsim.cli import (
     check_outputs,
     parsed,
@@ -23,16 +24,25 @@ from netsim.cli import (
     with_options,
     wrote,
 )
+from netsim.cli.gate import confidence_of
 from netsim.cli.log_questions import Question, cell_of_trace, question_of, resolved_with_notes
 from netsim.cli.questions import ONLY_EXPECT, Given, Text
+from netsim.cli.regression import ChangeOutputs, compare_sets, logs_in
 from netsim.measured import compare
 from netsim.measured.hypotheses import SIZES, Explained, explanations
 from netsim.measured.logs import LogRun, read_log
 from netsim.measured.several import Judged, culprit_lines, ranking, with_bad_marked
 from netsim.measured.single_parts import joined_titles
-from netsim.measured.verdict import BandVerdict, Verdict, usual_launch_cost, verdict_of
+from netsim.measured.verdict import (
+    BandVerdict,
+    Verdict,
+    gate_verdict,
+    usual_launch_cost,
+    verdict_of,
+)
 from netsim.plots.explanation import plot_calls
 from netsim.plots.results import plot_results
+from netsim.results.junit import JunitCase, junit_text
 from netsim.results.nccl_tests import microseconds
 from netsim.results.row import BANDS, Row, csv_text
 from netsim.results.workspace import RESULTS, OutputFolder
@@ -84,7 +94,14 @@ def summary(
 def _allowed(band: BandVerdict) -> str:
     """What a band may be off, and whether it is within that."""
     verdict = "within" if not band.fails else "FAILS"
-    return f"allowed {band.lowest:+.0%} to {band.highest:+.0%}: {verdict}"
+    return f"allowed {_allowed_errors(band)}: {verdict}"
+
+
+def _allowed_errors(band: BandVerdict) -> str:
+    """The errors that are allowed; a gate has only a limit for logs that are too slow."""
+    if band.highest == inf:
+        return f"{band.lowest:+.0%} and above"
+    return f"{band.lowest:+.0%} to {band.highest:+.0%}"
 
 
 TABLE = "collectives.csv"  # of traces
@@ -268,13 +285,39 @@ def _write(
     return output.write(write)
 
 
-MEANING = (
+ERROR_MEANING = (
     "# error: simulated / measured - 1; of several, the median of the factor by which they differ\n"
     "# either way, less 1 (at 0.5 and at 2 times it is 100%); bias: the same with its sign\n"
     "# measured: the smaller of out of place and in place for all_reduce, broadcast and reduce\n"
-    "# (the same work: the rest is noise), else out of place\n"
+    "# (the same work: the rest is noise), else out of place"
+)
+MEANING = (
+    f"{ERROR_MEANING}\n"
     "# allowed: the larger of --tolerance and the interval that holds 80% of validated systems"
 )
+GATE_MEANING = (
+    "# allowed: what a healthy machine reaches with the probability of --gate; a band fails if\n"
+    "# more than half of its sizes are slower"
+)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """By what a log is judged: the tolerance, or the confidence of a gate."""
+
+    tolerance: float
+    confidence: float | None = None
+
+
+@dataclass(frozen=True)
+class LogOutputs:
+    """Where a comparison of logs is written."""
+
+    folder: OutputFolder | None = None
+    json_file: Path | None = None
+    junit: Path | None = None
+
+
 CAUSES_SHOWN = 5
 NODE = re.compile(r"\bnode(\d+)\b")  # a host, as simulations call it
 ALTERNATIVES_SHOWN = 3  # causes that look the same; more are too many to read
@@ -287,40 +330,74 @@ def command(
     topology: Text = None,
     scenario: Text = None,
     tolerance: str = "15%",
+    gate: Text = None,
+    against: list[Path] | None = None,
     collective: Text = None,
     output: Path | None = None,
     json_file: Path | None = None,
+    junit: Path | None = None,
     explain: bool = False,
 ) -> None:
     """Print measured times of LOG… (or traces) beside simulated ones, and the error by size."""
-    most = parsed(parse_ratio, "--tolerance", tolerance)
-    if most > 1 and "%" not in tolerance:
-        message = f"--tolerance {tolerance}: expected a part such as 15% or 0.15"
-        raise InputError(message, hint=f"did you mean {tolerance}%?")
+    most = _tolerance_of(tolerance)
     if topology is not None and scenario is not None:
         raise InputError("give --topology or --scenario, not both")
     question = Question(topology, scenario, given)
-    check_outputs({"--json": json_file}, output=output)
-    for file in (json_file, *_files_written(output)):
-        refuse_output_as_input(file, logs)
+    check_outputs({"--json": json_file, "--junit": junit}, output=output)
+    logs = logs_in(logs)
+    before = logs_in(against or ())
+    for file in (json_file, junit, *_files_written(output)):
+        refuse_output_as_input(file, [*logs, *before])
+    if before:
+        _refuse_beside("--against", {"-o": output, "--gate": gate})
+        outputs = ChangeOutputs(json_file, junit, explain)
+        compare_sets(logs, before, question, collective, outputs)
+        return
+    confidence = None if gate is None else confidence_of(gate)
     folder = None
     if output is not None:
         folder = OutputFolder(output, "compare", tuple(map(str, logs)))
         folder.check()
     traces = [path for path in logs if is_trace(path)]
     if not traces:
-        _compare_logs(logs, question, most, collective, folder, json_file, explain=explain)
+        rule = Rule(most, confidence)
+        files = LogOutputs(folder, json_file, junit)
+        _compare_logs(logs, question, rule, collective, files, explain=explain)
         return
-    if len(traces) < len(logs):
-        log = next(path for path in logs if path not in traces)
-        raise InputError(f"{traces[0]} is a trace, {log} is none: compare them one by one")
-    for name, value in (("--collective", collective is not None), ("--explain", explain)):
-        if value:
-            raise InputError(f"{name}: goes with logs, {traces[0]} is a trace")
+    for_logs = {"--collective": collective, "--explain": explain, "--gate": gate, "--junit": junit}
+    _refuse_beside_traces(traces, logs, for_logs)
     error = compare_traces(traces, question, folder, json_file)
     if error > most:
         typer.echo(f"# beyond the tolerance: {error:.1%} > {most:.1%}", err=True)
         raise typer.Exit(1)
+
+
+def _tolerance_of(text: str) -> float:
+    """The fraction that `--tolerance` names."""
+    most = parsed(parse_ratio, "--tolerance", text)
+    if most > 1 and "%" not in text:
+        message = f"--tolerance {text}: expected a part such as 15% or 0.15"
+        raise InputError(message, hint=f"did you mean {text}%?")
+    return most
+
+
+def _refuse_beside(flag: str, options: Mapping[str, object]) -> None:
+    """Raise an InputError for an option that has no meaning beside another."""
+    for name, value in options.items():
+        if value is not None:
+            raise InputError(f"{name} {value}: goes without {flag}")
+
+
+def _refuse_beside_traces(
+    traces: Sequence[Path], logs: Sequence[Path], options: Mapping[str, object]
+) -> None:
+    """Raise an InputError for logs, and for options of logs, beside traces."""
+    if len(traces) < len(logs):
+        log = next(path for path in logs if path not in traces)
+        raise InputError(f"{traces[0]} is a trace, {log} is none: compare them one by one")
+    for name, value in options.items():
+        if value:
+            raise InputError(f"{name}: goes with logs, {traces[0]} is a trace")
 
 
 def _files_written(folder: Path | None) -> list[Path]:
@@ -333,10 +410,9 @@ def _files_written(folder: Path | None) -> list[Path]:
 def _compare_logs(
     logs: Sequence[Path],
     question: Question,
-    tolerance: float,
+    rule: Rule,
     collective: Text,
-    output: OutputFolder | None,
-    json_file: Path | None,
+    files: LogOutputs,
     *,
     explain: bool,
 ) -> None:
@@ -345,26 +421,27 @@ def _compare_logs(
     labels = _labels(runs)
     judged: list[Judged] = []
     is_whole = False
-    typer.echo(MEANING)
+    typer.echo(MEANING if rule.confidence is None else f"{ERROR_MEANING}\n{GATE_MEANING}")
     try:
         for run, label in zip(runs, labels, strict=True):
-            _compare_run(question, run, label, tolerance, judged, several=len(runs) > 1)
+            _compare_run(question, run, label, rule, judged, several=len(runs) > 1)
             if explain or (len(runs) == 1 and judged[-1].verdict.fails):
                 print_lines(_causes(judged[-1]))
             typer.echo("#")
         is_whole = True
     finally:  # what is finished is worth having
-        _write_logs(judged, output, json_file, is_whole=is_whole)
+        _write_logs(judged, files, is_whole=is_whole)
     if len(runs) > 1:
-        judged = with_bad_marked(judged, tolerance)
+        judged = with_bad_marked(judged, rule.tolerance)
         print_lines(_table_of_logs(judged))
         worst = ranking(judged)[0]
         if not explain and (worst.verdict.fails or worst.is_bad):
             typer.echo(f"# causes of the slowest log, {worst.label} (--explain: of every log):")
             print_lines(_causes(worst))
     failed = [one for one in judged if one.verdict.fails or one.is_bad]
+    limit = "beyond the tolerance" if rule.confidence is None else "below the gate"
     for one in failed:
-        typer.echo(f"# beyond the tolerance: {one.label}: {_failure(one.verdict)}", err=True)
+        typer.echo(f"# {limit}: {one.label}: {_failure(one.verdict)}", err=True)
     if failed:
         raise typer.Exit(1)
 
@@ -395,7 +472,7 @@ def _failure(verdict: Verdict) -> str:
     if not verdict.failed_bands:
         return "slower than the other logs"
     return ", ".join(
-        f"{band.band} {band.error:+.1%} (allowed {band.lowest:+.0%} to {band.highest:+.0%})"
+        f"{band.band} {band.error:+.1%} (allowed {_allowed_errors(band)})"
         for band in verdict.failed_bands
     )
 
@@ -404,7 +481,7 @@ def _compare_run(
     question: Question,
     run: LogRun,
     label: str,
-    tolerance: float,
+    rule: Rule,
     judged: list[Judged],
     *,
     several: bool,
@@ -429,7 +506,10 @@ def _compare_run(
         compared = compare.Compared(run, tuple(rows), line_rate(scenario.cluster))
         launch = scenario.launch_costs()
         usual_launch = usual_launch_cost(launch.style, resolved.gpus_per_node, launch.host)
-        verdict = verdict_of(compared, tolerance, usual_launch)
+        if rule.confidence is None:
+            verdict = verdict_of(compared, rule.tolerance, usual_launch)
+        else:
+            verdict = gate_verdict(compared, resolved, rule.confidence)
         judged.append(Judged(label, source, compared, verdict))
     print_lines(summary(compared.bands, verdict=verdict))
     print_lines(_launch_line(verdict))
@@ -519,9 +599,7 @@ def _table_of_logs(judged: Sequence[Judged]) -> Iterator[str]:
     yield "#"
 
 
-def _write_logs(
-    judged: Sequence[Judged], output: OutputFolder | None, json_file: Path | None, *, is_whole: bool
-) -> None:
+def _write_logs(judged: Sequence[Judged], files: LogOutputs, *, is_whole: bool) -> None:
     """Write what was compared so far: nothing, if nothing was."""
     rows = [row for one in judged for row in one.compared.rows]
     if not rows:
@@ -546,4 +624,27 @@ def _write_logs(
         return plot_results([table], place, line_rate=judged[0].compared.rate)
 
     table = csv_text(rows)
-    wrote(*_write(values, json_file, output, RESULTS, table, plot, is_whole=is_whole))
+    written = _write(values, files.json_file, files.folder, RESULTS, table, plot, is_whole=is_whole)
+    if files.junit is not None and is_whole:
+        cases = list(_junit_cases(judged))
+        written = [*written, write_text(files.junit, junit_text("netsim compare", cases))]
+    wrote(*written)
+
+
+def _junit_cases(judged: Sequence[Judged]) -> Iterator[JunitCase]:
+    """A case for each size band of each log: failed where more than half of its sizes are beyond
+    what is allowed."""
+    for one in judged:
+        for band in one.verdict.bands:
+            yield JunitCase(
+                one.label,
+                f"{one.compared.run.collective} {band.band}",
+                "failed" if band.fails else "passed",
+                f"{_error_text(band)}, {_allowed(band)}" if band.fails else "",
+                {"error_pct": f"{100 * band.error:.1f}"},
+            )
+
+
+def _error_text(band: BandVerdict) -> str:
+    """The error of a band, and at how many of its sizes it is beyond what is allowed."""
+    return f"error {band.error:+.1%} ({band.sizes_beyond} of {band.sizes} sizes beyond)"

@@ -22,6 +22,7 @@ from netsim.measured.logs import read_log
 from netsim.nccl.facts import facts_of, parse_version
 from netsim.plots.results import names_of
 from netsim.plots.sizes import AXIS, read_results, spoken
+from netsim.results.differences import certainty_of, pair_kind
 from netsim.results.nccl_tests import microseconds
 from netsim.results.row import EQUAL, EXACT, Row, Span, csv_text, off_of, ratio_span
 from netsim.scenario.cells import Cell
@@ -45,7 +46,8 @@ class Side:
     why: dict[int, str]
     machine: str = ""
     spans: Mapping[int, Span] = field(default_factory=dict)
-    off: Mapping[int, float] = field(default_factory=dict)  # by which parts times are approximate
+    off: Mapping[int, float] = field(default_factory=dict)  # error bounds of approximate times
+    is_measured: bool = False
 
 
 def side_of(name: str, table: pd.DataFrame) -> Side:
@@ -252,7 +254,7 @@ def _log(path: Path, collective: str | None) -> Side:
     times = {size: time for size, time in times.items() if size and time > 0}
     said = {size: " ".join(choice) for size, choice in run.choices.items()}
     why = {size: said.get(size, "measured") for size in times}
-    return Side(str(path), run.collective, times, why)
+    return Side(str(path), run.collective, times, why, is_measured=True)
 
 
 def _topology(name: str, collective: str, given: Given) -> Side:
@@ -287,20 +289,21 @@ def command(a: str, b: str, given: Given, collective: Text = None, sizes: Text =
 
 
 def _lines(one: Side, other: Side, common: Sequence[int]) -> Iterator[str]:
+    """The table of all sizes, what changes between them, and how often each side is faster."""
     yield f"# A: {one.name}"
     yield f"# B: {other.name}"
-    titles = f"{'B / A':>6}  faster  {'80 % of ratios':<14}"
+    titles = f"{'B / A':>6}  faster  {'how sure':<11}  {'80 % of ratios':<14}"
     yield f"# {'size':>11}  {'A (us)':>9}  {'B (us)':>9}  {titles}  A is | B is"
-    spans = {size: _ratios(one, other, size) for size in common}
-    shown = {size: _faster(one.times[size], other.times[size], spans[size]) for size in common}
-    wins = ["=" if who.endswith("?") else who for who in shown.values()]
+    sureness = {size: _certainty(one, other, size) for size in common}
+    shown = {size: _faster(one.times[size], other.times[size]) for size in common}
+    wins = [_win(shown[size], sureness[size]) for size in common]
     for size in common:
-        a, b, (low, high) = one.times[size], other.times[size], spans[size]
+        a, b, (low, high) = one.times[size], other.times[size], _ratios(one, other, size)
         why = f"{one.why.get(size, '')} | {other.why.get(size, '')}"
         span = f"{low:.2f} to {high:.2f}" if low < high else ""
         yield (
             f"{size or 'step':>13}  {microseconds(a):>9}  {microseconds(b):>9}  {b / a:>6.2f}  "
-            f"{shown[size]:<6}  {span:<14}  {why}"
+            f"{shown[size]:<6}  {sureness[size]:<11}  {span:<14}  {why}"
         )
     for (left, right), (before, after) in zip(pairwise(common), pairwise(wins), strict=True):
         if before != after:
@@ -313,12 +316,42 @@ def _lines(one: Side, other: Side, common: Sequence[int]) -> Iterator[str]:
     if len(common) > 1 and wins.count("=") < len(wins):
         far = f"{ratios[most]:.3g} at {format_size(most)}"
         yield f"# B takes {mean:.3g} times as long on average (geometric), {far}"
-    counts = [wins.count(who) for who in "AB="]
     if common != [STEP]:
-        sizes = "size" if counts[0] == 1 else "sizes"
-        yield f"# A faster at {counts[0]} {sizes}, B at {counts[1]}, equal at {counts[2]}"
-        if unsure := sum("?" in who for who in shown.values()):
-            yield f"# ? (at {unsure}): equal, as far as can be told: 80 % of ratios lie about 1"
+        yield from _counts(wins, [sureness[size] for size in common])
+
+
+def _counts(wins: Sequence[str], sureness: Sequence[str]) -> Iterator[str]:
+    """At how many sizes each side is faster, and how sure that is."""
+    counts = [wins.count(side) for side in "AB="]
+    sizes = "size" if counts[0] == 1 else "sizes"
+    yield f"# A faster at {counts[0]} {sizes}, B at {counts[1]}, equal at {counts[2]}"
+    likely = sureness.count("likely")
+    unsure = sureness.count("cannot tell")
+    if likely or unsure:
+        yield (
+            f"# sure at {sureness.count('sure')}, likely at {likely}; at {unsure} the difference "
+            "is too small to tell (counted as equal)"
+        )
+
+
+def _win(faster: str, certainty: str) -> str:
+    """Which side counts as faster: none where that cannot be told."""
+    return "=" if certainty == "cannot tell" else faster
+
+
+def _certainty(one: Side, other: Side, size: int) -> str:
+    """How sure it is which side is faster; empty where times are equal, and for training steps, of
+    which too few pairs were measured."""
+    a, b = one.times[size], other.times[size]
+    if size == STEP or _faster(a, b) == "=":
+        return ""
+    kind = pair_kind(
+        same_machine=one.machine == other.machine != "",
+        same_collective=one.collective == other.collective,
+        measured=one.is_measured + other.is_measured,
+    )
+    error_bound = (1 + one.off.get(size, 0.0)) * (1 + other.off.get(size, 0.0)) - 1
+    return certainty_of(b / a, kind, error_bound)
 
 
 def _ratios(one: Side, other: Side, size: int) -> Span:
@@ -331,10 +364,11 @@ def _ratios(one: Side, other: Side, size: int) -> Span:
     return ratio * low, ratio * high
 
 
-def _faster(a: float, b: float, span: Span) -> str:
-    """Who is faster, with a `?` where ratios of measured times lie about 1; `=` on a tie."""
-    who = "A" if a < b else "B"
-    return "=" if abs(b / a - 1) <= EQUAL else who + "?" * (span[0] <= 1 <= span[1])
+def _faster(a: float, b: float) -> str:
+    """Which of two times is shorter; `=` on a tie."""
+    if abs(b / a - 1) <= EQUAL:
+        return "="
+    return "A" if a < b else "B"
 
 
 def _change(one: Side, other: Side, left: int, right: int) -> str:

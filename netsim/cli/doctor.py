@@ -1,6 +1,6 @@
-"""`netsim doctor`: versions, extras and folders, for whoever has to find out why something fails.
+"""`netsim doctor`: versions, extras and folders, to find out why something fails.
 
-Also the table of constants, for whoever asks where a figure is from, and the invariants."""
+Also the table of constants with the origin of every figure, and the invariants."""
 
 import os
 import platform
@@ -34,14 +34,14 @@ def doctor(constants: bool = False, invariants: bool = False) -> None:
     """Print what netsim runs on, and what it finds; or its constants, or its invariants."""
     if constants or invariants:
         print_lines(constant_lines() if constants else ())
-        for one in INVARIANTS if invariants else ():
-            typer.echo(f"{one.name:<12}{one.statement} ({one.asked})")
+        for invariant in INVARIANTS if invariants else ():
+            typer.echo(f"{invariant.name:<12}{invariant.statement} ({invariant.checked})")
         return
     typer.echo(f"netsim {__version__} (model {MODEL_VERSION}), {Path(__file__).parents[1]}")
     typer.echo(f"Python {platform.python_version()}, {sys.executable}")
     typer.echo(f"{platform.platform()}, {os.cpu_count()} cores")
-    needed = [one for one in requires("netsim") or [] if "extra ==" not in one]
-    for name in sorted(re.split(r"[<>=!~;\[ ]", one)[0] for one in needed):
+    needed = [invariant for invariant in requires("netsim") or [] if "extra ==" not in invariant]
+    for name in sorted(re.split(r"[<>=!~;\[ ]", invariant)[0] for invariant in needed):
         typer.echo(f"  {name:<12} {_version(name)}")
     offered = metadata("netsim").get_all("Provides-Extra") or []
     for extra, modules in ((name, EXTRAS[name]) for name in offered if name in EXTRAS):
@@ -67,17 +67,17 @@ def constant_lines() -> Iterator[str]:
     )
 
 
-def _cells(one: Constant) -> tuple[str, ...]:
+def _cells(constant: Constant) -> tuple[str, ...]:
     """A constant in the columns of the table, in the unit that people say it in."""
-    scale, unit = UNITS[one.unit]
-    return one.id, f"{one.value * scale:.6g}", unit, one.belongs, _origin(one)
+    scale, unit = UNITS[constant.unit]
+    return constant.id, f"{constant.value * scale:.6g}", unit, constant.belongs, _origin(constant)
 
 
-def _origin(one: Constant) -> str:
-    if one.fitted is None:
-        return f"given: {one.given}"
-    name = one.fitted.estimator.rpartition(":")[2]
-    return f"fitted to {', '.join(one.fitted.runs)} ({name}): {one.fitted.evidence}"
+def _origin(constant: Constant) -> str:
+    if constant.fitted is None:
+        return f"given: {constant.given}"
+    name = constant.fitted.estimator.rpartition(":")[2]
+    return f"fitted to {', '.join(constant.fitted.runs)} ({name}): {constant.fitted.evidence}"
 
 
 def _version(name: str) -> str:

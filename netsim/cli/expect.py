@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -22,7 +23,7 @@ from netsim.cli import (
     with_options,
 )
 from netsim.cli.questions import Given, Text, asked, simulated
-from netsim.cli.shown import SURENESS, Engine, Format, halves, sureness
+from netsim.cli.shown import SURENESS, Engine, Format, GateFormat, halves, sureness
 from netsim.extent.decisions import listening
 from netsim.nccl import choice, environment
 from netsim.results import nccl_tests
@@ -370,6 +371,9 @@ def command(
     given: Given,
     why: Text = None,
     acceptance: Text = None,
+    gate: Text = None,
+    gate_format: GateFormat | None = None,
+    gate_out: Path | None = None,
     tuner_out: Path | None = None,
     graph_out: Path | None = None,
     engine: Engine = "auto",
@@ -377,77 +381,135 @@ def command(
     json_file: Path | None = None,
     wide: bool = False,
     verbose: bool = False,
+    quiet: bool = False,
 ) -> None:
     """Print what nccl-tests would print for COLLECTIVE on TOPOLOGY."""
+    answers = Answers(
+        why=why,
+        acceptance=acceptance,
+        gate=gate,
+        gate_format=gate_format,
+        gate_out=gate_out,
+        tuner_out=tuner_out,
+        graph_out=graph_out,
+        json_file=json_file,
+        form=form,
+        wide=wide,
+        quiet=quiet,
+    )
     with listening(partial(typer.echo, err=True) if verbose else silent):
-        _expect(
-            topology,
-            collective,
-            given,
-            why,
-            acceptance,
-            tuner_out,
-            graph_out,
-            engine,
-            form,
-            json_file,
-            wide=wide,
-        )
+        _expect(topology, collective, given, answers, engine)
 
 
-def _expect(
-    topology: str,
-    collective: str,
-    given: Given,
-    why: Text,
-    acceptance: Text,
-    tuner_out: Path | None,
-    graph_out: Path | None,
-    engine: Engine,
-    form: Format,
-    json_file: Path | None,
-    *,
-    wide: bool,
-) -> None:
-    part = None if acceptance is None else part_of(acceptance)
-    outputs = {"--tuner-out": tuner_out, "--graph-out": graph_out, "-J": json_file}
-    answers = {"--why": why, "--acceptance": acceptance, **outputs}
-    _check_outputs(answers, outputs)
-    collectives = collectives_of(collective, answers, given.nccl)
-    for file in (json_file, tuner_out):
-        refuse_output_as_input(file, [Path(topology)])
+@dataclass(frozen=True)
+class Answers:
+    """The options of `expect` that say which answer is printed or written, as they were given."""
+
+    why: Text = None
+    acceptance: Text = None
+    gate: Text = None
+    gate_format: GateFormat | None = None
+    gate_out: Path | None = None
+    tuner_out: Path | None = None
+    graph_out: Path | None = None
+    json_file: Path | None = None
+    form: Format = "table"
+    wide: bool = False
+    quiet: bool = False
+
+    @property
+    def files(self) -> dict[str, Path | None]:
+        """The files that are written, by option."""
+        return {
+            "--tuner-out": self.tuner_out,
+            "--graph-out": self.graph_out,
+            "-J": self.json_file,
+            "--gate-out": self.gate_out,
+        }
+
+    @property
+    def of_one_collective(self) -> dict[str, object]:
+        """The options that go with one collective only."""
+        return {
+            "--why": self.why,
+            "--acceptance": self.acceptance,
+            "--tuner-out": self.tuner_out,
+            "--graph-out": self.graph_out,
+            "-J": self.json_file,
+        }
+
+    @property
+    def exclusive(self) -> dict[str, object]:
+        """The options of which at most one is given."""
+        return {**self.of_one_collective, "--gate": self.gate}
+
+    @property
+    def is_table(self) -> bool:
+        """Whether the table for people is printed, and nothing else."""
+        return self.form == "table" and not any(self.exclusive.values())
+
+
+def _expect(topology: str, collective: str, given: Given, answers: Answers, engine: Engine) -> None:
+    part = None if answers.acceptance is None else part_of(answers.acceptance)
+    _check_outputs(answers.exclusive, answers.files)
+    gates = _gate_options(answers)
+    collectives = collectives_of(collective, answers.of_one_collective, given.nccl)
+    _refuse_outputs(answers, [Path(topology)])
     if given.nccl and "," in given.nccl:
-        is_alone = form == "table" and part is None and why is None and not any(outputs.values())
-        _compare_versions(topology, collective, given, is_alone=is_alone)
+        _compare_versions(topology, collective, given, is_alone=answers.is_table)
         return
     questions = [asked(topology, name, given) for name in collectives]
     tests = [resolve(checked_cells(question.source)[0]) for question in questions]
     resolved = tests[0]
     inputs = files_read(questions[0].source.name, resolved.cell.scenario.cluster, given)
-    for output in filter(None, outputs.values()):
-        refuse_output_as_input(output, inputs)
+    _refuse_outputs(answers, inputs)
     notes = [note for question in questions for note in question.notes]
     assumed = [text for test in tests for text in assumptions(test, given)]
-    print_lines(dict.fromkeys([*notes, *assumed]), err=True)
-    if graph_out is not None:
-        late("netsim.cli.expect_more.write_graph")(resolved, graph_out)
+    _print_notes(dict.fromkeys([*notes, *assumed]), answers)
+    if answers.graph_out is not None:
+        late("netsim.cli.expect_more.write_graph")(resolved, answers.graph_out)
         return
-    if why is not None:
-        late("netsim.cli.expect_more.explain")(resolved, parsed(parse_cli_size, "--why", why), form)
+    if answers.why is not None:
+        size = parsed(parse_cli_size, "--why", answers.why)
+        late("netsim.cli.expect_more.explain")(resolved, size, answers.form)
         return
     for test in tests:
         sizes = test.cell.scenario.collective.size_list()
-        print_lines(_named_of(test, tests, roundings(test, sizes)), err=True)
-    if tuner_out is not None:
-        late("netsim.cli.expect_more.write_tuner")(resolved, tuner_out, engine)
-        return
+        _print_notes(_named_of(test, tests, roundings(test, sizes)), answers)
     failures: list[NetsimError] = []
-    if part is not None:
+    if answers.tuner_out is not None:
+        late("netsim.cli.expect_more.write_tuner")(resolved, answers.tuner_out, engine)
+    elif gates is not None:
+        late("netsim.cli.gate.write_gates")(tests, gates, engine, failures)
+    elif part is not None:
         print_acceptance(resolved, part, engine, failures)
     else:
-        _print_answer(tests, form, engine, json_file, failures, wide=wide)
+        _print_answer(tests, answers, engine, failures)
     if failures:
         raise failures[0]
+
+
+def _refuse_outputs(answers: Answers, inputs: Sequence[Path]) -> None:
+    """Raise an InputError if a file that is to be written is one that is read."""
+    for file in answers.files.values():
+        refuse_output_as_input(file, inputs)
+
+
+def _gate_options(answers: Answers) -> Any:
+    """The options of `--gate`, checked; None where none of them is given. Their module is imported
+    only then."""
+    if not (answers.gate or answers.gate_format or answers.gate_out):
+        return None
+    options = late("netsim.cli.gate.gate_options")
+    return options(answers.gate, answers.gate_format, answers.gate_out)
+
+
+def _print_notes(lines: Iterable[str], answers: Answers) -> None:
+    """Print what was assumed to standard error, unless `-q` asks for results only. Warnings are
+    printed nevertheless."""
+    for text in lines:
+        if not answers.quiet or text.startswith("warning: "):
+            typer.echo(text, err=True)
 
 
 def _compare_versions(topology: str, collective: str, given: Given, *, is_alone: bool) -> None:
@@ -501,23 +563,17 @@ def files_read(topology: str, config: ClusterConfig, given: Given) -> list[Path]
 
 
 def _print_answer(
-    tests: Sequence[ResolvedCell],
-    form: Format,
-    engine: Engine,
-    json_file: Path | None,
-    failures: list[NetsimError],
-    *,
-    wide: bool,
+    tests: Sequence[ResolvedCell], answers: Answers, engine: Engine, failures: list[NetsimError]
 ) -> None:
     """Print the table of all collectives, what it approximates, and on what figures it rests."""
     started = shown.time_of_day()
-    groups = print_tables(tests, form, engine, failures, wide=wide)
+    groups = print_tables(tests, answers.form, engine, failures, wide=answers.wide)
     for test, rows in zip(tests, groups, strict=True):
         texts = (*approximations(rows), *weak_figures(test, rows))
-        print_lines(_named_of(test, tests, texts), err=True)
-    if json_file is not None:
+        _print_notes(_named_of(test, tests, texts), answers)
+    if answers.json_file is not None:
         run = replace(shown.run_of(tests[0]), started=started, ended=shown.time_of_day())
-        written = shown.write_json(json_file, run, groups[0])
+        written = shown.write_json(answers.json_file, run, groups[0])
         typer.echo(f"wrote {written}", err=True)
 
 

@@ -47,105 +47,118 @@ CAUSES = {
     "compute": "compute",
 }
 MARKS = {
-    "*": "the critical path alone says otherwise: others are as long, or sharing shifts",
-    "!": "an anomaly of sharing: better is slower, or 1 % changes more than 1 %: read no slope",
+    "*": "the critical path predicts another change: other paths are as long, or sharing shifts",
+    "!": "an anomaly of sharing: better is slower, or 1 % changes more than 1 %; read no trend",
 }
 _BAR = 30
 _MOST = 8  # lines of a section
 _HOPS = 14  # steps of the path
 _TRIED = ("worse_10pct_us", "better_10pct_us", "infinitely_fast_us")  # changes of a parameter
-_DIFFERS = 0.2  # from which the simulated slope and that of the path are told apart
+_DIFFERS = 0.2  # relative difference of the simulated change and that of the path that is marked
 
 
-def explain_lines(found: Mapping[str, Any], title: str) -> Iterator[str]:
-    """All sections."""
-    yield f"{title}: {time(found['time_us'])} from standstill, bound by {found['bound_by']}"
-    limit = found.get("limit")
+def explain_lines(values: Mapping[str, Any], title: str) -> Iterator[str]:
+    """The explanation of an operation as text, one section after the other."""
+    yield f"{title}: {time(values['time_us'])} from an idle cluster, bound by {values['bound_by']}"
+    limit = values.get("limit")
     if limit and limit["of_limit_pct"] is not None:
         best = limit["best_known_us"] or 0.0  # of some collectives none is known
-        known = f" ({time(best)} is known to be reached)" * (best > limit["limit_us"] * 1.001)
+        is_farther = best > limit["limit_us"] * 1.001
+        remark = f" (the best known one takes {time(best)})" if is_farther else ""
         yield (
-            f"{limit['who']} reaches {limit['of_limit_pct']:.0f} % of what these links allow, "
-            f"{time(limit['limit_us'])}{known}; what binds: {limit['binds']}"
+            f"{limit['who']} reaches {limit['of_limit_pct']:.0f} % of what these links allow: no "
+            f"algorithm takes less than {time(limit['limit_us'])}{remark}"
         )
+        yield f"the limit is set by {limit['binds']}"
     for section in (_causes, _sharing, _links, _answers, _slack, _path):
-        lines = list(section(found))
+        lines = list(section(values))
         if lines:
             yield ""
             yield from lines
 
 
-def _causes(found: Mapping[str, Any], what: str = "rows", least: float = 0.0) -> Iterator[str]:
-    yield f"Where the time goes, along the critical path of {len(found['path'])} {what}"
-    whole = found["time_us"] or 1.0
-    for cause, spent in found["causes_us"].items():
-        if spent > least * whole:
-            bar = "#" * max(1, round(_BAR * spent / whole))
+def _causes(values: Mapping[str, Any], unit: str = "rows", least: float = 0.0) -> Iterator[str]:
+    yield f"Where the time goes, along the critical path of {len(values['path'])} {unit}"
+    total_us = values["time_us"] or 1.0
+    for cause, spent in values["causes_us"].items():
+        if spent > least * total_us:
+            bar = "#" * max(1, round(_BAR * spent / total_us))
             label = CAUSES.get(cause, cause)
-            yield f"  {label:<36}{time(spent):>12}{spent / whole:>8.1%}  {bar}"
+            yield f"  {label:<36}{time(spent):>12}{spent / total_us:>8.1%}  {bar}"
 
 
-def _sharing(found: Mapping[str, Any]) -> Iterator[str]:
-    shown = [one for one in found["shared_with"] if one["us"] > 1e-3 * found["time_us"]]
+def _sharing(values: Mapping[str, Any]) -> Iterator[str]:
+    shown = [sharer for sharer in values["shared_with"] if sharer["us"] > 1e-3 * values["time_us"]]
     if not shown:
         return
-    yield "Who shares the links that slow it"
-    for one in shown[:_MOST]:
-        yield f"  {time(one['us']):>12}  {one['who']}, on {one['link']}"
+    yield "Which transfers share the links that slow it down"
+    for sharer in shown[:_MOST]:
+        yield f"  {time(sharer['us']):>12}  {sharer['who']}, on {sharer['link']}"
 
 
-def _links(found: Mapping[str, Any]) -> Iterator[str]:
-    yield "Links that are full for longest (of all time; and how much of them is used on average)"
-    for one in found["links"][:_MOST]:
-        full = one["full_us"] / found["time_us"] if found["time_us"] else 0.0
-        yield f"  {one['link']:<44}{time(one['full_us']):>12}{full:>8.1%}{one['utilisation']:>8.1%}"
+def _links(values: Mapping[str, Any]) -> Iterator[str]:
+    yield "Links that are full for longest"
+    yield f"  {'':<44}{'full for':>12}{'of time':>10}{'in use':>10}"
+    for link in values["links"][:_MOST]:
+        full = link["full_us"] / values["time_us"] if values["time_us"] else 0.0
+        use = f"{full:>10.1%}{link['utilisation']:>10.1%}"
+        yield f"  {link['link']:<44}{time(link['full_us']):>12}{use}"
 
 
-def _answers(found: Mapping[str, Any]) -> Iterator[str]:
+def _answers(values: Mapping[str, Any]) -> Iterator[str]:
     yield "What would change it"
     yield (
         f"  {'':<28}{'now':>12}{'+1 % of it':>13}{'10 % worse':>13}{'10 % better':>13}{'ideal':>13}"
     )
     marks = set()
-    for one in found["parameters"]:
-        simulated = one["per_percent_simulated_us"]
-        slope = one["per_percent_us"] if simulated is None else simulated
-        now, tried = found["time_us"], [one[key] for key in _TRIED if one[key] is not None]
+    for parameter in values["parameters"]:
+        simulated = parameter["per_percent_simulated_us"]
+        slope = parameter["per_percent_us"] if simulated is None else simulated
+        now, tried = (
+            values["time_us"],
+            [parameter[key] for key in _TRIED if parameter[key] is not None],
+        )
         if abs(slope) < 1e-6 * now and all(abs(each - now) <= 1e-4 * now for each in tried):
             continue
-        near = simulated is None or isclose(simulated, one["per_percent_us"], rel_tol=_DIFFERS)
-        if one["anomalous"]:
+        near = simulated is None or isclose(
+            simulated, parameter["per_percent_us"], rel_tol=_DIFFERS
+        )
+        if parameter["anomalous"]:
             mark = "!"
         else:
             mark = "" if near else "*"
         marks.add(mark)
-        yield _answer(one, slope, f"  {mark}".rstrip())
-    yield "  (ideal: infinitely fast, or without any latency; the rest as it is)"
+        yield _answer(parameter, slope, f"  {mark}".rstrip())
+    yield "  (ideal: infinitely fast, or without any latency; everything else unchanged)"
     yield from (f"  ({mark} {MARKS[mark]})" for mark in MARKS if mark in marks)
-    left = len(found["parameters"]) - found["confirmed"]
+    left = len(values["parameters"]) - values["confirmed"]
     if left:
-        yield f"  (by the critical path alone, not simulated again: {left} parameters)"
+        yield f"  (computed from the critical path, not simulated again: {left} parameters)"
 
 
-def _answer(one: Mapping[str, Any], slope: float, mark: str) -> str:
-    now = "" if one["value"] is None else f"{one['value']:.4g} {one['unit']}"
-    shown = ["" if one[key] is None else time(one[key]) for key in _TRIED]
+def _answer(parameter: Mapping[str, Any], slope: float, mark: str) -> str:
+    now = "" if parameter["value"] is None else f"{parameter['value']:.3g} {parameter['unit']}"
+    shown = ["" if parameter[key] is None else time(parameter[key]) for key in _TRIED]
     change = f"{'-' if slope < 0 else '+'}{time(abs(slope))}"
-    return f"  {one['label']:<28}{now:>12}{change:>13}" + "".join(f"{t:>13}" for t in shown) + mark
+    return (
+        f"  {parameter['label']:<28}{now:>12}{change:>13}"
+        + "".join(f"{t:>13}" for t in shown)
+        + mark
+    )
 
 
-def _slack(found: Mapping[str, Any]) -> Iterator[str]:
-    whole = found["time_us"] or 1.0
-    kinds = {k: v for k, v in found["slack_us"]["by_kind"].items() if v > 1e-3 * whole}
-    gpus = {k: v for k, v in found["slack_us"]["by_gpu"].items() if v > 1e-3 * whole}
+def _slack(values: Mapping[str, Any]) -> Iterator[str]:
+    total_us = values["time_us"] or 1.0
+    kinds = {k: v for k, v in values["slack_us"]["by_kind"].items() if v > 1e-3 * total_us}
+    gpus = {k: v for k, v in values["slack_us"]["by_gpu"].items() if v > 1e-3 * total_us}
     if kinds or gpus:
-        yield "What could be later without any harm (least slack of its rows)"
-    for name, spare in sorted({**kinds, **gpus}.items(), key=lambda one: -one[1])[:_MOST]:
-        yield f"  {name:<36}{time(spare):>12}{spare / whole:>8.1%}"
+        yield "What could end later without changing the time (the least slack of its rows)"
+    for name, spare in sorted({**kinds, **gpus}.items(), key=lambda pair: -pair[1])[:_MOST]:
+        yield f"  {name:<36}{time(spare):>12}{spare / total_us:>8.1%}"
 
 
-def _path(found: Mapping[str, Any]) -> Iterator[str]:
-    hops = _hops(found["path"])
+def _path(values: Mapping[str, Any]) -> Iterator[str]:
+    hops = _hops(values["path"])
     if not hops:
         return
     width = max(len(hop["name"]) for hop in hops) + 1
@@ -194,9 +207,9 @@ def _hops(path: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return hops
 
 
-def explain_csv(found: Mapping[str, Any]) -> str:
+def explain_csv(explained: Mapping[str, Any]) -> str:
     """Every value in a line of its own: section, name, quantity, value."""
-    lines = _totals(found, "operation")
+    lines = _totals(explained, "operation")
     lists = (
         ("shared_with", ("link", "who"), ("us",)),
         ("links", ("link",), ("full_us", "utilisation")),
@@ -221,16 +234,16 @@ def explain_csv(found: Mapping[str, Any]) -> str:
         ),
     )
     for section, names, quantities in lists:
-        lines += _values(section, found[section], names, quantities)
-    for group, values in found["slack_us"].items():
+        lines += _values(section, explained[section], names, quantities)
+    for group, values in explained["slack_us"].items():
         lines += [("slack", name, group, spare) for name, spare in values.items()]
     return csv_of(lines)
 
 
-def _totals(found: Mapping[str, Any], what: str) -> list[Sequence[object]]:
+def _totals(values: Mapping[str, Any], unit: str) -> list[Sequence[object]]:
     """The names of columns, the time, and its causes."""
-    causes = [("cause", cause, "us", spent) for cause, spent in found["causes_us"].items()]
-    total = ("total", what, "time_us", found["time_us"])
+    causes = [("cause", cause, "us", spent) for cause, spent in values["causes_us"].items()]
+    total = ("total", unit, "time_us", values["time_us"])
     return [("section", "name", "quantity", "value"), total, *causes]
 
 
@@ -238,50 +251,50 @@ def _values(
     section: str, rows: Iterable[Mapping[str, Any]], names: Sequence[str], quantities: Sequence[str]
 ) -> Iterator[Sequence[object]]:
     """A line for each quantity that a row has, under the names of the row."""
-    for one in rows:
-        name = " ".join(str(one[key]) for key in names)
+    for entry in rows:
+        name = " ".join(str(entry[key]) for key in names)
         for quantity in quantities:
-            if one.get(quantity) not in (None, ""):
-                yield section, name, quantity, one[quantity]
+            if entry.get(quantity) not in (None, ""):
+                yield section, name, quantity, entry[quantity]
 
 
 def time(us: float) -> str:
-    """A time with its unit."""
-    return format_time(us * 1e-6) if us > 1e-9 else "0"
+    """A time with its unit, to three digits."""
+    return format_time(us * 1e-6, digits=3) if us > 1e-9 else "0"
 
 
-def print_values(found: Mapping[str, Any], form: str, table: str, lines: Iterable[str]) -> None:
+def print_values(values: Mapping[str, Any], form: str, table: str, lines: Iterable[str]) -> None:
     """The values as JSON, as CSV (`table`) or as text (`lines`)."""
     if form == "json":
-        typer.echo(json.dumps(found, indent=1))
+        typer.echo(json.dumps(values, indent=1))
     elif form == "csv":
         typer.echo(table, nl=False)
     else:
         print_lines(lines)
 
 
-def write_values(found: Mapping[str, Any], table: str, folder: Path) -> list[Path]:
+def write_values(values: Mapping[str, Any], table: str, folder: Path) -> list[Path]:
     """explain.json and explain.csv in a folder, which is made."""
     made_folder(folder)
     return [
-        write_text(folder / "explain.json", json.dumps(found)),
+        write_text(folder / "explain.json", json.dumps(values)),
         write_text(folder / "explain.csv", table),
     ]
 
 
-def paths_lines(found: Mapping[str, Any], title: str) -> Iterator[str]:
+def paths_lines(values: Mapping[str, Any], title: str) -> Iterator[str]:
     """How connections meet, the time over seeds, and what was tried."""
-    now = found["tried"][0]
-    queues = f", {found['qps']} queue pairs" if found["qps"] > 1 else ""
-    yield f"{title}: {time(now['median_us'])}, {found['routing']} routing{queues}"
+    now = values["tried"][0]
+    queues = f", {values['qps']} queue pairs" if values["qps"] > 1 else ""
+    yield f"{title}: {time(now['median_us'])}, {values['routing']} routing{queues}"
     yield ""
     yield "Connections on links between switches (those of one seed)"
     yield f"  {'links':<20}{'in use':>14}{'mean':>8}{'most':>8}  fullest"
-    for one in found["spread"]:
-        used = f"{one['used']} of {one['count']}"
+    for link_kind in values["spread"]:
+        used = f"{link_kind['used']} of {link_kind['count']}"
         yield (
-            f"  {one['links']:<20}{used:>14}{one['mean']:>8.3g}{one['most']:>8.3g}"
-            f"  {one['fullest']}"
+            f"  {link_kind['links']:<20}{used:>14}{link_kind['mean']:>8.3g}"
+            f"{link_kind['most']:>8.3g}  {link_kind['fullest']}"
         )
     if len(times := now["us"]) > 1:
         tenth = times[min(len(times) - 1, -(-9 * len(times) // 10) - 1)]
@@ -294,28 +307,31 @@ def paths_lines(found: Mapping[str, Any], title: str) -> Iterator[str]:
     yield ""
     yield "What would help, each tried (bytes of the fullest link over the mean of all)"
     yield f"  {'':<24}{'median':>12}{'from':>12}{'to':>12}{'of now':>9}{'fullest':>9}"
-    for one in found["tried"]:
-        if "refused" in one:
-            yield f"  {one['what']:<24}  refused: {one['refused']}"
+    for link_kind in values["tried"]:
+        if "refused" in link_kind:
+            yield f"  {link_kind['what']:<24}  refused: {link_kind['refused']}"
             continue
-        texts = [time(value) for value in (one["median_us"], one["us"][0], one["us"][-1])]
-        part = one["median_us"] / now["median_us"] if now["median_us"] else 0.0
+        texts = [
+            time(value)
+            for value in (link_kind["median_us"], link_kind["us"][0], link_kind["us"][-1])
+        ]
+        part = link_kind["median_us"] / now["median_us"] if now["median_us"] else 0.0
         ends = "".join(f"{text:>12}" for text in texts)
-        yield f"  {one['what']:<24}{ends}{part:>9.0%}{one['fullest_over_mean']:>9.3g}"
+        yield f"  {link_kind['what']:<24}{ends}{part:>9.0%}{link_kind['fullest_over_mean']:>9.3g}"
 
 
-def paths_csv(found: Mapping[str, Any]) -> str:
+def paths_csv(values: Mapping[str, Any]) -> str:
     """A line for each time that was simulated."""
     lines: list[list[object]] = [
         ["what", "settings", "time_us", "median_us", "fullest_over_mean", "refused"]
     ]
-    for one in found["tried"]:
-        settings = " ".join(f"{key}={value}" for key, value in one["settings"].items())
-        if "refused" in one:
-            lines.append([one["what"], settings, "", "", "", one["refused"]])
-        for us in one.get("us", ()):
-            end = [repr(one["median_us"]), repr(one["fullest_over_mean"]), ""]
-            lines.append([one["what"], settings, repr(us), *end])
+    for trial in values["tried"]:
+        settings = " ".join(f"{key}={value}" for key, value in trial["settings"].items())
+        if "refused" in trial:
+            lines.append([trial["what"], settings, "", "", "", trial["refused"]])
+        for us in trial.get("us", ()):
+            end = [repr(trial["median_us"]), repr(trial["fullest_over_mean"]), ""]
+            lines.append([trial["what"], settings, repr(us), *end])
     return csv_of(lines)
 
 
@@ -345,10 +361,10 @@ def _states(resolved: ResolvedCell, size: int | None) -> States:
     nbytes = size or ranks * ranks * 16 * DTYPES[work.dtype]
     collective = resolved.collective(nbytes)
     if resolved.is_nccl:
-        known = ", ".join(ALGORITHMS[work.collective])
+        names = ", ".join(ALGORITHMS[work.collective])
         raise InputError(
             "explain --state: shows textbook algorithms, not NCCL's own",
-            hint=f"choose one with --set workload.algorithm=…: {known}",
+            hint=f"choose one with --set workload.algorithm=…: {names}",
         )
     return states(build(collective, work.built_by, **resolved.parameters), collective)
 
@@ -365,12 +381,15 @@ def beside_lines(resolved: ResolvedJobs, size: int | None, engine: str) -> Itera
     row = row_of_job(resolved, sizes[-1] if size is None else size, engine)
     took, alone = row.step_time_us or row.time_us or 0.0, row.alone_us or 0.0
     name = resolved.jobs[resolved.number].name
-    yield f"{name}: {time(took)} beside others, {time(alone)} alone: {row.slowdown:.3g} times"
-    for other in [key[3:] for key in row.neighbours if key.startswith("by:")]:
-        times, link = row.neighbours[f"by:{other}"], row.neighbours[f"on:{other}"]
+    yield (
+        f"{name}: {time(took)} beside the other jobs, {time(alone)} without them: "
+        f"{row.slowdown:.3g} times as long"
+    )
+    for neighbor in [key[3:] for key in row.neighbours if key.startswith("by:")]:
+        times, link = row.neighbours[f"by:{neighbor}"], row.neighbours[f"on:{neighbor}"]
         where = f"they meet most on {link}" if link else "they share no link"
-        yield f"  beside {other} alone {times:.3g} times: {where}"
-    yield "Alone, it is\n"
+        yield f"  beside {neighbor} only: {times:.3g} times as long; {where}"
+    yield "Without the other jobs:\n"
 
 
 def explain_step(
@@ -379,67 +398,69 @@ def explain_step(
     """Explain the step of a cell; print it, and write it where a folder is given."""
     on(f"a step of {resolved.work.label}")
     step = simulate_step(resolved, engine=engine)
-    found = explained_step(step, engine=engine)
-    table = as_csv(found)
-    print_values(found, form, table, as_lines(found))
+    values = explained_step(step, engine=engine)
+    table = as_csv(values)
+    print_values(values, form, table, as_lines(values))
     if output is not None:
         wrote(
             *output.write(
                 lambda place: [
-                    *write_values(found, table, place),
-                    *plot_explained_step(found, place),
+                    *write_values(values, table, place),
+                    *plot_explained_step(values, place),
                 ]
             )
         )
 
 
-def as_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """All sections."""
-    yield f"{found['title']}: {time(found['time_us'])}, most of it {found['bound_by']}\n"
-    yield from _causes(found, "passes and calls", LEAST)
+def as_lines(values: Mapping[str, Any]) -> Iterator[str]:
+    """The explanation of a training step as text, one section after the other."""
+    yield f"{values['title']}: {time(values['time_us'])}, bound by {values['bound_by']}\n"
+    yield from _causes(values, "passes and calls", LEAST)
     for section in (_gpus, _calls, _step_answers, _step_path):
         yield ""
-        yield from section(found)
-    yield f"# approximated: {found['approximation']}"
+        yield from section(values)
+    yield f"# approximate: {values['approximation']}"
 
 
-def _gpus(found: Mapping[str, Any]) -> Iterator[str]:
-    whole = found["time_us"] or 1.0
-    names = [name for name in found["gpus_us"][0] if name != "gpus"]
-    shown = [n for n in names if max(one[n] for one in found["gpus_us"]) > LEAST * whole]
-    yield "How GPUs spend the step (means; exposed: nothing is computed meanwhile)"
+def _gpus(values: Mapping[str, Any]) -> Iterator[str]:
+    total_us = values["time_us"] or 1.0
+    names = [name for name in values["gpus_us"][0] if name != "gpus"]
+    shown = [n for n in names if max(gpu[n] for gpu in values["gpus_us"]) > LEAST * total_us]
+    yield "How GPUs spend the step (means; exposed: communication while nothing is computed)"
     yield f"  {'':<12}" + "".join(f"{name:>16}" for name in shown)
-    for one in found["gpus_us"]:
-        parts = "".join(f"{time(one[n]):>9} {one[n] / whole:>5.1%} " for n in shown)
-        yield f"  {one['gpus']:<12}{parts}".rstrip()
+    for gpu in values["gpus_us"]:
+        parts = "".join(f"{time(gpu[n]):>9} {gpu[n] / total_us:>5.1%} " for n in shown)
+        yield f"  {gpu['gpus']:<12}{parts}".rstrip()
 
 
-def _calls(found: Mapping[str, Any]) -> Iterator[str]:
-    whole = found["time_us"] or 1.0
+def _calls(values: Mapping[str, Any]) -> Iterator[str]:
+    total_us = values["time_us"] or 1.0
     yield "The calls that cost most"
     yield (f"  {'':<52}{'size':>11}{'on path':>9}{'of the path':>18}{'sharing':>10}{'exposed':>10}")
     shown = [
-        one for one in found["calls"] if max(one["path_us"], one["exposed_us"]) > LEAST * whole
+        call
+        for call in values["calls"]
+        if max(call["path_us"], call["exposed_us"]) > LEAST * total_us
     ]
-    for one in shown[:CALLS]:
-        name = f"{one['kind']} {one['collective']} ({one['name']}, {one['phase']})"
+    for call in shown[:CALLS]:
+        name = f"{call['kind']} {call['collective']} ({call['name']}, {call['phase']})"
         yield (
-            f"  {name:<52}{format_size(one['size_bytes']):>11}{one['on_path']:>7} x"
-            f"{time(one['path_us']):>11}{one['path_us'] / whole:>7.1%}"
-            f"{time(one['sharing_us']):>10}{time(one['exposed_us']):>10}"
+            f"  {name:<52}{format_size(call['size_bytes']):>11}{call['on_path']:>7} x"
+            f"{time(call['path_us']):>11}{call['path_us'] / total_us:>7.1%}"
+            f"{time(call['sharing_us']):>10}{time(call['exposed_us']):>10}"
         )
     if not shown:
         yield "  none takes a thousandth of the step"
 
 
-def _step_answers(found: Mapping[str, Any]) -> Iterator[str]:
-    now = found["time_us"]
+def _step_answers(values: Mapping[str, Any]) -> Iterator[str]:
+    now = values["time_us"]
     yield "What would change it"
     yield f"  {'':<28}{'10 % faster':>22}{'free':>22}"
-    for one in found["answers"]:
-        faster = _time_and_change(one["faster_10pct_us"], now)
-        free = _time_and_change(one["free_us"], now)
-        yield f"  {one['what']:<28}{faster:>22}{free:>22}"
+    for answer in values["answers"]:
+        faster = _time_and_change(answer["faster_10pct_us"], now)
+        free = _time_and_change(answer["free_us"], now)
+        yield f"  {answer['what']:<28}{faster:>22}{free:>22}"
 
 
 def _time_and_change(us: float | None, now_us: float) -> str:
@@ -450,9 +471,9 @@ def _time_and_change(us: float | None, now_us: float) -> str:
     return f"{time(us)} ({change:+.1%})"
 
 
-def _step_path(found: Mapping[str, Any]) -> Iterator[str]:
+def _step_path(values: Mapping[str, Any]) -> Iterator[str]:
     lines = []
-    for hop in found["path"]:
+    for hop in values["path"]:
         spent = hop["end_us"] - hop["begin_us"]
         share = hop["communicating_us"] / spent if spent else 0.0
         note = f"{share:.0%} communicating" if 0 < share < 0.995 else ""
@@ -463,33 +484,38 @@ def _step_path(found: Mapping[str, Any]) -> Iterator[str]:
     return _ends(lines, HOPS, "more")
 
 
-def as_csv(found: Mapping[str, Any]) -> str:
+def as_csv(values: Mapping[str, Any]) -> str:
     """Every value in a line of its own: section, name, quantity, value."""
     spent = [
         ("gpus", one["gpus"], f"{name} us", value)
-        for one in found["gpus_us"]
+        for one in values["gpus_us"]
         for name, value in one.items()
         if name != "gpus"
     ]
-    path = [{"number": number, **hop} for number, hop in enumerate(found["path"])]
+    path = [{"number": number, **hop} for number, hop in enumerate(values["path"])]
     lists = (
-        ("call", found["calls"], ("kind", "collective", "name", "phase", "size_bytes"),
+        ("call", values["calls"], ("kind", "collective", "name", "phase", "size_bytes"),
          ("ranks", "on_path", "path_us", "sharing_us", "exposed_us")),
-        ("answer", found["answers"], ("what",), ("faster_10pct_us", "free_us")),
+        ("answer", values["answers"], ("what",), ("faster_10pct_us", "free_us")),
         ("path", path, ("number", "what"), ("rank", "begin_us", "end_us", "communicating_us")),
     )  # fmt: skip
     listed = [line for one in lists for line in _values(*one)]
-    return csv_of([*_totals(found, "step"), *spent, *listed])
+    return csv_of([*_totals(values, "step"), *spent, *listed])
 
 
-def explain_rows(found: dict[str, Any], form: str, output: OutputFolder | None, title: str) -> None:
+def explain_rows(
+    values: dict[str, Any], form: str, output: OutputFolder | None, title: str
+) -> None:
     """Print what explains rows, of a collective or of messages, and write it to a folder."""
-    table = explain_csv(found)
-    print_values(found, form, table, explain_lines(found, title))
+    table = explain_csv(values)
+    print_values(values, form, table, explain_lines(values, title))
     if output is not None:
         wrote(
             *output.write(
-                lambda place: [*write_values(found, table, place), *plot_explanation(found, place)]
+                lambda place: [
+                    *write_values(values, table, place),
+                    *plot_explanation(values, place),
+                ]
             )
         )
 

@@ -27,15 +27,15 @@ def check_file(path: Path, changes: Sequence[str] = ()) -> str:
     path = find_scenario(path.as_posix()).path
     source = load_source(path, changes)
     if "cluster" in source.data and set(source.data) <= OF_CLUSTER:
-        found = _described(find_subject(path.as_posix(), TopologyOptions()))
-        return f"{found} (no workload: for netsim topo, or to complete)"
+        description = _described(find_subject(path.as_posix(), TopologyOptions()))
+        return f"{description} (no workload: for netsim topo, or to complete)"
     if "workload" in source.data or "cluster" in source.data:
         cells = checked_cells(source)
         sizes = sum(len(cell.scenario.workload.size_list()) for cell in cells)
         counted = f"{sizes} size{'s' * (sizes != 1)} in all"
-        found = f"a scenario of {len(cells)} cell{'s' * (len(cells) > 1)}, {counted}"
+        description = f"a scenario of {len(cells)} cell{'s' * (len(cells) > 1)}, {counted}"
         notes = [*notes_of(cells), *(f"warning: {text}" for text in unused_keys(cells))]
-        return "\n".join([found, *notes])
+        return "\n".join([description, *notes])
     if "gpu" in source.data and changes:
         raise InputError(f"{path}: --set and --allow-oom are for scenarios, this is a machine")
     if "gpu" in source.data:

@@ -143,7 +143,7 @@ def _scenario_lines(entries: Sequence[ScenarioEntry]) -> list[str]:
 
 
 def _machine_lines(entries: Sequence[MachineEntry]) -> list[str]:
-    rows: list[tuple[str, ...]] = [("name", "GPUs", "GPU", "scale-up a GPU", "NICs", "what for")]
+    rows: list[tuple[str, ...]] = [("name", "GPUs", "GPU", "scale-up per GPU", "NICs", "used for")]
     rows += [tuple(asdict(entry).values()) for entry in entries]
     return _wrapped(rows)
 

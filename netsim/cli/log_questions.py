@@ -117,7 +117,7 @@ def _missing_options(question: Question, said: index.Proposal) -> str:
 
 
 def resolved_with_notes(source: Source, notes: Sequence[str], run: LogRun) -> ResolvedCell:
-    """The scenario resolved for a run that fits it; what the user should know of both is told."""
+    """The scenario resolved for a run that fits it; prints notes about both."""
     resolved = resolved_for(source, run)
     scenario = resolved.cell.scenario
     hosts = node_count(scenario.cluster)

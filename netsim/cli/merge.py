@@ -27,16 +27,16 @@ def merge(parts: list[Path], output: Path | None = None) -> None:
     check_place(folder)
     manifest = {key: value for key, value in first.items() if key not in OF_A_PART}
     manifest["shard"] = None
-    whole = {**manifest, "scenario": scenario}
-    merged = merged_rows(parts, whole, tell)  # all is checked before anything is written
-    rows = rows_in_order(merged.finished, whole)
+    new_manifest = {**manifest, "scenario": scenario}
+    merged = merged_rows(parts, new_manifest, tell)  # all is checked before anything is written
+    rows = rows_in_order(merged.finished, new_manifest)
     with open_folder(
         folder, scenario, resume=False, about=manifest, verb="merge", tell=tell
     ) as results:
         for place, row in merged.finished.items():
             results.record(place, row, merged.timings[place])
-        path = results.write_results(rows, whole["axes"])
-        merge_costs(parts, whole, results.place)
+        path = results.write_results(rows, new_manifest["axes"])
+        merge_costs(parts, new_manifest, results.place)
     failed = sum(row.status != "ok" for row in rows)
     note = f", {failed} of them failed" if failed else ""
     typer.echo(f"{path}: {len(rows)} rows of {len(parts)} parts{note}")

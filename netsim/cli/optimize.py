@@ -119,17 +119,17 @@ def _looked_at(
     return looked
 
 
-def _objective(given: str, expansion: Expansion) -> str:
-    if given and given not in trial_search.OBJECTIVES:
-        hint = suggest(given, trial_search.OBJECTIVES)
-        known = ", ".join(trial_search.OBJECTIVES)
-        raise InputError(f"--objective: expected one of {known}, got {given!r}{hint}")
+def _objective(text: str, expansion: Expansion) -> str:
+    if text and text not in trial_search.OBJECTIVES:
+        hint = suggest(text, trial_search.OBJECTIVES)
+        names = ", ".join(trial_search.OBJECTIVES)
+        raise InputError(f"--objective: expected one of {names}, got {text!r}{hint}")
     cell = expansion.cells[0]
-    needs_prices = given in ("cost_usd", "power_w", "time_x_cost")
+    needs_prices = text in ("cost_usd", "power_w", "time_x_cost")
     if needs_prices and cell.scenario.prices is None:
-        raise InputError(f"--objective {given}: needs prices", hint="add prices: default")
+        raise InputError(f"--objective {text}: needs prices", hint="add prices: default")
     training = not any(cell.scenario.workload.size_list())
-    return given or ("step_time_us" if training else "time_us")
+    return text or ("step_time_us" if training else "time_us")
 
 
 def _tell(
@@ -143,9 +143,9 @@ def _tell(
     out = sum(not trial.allowed for trial in looked)
     failed = sum(bool(trial.failure) for trial in looked)
     seeds = len(search.choices[0].tasks)
-    what = "cells" if seeds == 1 else f"choices, {seeds} seeds each,"
+    unit = "cells" if seeds == 1 else f"choices, {seeds} seeds each,"
     typer.echo(
-        f"{len(looked)} of {len(search.choices)} {what} looked at, {failed} failed, "
+        f"{len(looked)} of {len(search.choices)} {unit} looked at, {failed} failed, "
         f"{out - failed if out > failed else 0} outside the constraints"
     )
     if layouts and len(looked) < len(search.choices) and search.told:
@@ -154,7 +154,7 @@ def _tell(
     if best is None:
         return _none(search, looked, results.place if results.is_withheld else results.path)
     if unsure := [one for one in looked if one.doubtful]:
-        typer.echo(f"{_unsure(unsure)}: not taken for the best")
+        typer.echo(f"not considered for the best: {_unsure(unsure)}")
     typer.echo(f"best: {named(best.choice.axes)}{'' if seeds == 1 else ' (medians over seeds)'}")
     said = {*trial_search.FIGURES, *trial_search.PRICED, *OF_MODEL}
     said |= {search.objective, *search.constraints.names}
@@ -170,21 +170,26 @@ def _tell(
 def _tell_layouts(
     search: trial_search.Search, looked: list[trial_search.Trial], results: Folder
 ) -> None:
-    """The layouts that were simulated, and a table of all as one rank of each stage tells them."""
-    refused = sum(bool(one.refused) for one in search.told)
-    typer.echo(f"all told by one rank of each stage first, {refused} refused ({TOLD})")
-    for trial in sorted(looked, key=lambda one: one.value(search.objective)):
+    """Print the layouts that were simulated; write a table of all with their estimates."""
+    refused = sum(bool(trial_of_layout.refused) for trial_of_layout in search.told)
+    typer.echo(
+        f"all {len(search.told)} layouts were estimated by one rank of each stage first, "
+        f"{refused} of them are refused ({TOLD})"
+    )
+    for trial in sorted(
+        looked, key=lambda trial_of_layout: trial_of_layout.value(search.objective)
+    ):
         took = trial.figures.get(search.objective)
         said = trial.failure or f"{took / 1e3:,.1f} ms" if took else "no time"
         typer.echo(f"  {said:>14}  {named(trial.choice.axes)}")
     axes = list(search.choices[0].axes)
     lines = [
         (
-            *(one.choice.axes[axis] for axis in axes),
-            "" if one.refused else one.seconds * 1e6,
-            one.refused,
+            *(trial_of_layout.choice.axes[axis] for axis in axes),
+            "" if trial_of_layout.refused else trial_of_layout.seconds * 1e6,
+            trial_of_layout.refused,
         )
-        for one in search.told
+        for trial_of_layout in search.told
     ]
     head = (*(f"axis:{axis}" for axis in axes), "told_step_time_us", "refused")
     write_text(results.place / TOLD, csv_of([head, *lines]))
@@ -192,7 +197,7 @@ def _tell_layouts(
 
 
 def _tell_own(search: trial_search.Search, source: Source) -> None:
-    """The place among all of the layout that the file states itself, if it states one."""
+    """Print the rank of the layout that the file itself states, if it states one."""
     bare = replace(source, data={key: one for key, one in source.data.items() if key != "sweep"})
     try:
         for axis in search.choices[0].axes:
@@ -200,15 +205,16 @@ def _tell_own(search: trial_search.Search, source: Source) -> None:
         (cell,) = expand(bare)
     except (KeyError, ScenarioError):
         return
-    own = trial_search.told(trial_search.Choice({}, (SizedCell(cell, 0),)))
-    if own.refused:
-        typer.echo(f"as the file states it: {own.refused}")
+    estimate = trial_search.told(trial_search.Choice({}, (SizedCell(cell, 0),)))
+    if estimate.refused:
+        typer.echo(f"the layout of the file itself: {estimate.refused}")
         return
-    place = 1 + sum(one.seconds < own.seconds for one in search.told)
-    longer, able = own.seconds / search.told[0].seconds - 1, sum(not o.refused for o in search.told)
+    place = 1 + sum(one.seconds < estimate.seconds for one in search.told)
+    longer = estimate.seconds / search.told[0].seconds - 1
+    able = sum(not layout.refused for layout in search.told)
     typer.echo(
-        f"as the file states it: {own.seconds * 1e3:,.1f} ms told, {longer:+.1%} "
-        f"of the best told, place {place} of {able}"
+        f"the layout of the file itself: estimated at {estimate.seconds * 1e3:,.1f} ms, "
+        f"{longer:+.1%} against the best estimate, place {place} of {able}"
     )
 
 
@@ -224,9 +230,9 @@ def _best_scenario(choice: trial_search.Choice) -> dict[str, Any]:
 
 
 def _unsure(trials: Sequence[trial_search.Trial]) -> str:
-    """How far the times of some are approximate."""
-    most = max(row.approximation_pct or 0.0 for one in trials for row in one.rows)
-    return f"{len(trials)} of times that may be off by up to {most:.2g} % (approximation_pct)"
+    """The number of these trials and their largest error bound, in words."""
+    most = max(row.approximation_pct or 0.0 for trial in trials for row in trial.rows)
+    return f"{len(trials)} with error bounds of up to {most:.2g} % (approximation_pct)"
 
 
 def _none(

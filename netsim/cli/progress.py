@@ -1,4 +1,4 @@
-"""Who simulates: options of processes, clusters and parts; and who is told how far they are."""
+"""Options of processes, clusters and parts of a sweep, and the display of their progress."""
 
 import re
 import sys
@@ -47,7 +47,7 @@ class NoBar:
 
 
 def bar_over(tasks: int, quiet: bool) -> NoBar:
-    """A bar over so many tasks, or what stands for it where nobody looks."""
+    """A progress bar over these tasks, or one that shows nothing if nobody looks."""
     if quiet or not sys.stderr.isatty():
         return NoBar()
     bar: NoBar = late("netsim.cli.bars.Bar")(tasks, quiet)  # with the same methods
@@ -61,18 +61,18 @@ def memory_of(text: str | None) -> int:
     """What `--memory` says, or what the system has for this process and its workers."""
     if text is None:
         return available_memory() + resident()
-    found = parsed(parse_size, "--memory", text)
-    if found < PROCESS:
+    size = parsed(parse_size, "--memory", text)
+    if size < PROCESS:
         least = f"{PROCESS / 1e6:.0f}MB"
         raise InputError(f"--memory {text}: one process alone needs up to {least}", hint="as 8GB")
-    return found
+    return size
 
 
 @contextmanager
 def workers(
     jobs: int | None, call: Callable[..., Any], memory: str | None = None, **how: Any
 ) -> Iterator[Any]:
-    """So many processes that `call` (`base/processes.py`), or None where it is one: this."""
+    """`jobs` processes that `call` (`base/processes.py`), or None for this process only."""
     limit = memory_of(memory)
     if jobs is not None and not 1 <= jobs <= MOST_JOBS:
         raise InputError(f"--jobs: expected 1 to {MOST_JOBS}, got {jobs}")
@@ -90,7 +90,7 @@ def workers(
 def helpers_of(
     jobs: int | None, dask: str | None, memory: str | None, cells: Sequence[Cell]
 ) -> Iterator[Workers | None]:
-    """Whoever was asked for to simulate a sweep; None is this process."""
+    """The workers that the options name for a sweep; None is this process."""
     if dask is None:
         with workers(jobs, run.fulfil, memory, rest=run.left_of) as processes:
             yield None if processes is None else run.Local(processes, cells)
@@ -115,10 +115,10 @@ def shard_of(text: str | None) -> tuple[int, int] | None:
     """Which part of how many."""
     if text is None:
         return None
-    found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
-    if not found or not 1 <= int(found[1]) <= int(found[2]):
+    match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
+    if not match or not 1 <= int(match[1]) <= int(match[2]):
         raise InputError(f"--shard: expected i/n such as 1/8, with i from 1 to n, got {text!r}")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def part_of(cells: Sequence[Cell], shard: tuple[int, int] | None) -> list[Cell]:

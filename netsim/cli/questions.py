@@ -49,12 +49,12 @@ FLAGS = {
 OF_FILES = ("gpu", "nics")  # options that complete a file of another program
 OTHERS = ("fabric", "transport", "env", *OF_FILES)  # options that do not set one key of a scenario
 NOT_EXPLAIN = ("tuner", "graph", "nccl_env", "noise", "samples")  # options of expect, not explain
-ONLY_EXPECT = (*NOT_EXPLAIN, *OF_FILES)
+ONLY_EXPECT = NOT_EXPLAIN
 FOREIGN = (".xml", ".json", ".txt")
 
 
 class Asked(NamedTuple):
-    """The scenario, and what the user should be told about how it was read."""
+    """The scenario, and messages for the user about how it was read."""
 
     source: Source
     notes: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ class Given:
 
     @property
     def flags(self) -> dict[str, Any]:
-        """What was given of the options that stand for one key of a scenario."""
+        """The values of those options that set one key of a scenario each."""
         values = {name: getattr(self, name) for name in FLAGS}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -173,15 +173,15 @@ def _foreign(path: Path, given: Given) -> Asked:
 def _with_fabric(source: Source, given: Given) -> Source:
     section = source.data.get("cluster")
     fabric = section.get("fabric") if isinstance(section, dict) else None
-    known = dict(fabric) if isinstance(fabric, dict) else {}
-    if given.fabric is not None and known.get("kind") != given.fabric:
-        known = {"kind": given.fabric}
-        source = override(source, "cluster.fabric", known, f"--fabric {given.fabric}")
+    fabric_keys = dict(fabric) if isinstance(fabric, dict) else {}
+    if given.fabric is not None and fabric_keys.get("kind") != given.fabric:
+        fabric_keys = {"kind": given.fabric}
+        source = override(source, "cluster.fabric", fabric_keys, f"--fabric {given.fabric}")
     if given.transport is None:
         return source
-    if not known:
-        known = {"kind": _usual_fabric(section or {})}
-        source = override(source, "cluster.fabric", known, "the usual fabric")
+    if not fabric_keys:
+        fabric_keys = {"kind": _usual_fabric(section or {})}
+        source = override(source, "cluster.fabric", fabric_keys, "the usual fabric")
     origin = f"--transport {given.transport}"
     return override(source, "cluster.fabric.transport", given.transport, origin)
 
@@ -199,18 +199,18 @@ def _usual_fabric(section: dict[str, Any]) -> str:
 
 def _variables(given: Given) -> tuple[list[tuple[str, str, str]], tuple[str, ...]]:
     """NCCL's variables as (name, value, origin), and warnings about those of the process."""
-    found: dict[str, tuple[str, str, str]] = {}
+    stated: dict[str, tuple[str, str, str]] = {}
     warnings: tuple[str, ...] = ()
     if given.nccl_env:
-        known, unknown = environment.known_and_unknown(os.environ)
-        found = {name: (name, value, f"${name}") for name, value in known.items()}
+        recognized, unknown = environment.known_and_unknown(os.environ)
+        stated = {name: (name, value, f"${name}") for name, value in recognized.items()}
         warnings = tuple(f"warning: {text}" for text in unknown)
     for text in given.env or ():
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise InputError(f"--env {text}: expected NAME=VALUE such as NCCL_ALGO=Ring")
-        found[name.strip()] = (name.strip(), value, f"--env {text}")
-    return list(found.values()), warnings
+        stated[name.strip()] = (name.strip(), value, f"--env {text}")
+    return list(stated.values()), warnings
 
 
 def questioned(subject: str, collective: Text, given: Given) -> tuple[AnyResolved, list[str]]:
@@ -277,16 +277,16 @@ def _survived(resolved: ResolvedCell, row_of: Callable[[int], Row], size: int) -
     child, rows = _forked(partial(_row_or_error, row_of, size))
     try:
         with open(rows, "rb") as file:
-            found: Row | Exception = pickle.load(file)
+            outcome: Row | Exception = pickle.load(file)
     except (EOFError, pickle.UnpicklingError):
         why = f"it may need up to {most / 1e9:.2g} GB of memory, {free / 1e9:.2g} GB were free"
         message = f"{format_size(size)}: the process that worked at it was ended; {why}"
         raise LostError(message) from None
     finally:
         _let_go(child)
-    if isinstance(found, Exception):
-        raise found
-    return found
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
 
 
 def _row_or_error(row_of: Callable[[int], Row], size: int) -> Row | Exception:
@@ -299,7 +299,7 @@ def _row_or_error(row_of: Callable[[int], Row], size: int) -> Row | Exception:
         return error
 
 
-def _forked(asked: Callable[[], object]) -> tuple[int, int]:
+def _forked(question: Callable[[], object]) -> tuple[int, int]:
     """Another process, and the pipe into which it writes what it finds, as the last it does."""
     rows, tell = os.pipe()
     child = os.fork()
@@ -307,9 +307,9 @@ def _forked(asked: Callable[[], object]) -> tuple[int, int]:
         try:
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_DFL)
-            found = asked()
+            result = question()
             with open(tell, "wb") as file:
-                pickle.dump(found, file)
+                pickle.dump(result, file)
         finally:
             os._exit(0)
     os.close(tell)

@@ -106,7 +106,7 @@ def write_report_of_run(cells: Sequence[Cell], folder: Path, engine: str) -> lis
 def _refuse_foreign_code(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Raise an InputError if an explanation would run Python code that a results folder names.
 
-    Whoever made the folder chose that code: it may be somebody else's, and may do anything."""
+    The author of the folder chose that code: it may be somebody else's, and may do anything."""
     if "text" not in manifest:
         return
     try:
@@ -166,27 +166,30 @@ def _explained(
     if good.empty:
         return Extra({})
     wanted = _wanted(manifest, good)
-    found: dict[str, Any] = {}
+    explanations: dict[str, Any] = {}
     topology = None
     try:
         cells = {label: _cell(manifest, str(row["cell"])) for label, row in wanted.items()}
         both = {label: resolve_any(cell) for label, cell in cells.items()}
-        known = {label: cell for label, cell in both.items() if _is_explained(cell)}
-        sized = [cell for cell in known.values() if isinstance(cell, ResolvedCell)]
+        explained_cells = {label: cell for label, cell in both.items() if _is_explained(cell)}
+        sized = [cell for cell in explained_cells.values() if isinstance(cell, ResolvedCell)]
         size = _explained_size(sized, _sizes(good, wanted)) if sized else 0
-        asked = [
-            (Wanted(label, manifest, cells[label].id, size, folder), one.memory_needed(size))
-            for label, one in known.items()
+        questions = [
+            (
+                Wanted(label, manifest, cells[label].id, size, folder),
+                explanation.memory_needed(size),
+            )
+            for label, explanation in explained_cells.items()
         ]
-        for label, one in _answers(asked, helpers):
-            if isinstance(one, LostError):
-                lost.append(one)
+        for label, explanation in _answers(questions, helpers):
+            if isinstance(explanation, LostError):
+                lost.append(explanation)
                 continue
-            found[label] = one
+            explanations[label] = explanation
             topology = folder / PICTURES / "topology.svg"
     except NetsimError as error:  # the files of its machines may have gone
         tell(f"not explained: {error}")
-    return Extra(found, topology if topology is not None and topology.exists() else None)
+    return Extra(explanations, topology if topology is not None and topology.exists() else None)
 
 
 @dataclass(frozen=True)
@@ -210,11 +213,11 @@ def explained(wanted: Wanted) -> Iterator[dict[str, Any]]:
     yield _one(resolved, wanted.size, wanted.folder, wanted.label)
 
 
-def _answers(asked: Sequence[tuple[Wanted, int]], helpers: Any) -> Iterator[tuple[str, Any]]:
+def _answers(questions: Sequence[tuple[Wanted, int]], helpers: Any) -> Iterator[tuple[str, Any]]:
     if helpers is None:
-        yield from ((one.label, found) for one, _ in asked for found in explained(one))
+        yield from ((one.label, found) for one, _ in questions for found in explained(one))
         return
-    jobs = ((one, f"the {one.label}", memory, 1) for one, memory in asked)
+    jobs = ((one, f"the {one.label}", memory, 1) for one, memory in questions)
     with closing(helpers.results(jobs)) as results:
         yield from ((one.label, found) for one, found in results)
 
@@ -228,34 +231,34 @@ def _wanted(manifest: Mapping[str, Any], good: pd.DataFrame) -> dict[str, Any]:
     """The rows that are explained: of the best cell, and of what `--cell` chose, the base line or
     else the slowest under the same conditions: of others, those under which choices differ most.
     Of a sweep over parts they are the cell with the costliest part at fault and the healthy one."""
-    asked = asked_of(good, manifest)
-    rows = compared(over_seeds(sure_rows(good)), asked)
+    question = asked_of(good, manifest)
+    rows = compared(over_seeds(sure_rows(good)), question)
     rows = rows[rows["shown"]]
     chosen = rows[rows["cell"].isin(manifest.get("chosen", []))]
-    told = chosen if len(chosen) else rows.iloc[[int(rows["ratio"].argmax())]]
-    rows = rows[rows["question"] == told["question"].iloc[0]]
+    chosen_rows = chosen if len(chosen) else rows.iloc[[int(rows["ratio"].argmax())]]
+    rows = rows[rows["question"] == chosen_rows["question"].iloc[0]]
     order = rows.sort_values("time", kind="stable")
-    best, other, label = order.iloc[0], order.iloc[-1], "slowest"
-    if asked.base:
-        base = rows[(rows[[*asked.base]].astype(str) == [*asked.base.values()]).all(axis=1)]
-        other, label = (base.iloc[0] if len(base) else best), "base line"
-    if compares_parts(asked, manifest) and not len(chosen):
+    best, second, label = order.iloc[0], order.iloc[-1], "slowest"
+    if question.base:
+        base = rows[(rows[[*question.base]].astype(str) == [*question.base.values()]).all(axis=1)]
+        second, label = (base.iloc[0] if len(base) else best), "base line"
+    if compares_parts(question, manifest) and not len(chosen):
         costliest = order.iloc[-1]
-        if costliest["cell"] != other["cell"]:
-            return {COSTLIEST: costliest, "healthy": other}
+        if costliest["cell"] != second["cell"]:
+            return {COSTLIEST: costliest, "healthy": second}
     if len(chosen):
-        other, label = chosen.iloc[0], "chosen"
-    return {"best": best} if other["cell"] == best["cell"] else {label: other, "best": best}
+        second, label = chosen.iloc[0], "chosen"
+    return {"best": best} if second["cell"] == best["cell"] else {label: second, "best": best}
 
 
 def _sizes(good: pd.DataFrame, wanted: Mapping[str, Any]) -> list[int]:
     """The sizes that all of some cells have, up to that of the pictures."""
-    known = [
+    kinds = [
         set(good[good["cell"] == row["cell"]]["size_asked"].dropna().astype(int))
         for row in wanted.values()
     ]
     largest = max(row["size"] for row in wanted.values())
-    return sorted(size for size in set.intersection(*known) if size <= largest)
+    return sorted(size for size in set.intersection(*kinds) if size <= largest)
 
 
 def _explained_size(resolved: Sequence[ResolvedCell], sizes: Sequence[int]) -> int:
@@ -272,17 +275,17 @@ def _explained_size(resolved: Sequence[ResolvedCell], sizes: Sequence[int]) -> i
 
 def _one(resolved: ResolvedCell, size: int, folder: Path, label: str) -> dict[str, Any]:
     most = MOST_ROWS if label in DRAWN else 0
-    found, program, timeline = explained_run(resolved, size, most_rows=most)
+    values, program, timeline = explained_run(resolved, size, most_rows=most)
     if label in OF_TOPOLOGY:
         config = resolved.cell.scenario.cluster
-        what = resolved.topology if config.graph is not None else build_cluster(config)
+        drawn = resolved.topology if config.graph is not None else build_cluster(config)
         place = folder / PICTURES
         place.mkdir(exist_ok=True)
         write_links(place / "links.csv", program, timeline)
         plot_topology(
-            resolved.topology.name, what, place / "topology", result=place, run=found["title"]
+            resolved.topology.name, drawn, place / "topology", result=place, run=values["title"]
         )
-    return found
+    return values
 
 
 def _is_explained(resolved: AnyResolved) -> bool:
@@ -292,7 +295,7 @@ def _is_explained(resolved: AnyResolved) -> bool:
     if not isinstance(resolved, ResolvedStep) or resolved.lowered is not None:
         return False
     if resolved.large and not resolved.why_in_full:
-        return True  # one rank of each stage stands for all
+        return True  # one rank of each stage is simulated
     tasks = len(resolved.tape().entries) * resolved.setting.grid.size
     if tasks > LARGEST_STEP:
         raise InputError(
@@ -306,7 +309,7 @@ def _one_step(resolved: ResolvedStep, folder: Path, label: str) -> dict[str, Any
     """The explanation of a training step; of the best one with its links on the topology."""
     step = run.simulate_step(resolved)
     most = MOST_ROWS if label in DRAWN else 0
-    found = explained_step(step, most_rows=most)
+    values = explained_step(step, most_rows=most)
     if label in OF_TOPOLOGY and step.engine and resolved.cluster.hosts:
         place = folder / PICTURES
         place.mkdir(exist_ok=True)
@@ -316,9 +319,9 @@ def _one_step(resolved: ResolvedStep, folder: Path, label: str) -> dict[str, Any
             resolved.cluster,
             place / "topology",
             result=place,
-            run=found["title"],
+            run=values["title"],
         )
-    return found
+    return values
 
 
 def _cell(manifest: Mapping[str, Any], wanted: str) -> Cell:
@@ -337,28 +340,32 @@ def _cells(manifest: Mapping[str, Any]) -> Sequence[Cell]:
 
 def plot(files: list[Path], output: Path | None = None) -> None:
     """Redraw plots from RESULTS."""
-    found = _sorted(files)
+    sorted_files = _sorted(files)
     beside = files[0] if files[0].is_dir() else files[0].parent
     if output is not None and not is_same_file(output, beside):
         refuse_output_as_input(output, files)
         folder = OutputFolder(output, "plot", tuple(map(str, files)))
-        wrote(*folder.write(lambda place: _draw(found, place)))
+        wrote(*folder.write(lambda place: _draw(sorted_files, place)))
         return
     if not (place_of_results(beside) / MANIFEST).exists():  # of no run: nobody keeps a list
-        wrote(*_draw(found, beside))
+        wrote(*_draw(sorted_files, beside))
         return
     with adding_to(beside) as place:
-        drawn = [file.relative_to(place) for file in _draw(found, place)]
+        drawn = [file.relative_to(place) for file in _draw(sorted_files, place)]
     wrote(*(place_of_results(beside) / file for file in drawn))
 
 
-def _draw(found: Mapping[str, list[Path]], folder: Path) -> list[Path]:
+def _draw(files_of_kind: Mapping[str, list[Path]], folder: Path) -> list[Path]:
     """Draw results, breakdowns, traces and loads of links into a folder; return the pictures."""
-    written = plot_results(found[RESULTS], folder) if found[RESULTS] else []
-    steps = [path for one in found[RESULTS] if (path := one.with_name(BREAKDOWN)).exists()]
-    drawn = ((plot_breakdown, steps), (plot_timeline, found[ROWS]), (plot_links, found[LOAD]))
-    for draw, some in drawn:
-        for file, place in _places(some, folder):
+    written = plot_results(files_of_kind[RESULTS], folder) if files_of_kind[RESULTS] else []
+    steps = [path for one in files_of_kind[RESULTS] if (path := one.with_name(BREAKDOWN)).exists()]
+    drawn = (
+        (plot_breakdown, steps),
+        (plot_timeline, files_of_kind[ROWS]),
+        (plot_links, files_of_kind[LOAD]),
+    )
+    for draw, paths in drawn:
+        for file, place in _places(paths, folder):
             written += draw(file, place)
     return written
 
@@ -378,18 +385,18 @@ def _places(files: list[Path], folder: Path) -> list[tuple[Path, Path]]:
 
 def _sorted(files: list[Path]) -> dict[str, list[Path]]:
     """Results, traces and link loads among the files named and in the folders named."""
-    found: dict[str, list[Path]] = {RESULTS: [], ROWS: [], LOAD: []}
+    files_of_kind: dict[str, list[Path]] = {RESULTS: [], ROWS: [], LOAD: []}
     for file in files:
         if file.is_dir():
             folder = place_of_results(file)
-            inside = [folder / name for name in found if (folder / name).is_file()]
+            inside = [folder / name for name in files_of_kind if (folder / name).is_file()]
             if not inside:
                 raise InputError(f"{file}: holds no {RESULTS}, {ROWS} or {LOAD}")
             for path in inside:
-                found[path.name].append(path)
+                files_of_kind[path.name].append(path)
         else:
-            found[file.name if file.name in (ROWS, LOAD) else RESULTS].append(file)
-    return found
+            files_of_kind[file.name if file.name in (ROWS, LOAD) else RESULTS].append(file)
+    return files_of_kind
 
 
 def write_pictures(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:

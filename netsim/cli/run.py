@@ -110,7 +110,7 @@ def _step_table(
         )
         yield _cut(f"{texts}  {row.bound_by:<{_BOUND_WIDTH}}  {axes}", width)
     if words:
-        yield f"# approximated: {'; '.join(words)}"
+        yield f"# approximate: {'; '.join(words)}"
 
 
 def _cut(line: str, width: int | None) -> str:
@@ -164,10 +164,10 @@ def _axis_widths(cells: Sequence[Cell]) -> dict[str, int]:
 
 def _tests_log(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
     """A log of nccl-tests: every cell is one run of it."""
-    for cell, some in groupby(found, itemgetter(0)):
+    for cell, cell_rows in groupby(found, itemgetter(0)):
         run, rows = shown.run_of(resolve(cell)), list[Row]()
         yield nccl_tests.opening(run)
-        for _, row in some:
+        for _, row in cell_rows:
             rows.append(row)
             yield nccl_tests.line(row, run.root)
         yield nccl_tests.closing(run, rows)
@@ -193,9 +193,9 @@ def _beside(cells: Sequence[Cell], found: Finished, *, width: int | None = None)
         width,
     )
     for _, row in found:
-        who = _slowed_by(row)
+        slowed_by = _slowed_by(row)
         figures = f"{row.alone_us or 0:>12.2f}  {time_of(row):>12.2f}  {row.slowdown or 0:>8.3f}"
-        line = f"{row.size_bytes or '-':>12}  {figures}  {who}  ({named(row.axes)})"
+        line = f"{row.size_bytes or '-':>12}  {figures}  {slowed_by}  ({named(row.axes)})"
         yield _cut(line, width) if row.status == "ok" else line
 
 
@@ -237,7 +237,7 @@ def invalid_lines(expansion: Expansion, *, skipped: bool) -> Iterator[str]:
     """Which points of a sweep cannot be built, and why."""
     invalid, all_points = expansion.invalid, len(expansion.points)
     if skipped:
-        yield f"{len(invalid)} of {all_points} cells are left out, which cannot be built:"
+        yield f"{len(invalid)} of {all_points} cells cannot be built and are left out:"
     else:
         yield (
             f"{len(invalid)} of {all_points} cells cannot be built "
@@ -299,50 +299,59 @@ def _part_lines(expansion: Expansion, rows: Sequence[Row]) -> Iterator[str]:
 def _best_lines(expansion: Expansion, rows: Sequence[Row]) -> Iterator[str]:
     """The best cell, or the choice that is best under most conditions."""
     best = best_row(rows, expansion.sweep.base)
-    asked = expansion.sweep.conditions
-    groups = grouped(rows, lambda row: tuple(str(row.axes.get(name)) for name in asked))
+    conditions = expansion.sweep.conditions
+    groups = grouped(rows, lambda row: tuple(str(row.axes.get(name)) for name in conditions))
     if len(groups) > 1:
         yield from _best_of(expansion, list(groups.values()))
         return
     if best is None:
         return
+    collectives = sorted({row.collective for row in rows if row.status == "ok"})
+    if len(collectives) > 1:
+        yield f"no cell is the best: they time different collectives ({', '.join(collectives)})"
+        return
     where = f" at {format_size(best.size_bytes)}" if best.size_bytes else ""
-    line = f"best{where}: {named(without_seed(best.axes))}, {format_time(time_of(best) / 1e6)}"
+    time = format_time(time_of(best) / 1e6, digits=3)
+    line = f"best{where}: {named(without_seed(best.axes))}, {time}"
     line += " (median over seeds)" if SEED in best.axes else ""
     base = expansion.sweep.base
-    other = base_rows(rows, base).get((best.cell, best.size_bytes or 0)) if base else None
-    if other is not None and time_of(other) > time_of(best) * CLEARLY:
-        line += f", {time_of(other) / time_of(best):.3g} times as fast as {named(base or {})}"
+    base_row = base_rows(rows, base).get((best.cell, best.size_bytes or 0)) if base else None
+    if base_row is not None and time_of(base_row) > time_of(best) * CLEARLY:
+        line += f", {time_of(base_row) / time_of(best):.3g} times as fast as {named(base or {})}"
     yield line
 
 
 def _best_of(expansion: Expansion, groups: Sequence[Sequence[Row]]) -> Iterator[str]:
     """The choice that is best under most conditions, if there is any choice."""
-    asked = expansion.sweep.conditions
+    conditions = expansion.sweep.conditions
     bests = [best_row(rows, expansion.sweep.base) for rows in groups]
     chosen = [
-        {k: v for k, v in without_seed(one.axes).items() if k not in asked}
+        {k: v for k, v in without_seed(one.axes).items() if k not in conditions}
         for one in bests
         if one is not None
     ]
-    for what, count in Counter(map(named, chosen)).most_common(1):
-        if what:
-            where = f"{count} of {len(groups)} conditions ({', '.join(map(last_part, asked))})"
-            yield f"best under {where}: {what}; netsim report compares all choices"
+    for choice, count in Counter(map(named, chosen)).most_common(1):
+        if choice:
+            where = f"{count} of {len(groups)} conditions ({', '.join(map(last_part, conditions))})"
+            yield f"best under {where}: {choice}; netsim report compares all choices"
 
 
 def approximations(rows: Sequence[Row]) -> Iterator[str]:
-    """How many rows are not simulated in every detail, and how far they may be off."""
-    found = [row for row in rows if row.approximation]
-    if found:
-        stated = [row.approximation_pct for row in found if row.approximation_pct is not None]
-        off = f"at most {max(stated):.2g} % off" if stated else "by how much is not stated"
-        if 0 < len(stated) < len(found):
-            off += f" where that is stated, {len(stated)} of them"
-        yield (
-            f"approximated: {len(found)} of {len(rows)} rows, {off} "
-            "(approximation, approximation_pct in results.csv)"
-        )
+    """The number of rows that are approximate, and their largest error bound; nothing if none."""
+    approximate = [row for row in rows if row.approximation]
+    if not approximate:
+        return
+    bounds = [row.approximation_pct for row in approximate if row.approximation_pct is not None]
+    if not bounds:
+        remark = "without a stated error bound"
+    elif len(bounds) < len(approximate):
+        remark = f"{len(bounds)} of them within {max(bounds):.2g} %, the others without a bound"
+    else:
+        remark = f"within {max(bounds):.2g} %"
+    yield (
+        f"{len(approximate)} of {len(rows)} rows are approximate, {remark} "
+        "(columns approximation and approximation_pct of results.csv)"
+    )
 
 
 def worst(failures: Sequence[NetsimError], tasks: int) -> NetsimError | None:
@@ -383,18 +392,22 @@ def wanted_cells(cells: Sequence[Cell], wanted: str | None) -> list[Cell]:
     if wanted is None:
         return list(cells)
     pairs = re.split(r",(?=[^,]+=)", wanted) if "=" in wanted else []
-    asked = {axis.strip(): value.strip() for axis, _, value in (p.partition("=") for p in pairs)}
-    found = (
+    wanted_axes = {
+        axis.strip(): value.strip() for axis, _, value in (p.partition("=") for p in pairs)
+    }
+    matches = (
         [cell for cell in cells if cell.id.startswith(wanted)]
-        if not asked
+        if not wanted_axes
         else [
-            cell for cell in cells if all(_at(cell, axis) == value for axis, value in asked.items())
+            cell
+            for cell in cells
+            if all(_at(cell, axis) == value for axis, value in wanted_axes.items())
         ]
     )
-    if found and wanted:
-        return found
+    if matches and wanted:
+        return matches
     raise InputError(
-        f"--cell {wanted}: {_unknown_cell(cells, wanted, asked)}",
+        f"--cell {wanted}: {_unknown_cell(cells, wanted, wanted_axes)}",
         hint="an id of results.csv, or values of axes such as nodes=4",
     )
 
@@ -412,8 +425,8 @@ def _unknown_cell(cells: Sequence[Cell], wanted: str, asked: Mapping[str, str]) 
             )
         values = list(dict.fromkeys(_at(cell, axis) for cell in cells))
         if value not in values:
-            known = ", ".join(values[:_MOST])
-            return f"no cell has {axis} {value}{suggest(value, values)}, but {known}"
+            values_text = ", ".join(values[:_MOST])
+            return f"no cell has {axis} {value}{suggest(value, values)}, but {values_text}"
     return "no cell has all of these values together"
 
 
@@ -489,27 +502,27 @@ def command(scenario: str, given: Options) -> None:
 def _run_scenario(scenario: str, given: Options) -> None:
     if Path(scenario).is_dir():
         _refuse_folder(Path(scenario))
-    found = find_scenario(scenario)
+    source = find_scenario(scenario)
     part = progress.shard_of(given.shard)
-    expansion = checked(load_source(found.path, given.changes), alone=False)
+    expansion = checked(load_source(source.path, given.changes), alone=False)
     refuse_invalid(expansion, skip=given.skip_invalid)
     cells, tell = expansion.cells, silent if given.quiet else progress.tell
     wanted = wanted_cells(cells, given.cell)
     if given.cell and (part or not (OF_ONE | {"report"}) & {*cells[0].scenario.outputs}):
         why = "--shard writes results only" if part else "outputs has neither trace nor report"
         raise InputError(f"--cell {given.cell}: nothing is of one cell: {why}")
-    notes = _tell_before(cells, found.note, tell)
-    name = cells[0].scenario.name or found.path.stem
+    notes = _tell_before(cells, source.note, tell)
+    name = cells[0].scenario.name or source.path.stem
     parted = name if part is None else f"{name}-{part[0]}of{part[1]}"
     engine = engine_for(tasks_of(cells), given.engine)
-    manifest = summary.about(expansion, found.path, given.changes, engine, part)
+    manifest = summary.about(expansion, source.path, given.changes, engine, part)
     if notes:
         manifest["notes"] = notes
     if given.cell:
         manifest["chosen"] = [choice.id for choice in wanted]
-    mine = progress.part_of(cells, part)
+    part_cells = progress.part_of(cells, part)
     folder = given.output or Path("reports", parted)
-    job = _Run(expansion, mine, wanted, folder, name, engine, manifest, given)
+    job = _Run(expansion, part_cells, wanted, folder, name, engine, manifest, given)
     rows, texts, failure = _run_into_folder(job, whole=part is None)
     for text in texts:
         tell(text)
@@ -569,18 +582,18 @@ def _run_into_folder(job: _Run, *, whole: bool) -> tuple[list[Row], list[str], N
 
     Returns the rows, what to tell about files, and the error to end with. Options are checked
     before the folder is opened; until the end, new files are in its `.partial` only."""
-    given = job.given
+    options = job.given
     if not tasks_of(job.cells):
         raise InputError("this part has no cells", hint="there are fewer cells than parts")
-    lines = printer(job.cells, given.form, wide=given.wide)
+    lines = printer(job.cells, options.form, wide=options.wide)
     check_place(job.folder)
     with ExitStack() as simulating:
         helpers = simulating.enter_context(
-            progress.helpers_of(given.jobs, given.dask, given.memory, job.cells)
+            progress.helpers_of(options.jobs, options.dask, options.memory, job.cells)
         )
-        cache = simulating.enter_context(progress.cache(given.use_cache))
+        cache = simulating.enter_context(progress.cache(options.use_cache))
         with open_folder(
-            job.folder, job.name, resume=given.resume, about=job.manifest, tell=progress.tell
+            job.folder, job.name, resume=options.resume, about=job.manifest, tell=progress.tell
         ) as results:
             rows, failure = _simulate(job, results, lines, helpers, cache)
             simulating.close()  # nothing that follows needs workers
@@ -594,10 +607,10 @@ def _run_into_folder(job: _Run, *, whole: bool) -> tuple[list[Row], list[str], N
 
 
 def _withheld(results: Folder) -> str:
-    """What is told where new results do not replace the earlier ones."""
+    """The message if new results do not replace the earlier ones."""
     return (
         f"{results.path} keeps its earlier results; the new ones are in {results.place} "
-        "(--resume goes on from there)"
+        "(--resume continues from there)"
     )
 
 
@@ -655,13 +668,20 @@ def _written(job: _Run, rows: list[Row], folder: Path, *, whole: bool) -> Iterat
         ]
         ended = {row.cell for row in rows if row.status != "ok"}
         able = [cell for cell in cells if cell.id not in ended]
-        mine = {cell.id for cell in job.wanted}
-        best = best_row([row for row in rows if row.cell in mine], job.expansion.sweep.base)
-        able.sort(key=lambda cell: (best is None or cell.id != best.cell, cell.id not in mine))
-        if len(cells) > 1 and able and able[0].id in mine and OF_ONE & {*able[0].scenario.outputs}:
+        wanted_ids = {cell.id for cell in job.wanted}
+        best = best_row([row for row in rows if row.cell in wanted_ids], job.expansion.sweep.base)
+        able.sort(
+            key=lambda cell: (best is None or cell.id != best.cell, cell.id not in wanted_ids)
+        )
+        if (
+            len(cells) > 1
+            and able
+            and able[0].id in wanted_ids
+            and OF_ONE & {*able[0].scenario.outputs}
+        ):
             axes = named(able[0].axes)
-            yield f"traced and drawn: {axes} (cell {able[0].id}; --cell chooses another)"
-        if able and able[0].id in mine:
+            yield f"trace and pictures show {axes} (cell {able[0].id}; --cell chooses another)"
+        if able and able[0].id in wanted_ids:
             files += write_outputs(able, folder, job.given.engine)
         else:
             files.append(str(folder / RESULTS))
@@ -678,15 +698,15 @@ def _simulate(
     cache: Cache | None,
 ) -> tuple[list[Row], NetsimError | None]:
     """Simulate, printing rows as they are finished; return them and the error to end with."""
-    given, tasks = job.given, tasks_of(job.cells)
+    options, tasks = job.given, tasks_of(job.cells)
     axes, rows, failures = list(job.cells[0].axes), list[Row](), list[NetsimError]()
     processors = {0}
     if sys.argv[0].endswith(COMMAND) and hasattr(os, "sched_getaffinity"):
         processors = os.sched_getaffinity(0)
     later = partial(
-        progress.helpers_of, min(MOST_AT_ONCE, len(processors)), None, given.memory, job.cells
+        progress.helpers_of, min(MOST_AT_ONCE, len(processors)), None, options.memory, job.cells
     )
-    with progress.bar_over(len(tasks), given.quiet) as bar:
+    with progress.bar_over(len(tasks), options.quiet) as bar:
         task_progress = bar.task if helpers is None else lambda task: None
         if results.discarded:
             progress.tell(
@@ -702,7 +722,7 @@ def _simulate(
             workers=helpers,
             cache=cache,
             progress=task_progress,
-            later=None if given.jobs or given.dask or len(processors) == 1 else later,
+            later=None if options.jobs or options.dask or len(processors) == 1 else later,
         )
         with (
             results.ended_by(lambda: results.write_results(_in_order(job, results), axes)),
@@ -711,7 +731,7 @@ def _simulate(
             part_axes = job.expansion.sweep.part_axes
             for text in lines(_advanced(finished, rows, failures, bar, part_axes)):
                 bar.print(text)
-        if cache is not None and cache.found and not given.quiet:
+        if cache is not None and cache.found and not options.quiet:
             progress.tell(f"{cache.found} of {len(tasks)} rows were known from earlier sweeps")
     return rows, worst(failures, len(tasks))
 
@@ -744,11 +764,11 @@ def _is_lost_part(cell: Cell, error: NetsimError, part_axes: Sequence[str]) -> b
 def _in_order(job: _Run, results: Folder) -> list[Row]:
     """The rows that are there, with those of points that are invalid in their places."""
     ordered: list[Row] = []
-    mine = {id(cell) for cell in job.cells}
+    cell_ids = {id(cell) for cell in job.cells}
     for point in job.expansion.points:
         if not isinstance(point, Cell):
             ordered.append(invalid_row(point, job.name))
-        elif id(point) in mine:
+        elif id(point) in cell_ids:
             tasks = tasks_of([point])
             ordered += [finished_row(results, one) for one in tasks if one.key in results.finished]
     return ordered

@@ -21,6 +21,7 @@ from netsim.topology.nccl_view import gpu_bus
 
 Format = Literal["table", "nccl-tests", "csv", "json"]
 Engine = Literal["auto", "simpy", "compiled"]
+GateFormat = Literal["nccl-tests", "aicr", "cre", "junit"]  # netsim/results/gates.py says whose
 MANY_SIZES = 6  # from which the start-up of the compiled engine pays, whatever their rows
 _WIDTH = 16  # of the column of an axis
 SURE = 14  # characters of how a case is validated; the whole text is in the CSV
@@ -117,10 +118,10 @@ def sureness(row: Row) -> str:
         if low and high and time
         else ""
     )
-    how = row.validated.partition(")")[0] + ")" * bool(row.validated)
+    class_text = row.validated.partition(")")[0] + ")" * bool(row.validated)
     if row.validated.startswith(NOT_VALIDATED):  # else the error and from how many runs
-        how = NOT_VALIDATED
-    return f"  {ends:>8}  {how:<{SURE}}"
+        class_text = NOT_VALIDATED
+    return f"  {ends:>8}  {class_text:<{SURE}}"
 
 
 def footer(rows: Sequence[Row]) -> str:
@@ -137,8 +138,10 @@ def _half(row: Row, which: str) -> str:
     if getattr(row, which) is None or row.algbw_GBps is None:
         return f"  {'N/A':>7}  {'N/A':>6}  {'N/A':>6}"
     time, algbw, busbw = nccl_tests.half(row, which)
-    told = f"~{nccl_tests.microseconds(time)}" if row.doubtful else nccl_tests.microseconds(time)
-    return f" {told:>8}  {algbw:>6.2f}  {busbw:>6.2f}"
+    time_text = (
+        f"~{nccl_tests.microseconds(time)}" if row.doubtful else nccl_tests.microseconds(time)
+    )
+    return f" {time_text:>8}  {algbw:>6.2f}  {busbw:>6.2f}"
 
 
 def run_of(resolved: ResolvedCell) -> nccl_tests.TestRun:
@@ -183,18 +186,18 @@ def time_of_day() -> str:
 
 def write_json(path: Path, run: nccl_tests.TestRun, rows: Sequence[Row]) -> Path:
     """Write the file of -J; as nccl-tests does, leave a file that exists alone and add a number."""
-    found, number = path, 0
-    while found.is_file():
+    free_path, number = path, 0
+    while free_path.is_file():
         number += 1
-        found = path.with_name(f"{path.name}.{number}")
-    return write_text(found, json.dumps(nccl_tests.document(run, rows), indent=1) + "\n")
+        free_path = path.with_name(f"{path.name}.{number}")
+    return write_text(free_path, json.dumps(nccl_tests.document(run, rows), indent=1) + "\n")
 
 
 def _devices(resolved: ResolvedCell, *, one_process: bool) -> tuple[nccl_tests.Device, ...]:
     """The ranks in order, with host and device as the topology names them (node0.gpu3)."""
     group = {rank: number for number, ranks in enumerate(resolved.groups) for rank in ranks}
     hosts: dict[str, int] = {}
-    found = []
+    devices = []
     models = _models(resolved)
     for rank, gpu in enumerate(resolved.gpus.tolist()):
         host, _, name = str(resolved.topology.gpus[gpu]).rpartition(".")
@@ -202,12 +205,12 @@ def _devices(resolved: ResolvedCell, *, one_process: bool) -> tuple[nccl_tests.D
         digits = name.removeprefix("gpu")
         device = int(digits) if digits.isdecimal() else gpu
         process = number + 1 if one_process else rank + 1
-        found.append(
+        devices.append(
             nccl_tests.Device(
                 rank, group[rank], process, host or "graph", device, gpu_bus(device), models[gpu]
             )
         )
-    return tuple(found)
+    return tuple(devices)
 
 
 def _models(resolved: ResolvedCell) -> list[str]:

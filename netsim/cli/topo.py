@@ -95,12 +95,12 @@ def _host_lines(host: Host) -> Iterator[str]:
 def _graph_lines(subject: Subject) -> Iterator[str]:
     """A graph has GPUs, perhaps switches, and links; nothing is known of hosts."""
     topology = subject.topology
-    found = graph_figures(topology)
+    figures_of_graph = graph_figures(topology)
     kinds = np.bincount(topology.node_kinds, minlength=len(NODE_KINDS)).tolist()
     others = [f"{n} {kind}" for kind, n in zip(NODE_KINDS, kinds, strict=True) if n][1:]
     rates = sorted({float(rate) for rate in topology.links.bandwidth}, reverse=True)
     shown = ", ".join(format_bandwidth(rate) for rate in rates[:4]) + ", …" * (len(rates) > 4)
-    low, high = float(found.out.min()), float(found.out.max())
+    low, high = float(figures_of_graph.out.min()), float(figures_of_graph.out.max())
     span = "" if high - low <= 1e-9 * high else f"{format_bandwidth(low)} to "
     yield f"{subject.name}: a graph of {topo_text.plural(len(topology), 'GPU')}"
     yield from topo_text.labelled(
@@ -108,8 +108,11 @@ def _graph_lines(subject: Subject) -> Iterator[str]:
             ("other nodes", ", ".join(others)),
             ("links", f"{len(topology.links)}, one direction each: {shown}"),
             ("out of a GPU", f"{span}{format_bandwidth(high)}"),
-            ("bisection", f"{format_bandwidth(found.bisection)} from the first half of the GPUs"),
-            ("diameter", _diameter(found.diameter, found.latency)),
+            (
+                "bisection",
+                f"{format_bandwidth(figures_of_graph.bisection)} from the first half of the GPUs",
+            ),
+            ("diameter", _diameter(figures_of_graph.diameter, figures_of_graph.latency)),
         ]
     )
 
@@ -133,14 +136,14 @@ def _linted(subject: Subject) -> bool:
     """Whether rules find anything, which is printed."""
     cluster = subject.cluster
     at("rules are asked")
-    found = lint_topology(subject.topology) if cluster is None else lint_cluster(cluster)
+    findings = lint_topology(subject.topology) if cluster is None else lint_cluster(cluster)
     hosts, gpus = max(1, subject.hosts), len(subject.topology)
-    what = f"{topo_text.plural(hosts, 'host')}, {topo_text.plural(gpus, 'GPU')}"
-    rows = [(one.place, one.rule, one.message) for one in found]
+    size_text = f"{topo_text.plural(hosts, 'host')}, {topo_text.plural(gpus, 'GPU')}"
+    rows = [(one.place, one.rule, one.message) for one in findings]
     print_lines(topo_text.columns(rows) if rows else ())
-    count = topo_text.plural(len(found), "finding") if found else "nothing found"
-    typer.echo(f"{subject.name}: {count} ({what})", err=bool(found))
-    return bool(found)
+    count = topo_text.plural(len(findings), "finding") if findings else "nothing found"
+    typer.echo(f"{subject.name}: {count} ({size_text})", err=bool(findings))
+    return bool(findings)
 
 
 PICTURES = Path("reports") / "topologies"
@@ -175,21 +178,24 @@ def import_file(
 ) -> None:
     """Turn FILE into a machine (of a network: a scenario), and look for mistakes in it."""
     target = _target(output or Path(FOLDER) / f"{file.stem}.yaml", file, told=output is not None)
-    found = topo_subject.foreign(file, gpu=gpu, nic=nic, nics=nics)
-    print_lines((*found.notes, *topo_subject.unused_rate(file, found, gpu, nic)), err=True)
-    origin = f"# Imported from {file.name} ({topo_subject.FORMATS[found.form]}).\n"
-    if isinstance(found.content, Machine):
-        text, size = machine_yaml(found.content), topo_text.plural(found.content.gpu.count, "GPU")
+    imported = topo_subject.foreign(file, gpu=gpu, nic=nic, nics=nics)
+    print_lines((*imported.notes, *topo_subject.unused_rate(file, imported, gpu, nic)), err=True)
+    origin = f"# Imported from {file.name} ({topo_subject.FORMATS[imported.form]}).\n"
+    if isinstance(imported.content, Machine):
+        text, size = (
+            machine_yaml(imported.content),
+            topo_text.plural(imported.content.gpu.count, "GPU"),
+        )
         called = target.stem if target.parent == Path(FOLDER) else target.as_posix()
-        what, use = f"a machine with {size}", f"machine: {called}"
+        subject_text, use = f"a machine with {size}", f"machine: {called}"
     else:
-        text = graph_yaml(found.content, target.stem)
-        size = topo_text.plural(len(found.content), "GPU")
-        what, use = f"a scenario with a graph of {size}", f"netsim run {target.as_posix()}"
+        text = graph_yaml(imported.content, target.stem)
+        size = topo_text.plural(len(imported.content), "GPU")
+        subject_text, use = f"a scenario with a graph of {size}", f"netsim run {target.as_posix()}"
     made_folder(target.parent)
     write_text(target, origin + text)
-    typer.echo(f"wrote {target.as_posix()}: {what}; use it as {use}")
-    _linted(topo_subject.imported(target.stem, found, TopologyOptions(), file))
+    typer.echo(f"wrote {target.as_posix()}: {subject_text}; use it as {use}")
+    _linted(topo_subject.imported(target.stem, imported, TopologyOptions(), file))
 
 
 def _target(path: Path, source: Path, *, told: bool) -> Path:

@@ -58,7 +58,7 @@ FORMATS = {
 
 @dataclass(frozen=True)
 class Foreign:
-    """What a foreign file holds, its format, and what the user should be told."""
+    """What a foreign file holds, its format, and messages for the user."""
 
     content: Machine | Topology
     form: str
@@ -160,8 +160,8 @@ def _assumed(
     notes = []
     if form == "nccl" and not gpu:
         arch = content.gpu.arch
-        what = "compute capability" if content.gpu.sm else f"architecture {arch}"
-        notes.append(f"assumed from the {what}: {content.gpu.model} (--gpu names another)")
+        figure_name = "compute capability" if content.gpu.sm else f"architecture {arch}"
+        notes.append(f"assumed from the {figure_name}: {content.gpu.model} (--gpu names another)")
     no_links = content.scale_up is None and content.gpu.count > 1
     if form == "nvidia-smi" and no_links and most_links(content.gpu.sm):
         notes.append(
@@ -243,12 +243,12 @@ def _named(name: str) -> Preset:
 
 def _foreign(preset: Preset, options: TopologyOptions) -> Subject:
     """A file of another program: of one host, or of a network of GPUs."""
-    found = foreign(preset.path, gpu=options.gpu, nic=options.nic)
-    given = [flag.split()[0] for flag, _ in options.of_cluster.values()]
-    given += ["--fabric"] * bool(options.fabric) + ["--set"] * bool(options.settings)
-    if given and not isinstance(found.content, Machine):
-        raise InputError(f"{preset.path}: a whole network; {given[0]} has no meaning for it")
-    return imported(preset.name, found, options, preset.path)
+    content = foreign(preset.path, gpu=options.gpu, nic=options.nic)
+    flags = [flag.split()[0] for flag, _ in options.of_cluster.values()]
+    flags += ["--fabric"] * bool(options.fabric) + ["--set"] * bool(options.settings)
+    if flags and not isinstance(content.content, Machine):
+        raise InputError(f"{preset.path}: a whole network; {flags[0]} has no meaning for it")
+    return imported(preset.name, content, options, preset.path)
 
 
 def imported(name: str, found: Foreign, options: TopologyOptions, path: Path) -> Subject:

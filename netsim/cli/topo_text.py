@@ -63,8 +63,8 @@ def figures(machine: Machine) -> list[tuple[str, str]]:
     between = f", {format_bandwidth(cpu.link)} between two" if cpu.link and cpu.domains > 1 else ""
     return [
         ("GPUs", f"{gpu.count} x {gpu.model} ({gpu.arch}, {gpu.sms} SMs)"),
-        ("memory a GPU", f"{format_size(gpu.memory)}, {format_bandwidth(gpu.memory_bandwidth)}"),
-        ("scale-up a GPU", scale_up(machine)),
+        ("memory per GPU", f"{format_size(gpu.memory)}, {format_bandwidth(gpu.memory_bandwidth)}"),
+        ("scale-up per GPU", scale_up(machine)),
         (
             "NVLink domain",
             f"{shared} such hosts share their NVLink switches: {shared * gpu.count} GPUs"
@@ -91,27 +91,27 @@ def scale_up(machine: Machine, *, short: bool = False) -> str:
     rate, kind = format_bandwidth(links * up.link_bandwidth), KINDS[up.kind]
     if short:
         return f"{rate} {kind}"
-    how = "to switches" if up.switches is not None else "to other GPUs"
+    peers = "to switches" if up.switches is not None else "to other GPUs"
     fewer = [
         f"GPU {gpu} has {up.switch_links(gpu)}"
         for gpu in range(machine.gpu.count if up.links_each else 0)
         if up.switch_links(gpu) < links
     ]
     odd = f"; {', '.join(fewer)}" if fewer else ""
-    return f"{rate} ({links} {kind} links {how}{odd}) in each direction, usable"
+    return f"{rate} ({links} {kind} links {peers}{odd}) in each direction, usable"
 
 
 def nics(machine: Machine, *, short: bool = False) -> str:
     """Number, rate and model of the NICs."""
-    given = machine.nics
-    if given is None:
+    machine_nics = machine.nics
+    if machine_nics is None:
         return "none"
-    rates = sorted(set(given.rates), reverse=True)
+    rates = sorted(set(machine_nics.rates), reverse=True)
     rate = " and ".join(format_bandwidth(one, bits=True) for one in rates)
     if short:
-        return f"{given.count} x {rate}"
-    direct = "" if given.gpudirect else ", without GPUDirect"
-    return f"{given.count} x {rate} {given.model}{direct}"
+        return f"{machine_nics.count} x {rate}"
+    direct = "" if machine_nics.gpudirect else ", without GPUDirect"
+    return f"{machine_nics.count} x {rate} {machine_nics.model}{direct}"
 
 
 def path_matrix(host: Host) -> list[tuple[str, ...]]:
@@ -124,9 +124,9 @@ def path_matrix(host: Host) -> list[tuple[str, ...]]:
         kinds = [PATH_TYPES[int(kind)] for kind in between[slot]]
         kinds[slot] = "X"
         ways = [PATH_TYPES[int(kind)] for kind in np.atleast_1d(to_nic[slot])] if names else []
-        own = ", ".join(dict.fromkeys(names[int(nic)] for nic in host.local[slot]))
+        own_nics = ", ".join(dict.fromkeys(names[int(nic)] for nic in host.local[slot]))
         cpu = cpu_above(host.machine, host.machine.gpu_at(host.gpus[slot]))
-        rows.append((gpu, *kinds, *ways, cpu.removeprefix("cpu"), own or "-"))
+        rows.append((gpu, *kinds, *ways, cpu.removeprefix("cpu"), own_nics or "-"))
     return rows
 
 
@@ -145,27 +145,27 @@ MOST_RAILS = 16
 def cluster_lines(name: str, cluster: Cluster) -> Iterator[str]:
     """All lines about what is between hosts."""
     hosts, gpus = len(cluster.host_class), len(cluster.topology)
-    found = fabric_figures(cluster)
+    fabric = fabric_figures(cluster)
     kind = cluster.fabric.kind if cluster.fabric else "no fabric between them"
     over = f" over {cluster.transport.name}" if cluster.transport and cluster.fabric else ""
     yield f"{name}: {plural(hosts, 'host')}, {plural(gpus, 'GPU')}, {kind}{over}"
-    yield from labelled(_figures(cluster, found))
-    if found is not None:
+    yield from labelled(_figures(cluster, fabric))
+    if fabric is not None:
         yield ""
         yield from columns(_tier_rows(cluster), right=(1, 2))
         yield ""
         yield from columns(_rail_rows(cluster), right=(1, 3))
 
 
-def _figures(cluster: Cluster, found: Figures | None) -> list[tuple[str, str]]:
+def _figures(cluster: Cluster, fabric: Figures | None) -> list[tuple[str, str]]:
     up, out = gpu_bandwidth(cluster)
     usable = cluster.transport.usable if cluster.transport else 1.0
     domains = np.bincount(cluster.domain)
     sizes = _span([float(n) for n in sorted(set(domains.tolist()))], lambda n: f"{n:.0f}")
     figures = [
-        ("scale-up a GPU", _rates(up) + " in each direction, usable"),
+        ("scale-up per GPU", _rates(up) + " in each direction, usable"),
         (
-            "scale-out a GPU",
+            "scale-out per GPU",
             f"{_rates(out, bits=True)} of NIC, {_rates(out * usable)} usable"
             if out.any()
             else "none",
@@ -175,13 +175,13 @@ def _figures(cluster: Cluster, found: Figures | None) -> list[tuple[str, str]]:
             f"{plural(len(domains), 'domain')} of {sizes} hosts" if domains.max() > 1 else "",
         ),
     ]
-    if found is None:
+    if fabric is None:
         return figures
     pairs = max(1, len(cluster.topology) // 2)
-    cables = f"{found.access} to NICs, {found.cables} between switches"
+    cables = f"{fabric.access} to NICs, {fabric.cables} between switches"
     return [
         *figures,
-        ("switches", ", ".join(f"{n} {level}" for level, n in found.switches.items())),
+        ("switches", ", ".join(f"{n} {level}" for level, n in fabric.switches.items())),
         (
             "reduction",
             "in all switches (SHARP)" if cluster.fabric and cluster.fabric.reduces else "",
@@ -189,11 +189,11 @@ def _figures(cluster: Cluster, found: Figures | None) -> list[tuple[str, str]]:
         ("cables", cables),
         (
             "bisection",
-            f"{format_bandwidth(found.bisection)} in each direction, "
-            f"{format_bandwidth(found.bisection / pairs)} a GPU",
+            f"{format_bandwidth(fabric.bisection)} in each direction, "
+            f"{format_bandwidth(fabric.bisection / pairs)} per GPU",
         ),
-        ("oversubscription", f"{found.oversubscription:.3g}:1 between halves"),
-        ("diameter", plural(found.diameter, "switch")),
+        ("oversubscription", f"{fabric.oversubscription:.3g}:1 between halves"),
+        ("diameter", plural(fabric.diameter, "switch")),
         ("longest route", _route(cluster)),
     ]
 
@@ -237,15 +237,17 @@ def _rail_rows(cluster: Cluster) -> list[tuple[str, ...]]:
     access = made.tail < made.ports  # two links of each port where there are two planes
     port, switch = made.tail[access], made.head[access] - made.ports
     users = _users(cluster)
-    alike: dict[tuple[str, ...], list[int]] = {}
+    rails_of_line: dict[tuple[str, ...], list[int]] = {}
     for rail in sorted(set(ports.rail.tolist())):
-        mine = ports.rail == rail
-        at = _names([made.switches[n] for n in np.unique(switch[mine[port]]).tolist()])
-        rate = _rates(ports.rate[mine], bits=True)
-        alike.setdefault((str(int(mine.sum())), rate, users.get(rail, "0"), at), []).append(rail)
-    rows = [("rail", "NICs", "line rate", "GPUs a host", "switches")]
-    shown = list(alike.items())[:MOST_RAILS]
-    left = len(alike) - len(shown)
+        on_rail = ports.rail == rail
+        at = _names([made.switches[n] for n in np.unique(switch[on_rail[port]]).tolist()])
+        rate = _rates(ports.rate[on_rail], bits=True)
+        rails_of_line.setdefault(
+            (str(int(on_rail.sum())), rate, users.get(rail, "0"), at), []
+        ).append(rail)
+    rows = [("rail", "NICs", "line rate", "GPUs per host", "switches")]
+    shown = list(rails_of_line.items())[:MOST_RAILS]
+    left = len(rails_of_line) - len(shown)
     more = [(f"… {left} more", "", "", "", "")] if left else []
     return [*rows, *((_rails(rails), *cells) for cells, rails in shown), *more]
 
@@ -258,11 +260,11 @@ def _rails(rails: list[int]) -> str:
 
 def _users(cluster: Cluster) -> dict[int, str]:
     """For each rail, how many GPUs of a host have its NIC as their own."""
-    found: dict[int, set[float]] = {}
+    users: dict[int, set[float]] = {}
     for host in cluster.hosts:
         for place, rail in enumerate(host.rail.tolist()):
-            found.setdefault(rail, set()).add(float((host.local == place).any(axis=1).sum()))
-    return {rail: _span(sorted(counts), lambda n: f"{n:.0f}") for rail, counts in found.items()}
+            users.setdefault(rail, set()).add(float((host.local == place).any(axis=1).sum()))
+    return {rail: _span(sorted(counts), lambda n: f"{n:.0f}") for rail, counts in users.items()}
 
 
 def _names(names: list[str]) -> str:
@@ -278,11 +280,11 @@ def _route(cluster: Cluster) -> str:
     start, channel = np.zeros(len(ends), np.int32), np.zeros(len(ends), np.int32)
     routes = topology.routes(start, ends, channel)
     longest = len(ends) - 1 - int(np.round(routes.latency, 12)[::-1].argmax())
-    mine = slice(routes.ptr[longest], routes.ptr[longest + 1])
-    link = routes.link[mine]
+    span = slice(routes.ptr[longest], routes.ptr[longest + 1])
+    link = routes.link[span]
     if not len(link):
         return ""
-    narrow = float((topology.links.bandwidth[link] / routes.fraction[mine]).min())
+    narrow = float((topology.links.bandwidth[link] / routes.fraction[span]).min())
     return (
         f"{topology.gpus[0]} to {topology.gpus[ends[longest]]}: "
         f"{format_time(float(routes.latency[longest]))}, "
@@ -297,9 +299,9 @@ def route_lines(cluster: Cluster) -> Iterator[str]:
     """Every GPU sends one flow to the GPU half way round: who meets whom between switches."""
     topology = cluster.topology
     gpus = np.arange(len(topology), dtype=np.int32)
-    other = (gpus + len(gpus) // 2) % len(gpus)
-    found = route_statistics(topology, gpus, other)
-    flows = found.flows[links_of_fabric(topology)]
+    partner = (gpus + len(gpus) // 2) % len(gpus)
+    statistics = route_statistics(topology, gpus, partner)
+    flows = statistics.flows[links_of_fabric(topology)]
     yield "\nRoutes when every GPU sends to the one half way round, on channel 0:"
     if not flows.any():
         yield from labelled([("links", "no link between switches is on any of these routes")])
@@ -308,17 +310,19 @@ def route_lines(cluster: Cluster) -> Iterator[str]:
     rows = [
         ("links", f"{len(used)} of {len(flows)} between switches in use"),
         ("flows a link", f"{used.mean():.3g} in the mean, {used.max():.3g} at most"),
-        ("collisions", f"{plural(len(found.collisions), 'link')} with more than one flow"),
+        ("collisions", f"{plural(len(statistics.collisions), 'link')} with more than one flow"),
     ]
-    worst = found.collisions[np.argsort(-found.flows[found.collisions], kind="stable")]
+    worst = statistics.collisions[
+        np.argsort(-statistics.flows[statistics.collisions], kind="stable")
+    ]
     rows += [
-        ("", f"{found.flows[link]:.3g} flows on {topology.link_name(link)}")
+        ("", f"{statistics.flows[link]:.3g} flows on {topology.link_name(link)}")
         for link in worst[:MOST_LINKS].tolist()
     ]
     yield from labelled(rows)
     yield "\nThe same by routing:"
     table = [("routing", "links in use", "mean", "most", "with more than one flow")]
-    for routing, (flows, _) in loads_by_routing(cluster, gpus, other).items():
+    for routing, (flows, _) in loads_by_routing(cluster, gpus, partner).items():
         used, several = flows[flows > 0], int((flows > 1 + 1e-9).sum())
         mean, most = f"{used.mean():.3g}", f"{used.max():.3g}"
         table.append((routing, f"{len(used)}", mean, most, f"{several}"))
@@ -328,8 +332,8 @@ def route_lines(cluster: Cluster) -> Iterator[str]:
 def source_summary(machine: Machine) -> str:
     """How many figures are from where."""
     count = Counter(one.stamp for one in machine.sources)
-    found = ", ".join(f"{count[word]} {word}" for word in WORDS if count[word])
-    return f"{found} (of each figure: --sources)"
+    counts = ", ".join(f"{count[word]} {word}" for word in WORDS if count[word])
+    return f"{counts} (of each figure: --sources)"
 
 
 def source_lines(subject: Subject) -> Iterator[str]:

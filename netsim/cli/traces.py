@@ -104,9 +104,9 @@ def _simulated(cell: Cell, engine: str) -> _Run:
     shown = shown_of(resolved, size)
     program = place(shown.schedule, resolved.topology, resolved.gpus.tolist())
     done, notes = simulate(program, engine), list(shown.notes)
-    if given := cell.scenario.disturbances:
-        done = next(sampled(program, NoiseDraws(*given), engine))
-        notes.append(f"the first of {given[1]} samples with noise")
+    if disturbances := cell.scenario.disturbances:
+        done = next(sampled(program, NoiseDraws(*disturbances), engine))
+        notes.append(f"the first of {disturbances[1]} samples with noise")
     title = cell.title(explained_title(resolved, size), *notes)
     return _Run(
         program=program.as_run(done),

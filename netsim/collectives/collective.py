@@ -34,8 +34,10 @@ class Blocks:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """Data that is output on the rank whose input it is: out of place it must be copied."""
+class LocalData:
+    """Data that is output on the rank whose input it is: out of place it must be copied.
+
+    One entry of each column is a range: its rank, and where it lies, in elements."""
 
     rank: NDArray[np.int64]
     in_offset: NDArray[np.int64]
@@ -71,11 +73,26 @@ class CollectiveError(InputError, ValueError):
 
 @dataclass(frozen=True)
 class Collective:
-    """One collective operation over ranks 0 … n-1. `count` is nccl-tests' count argument: elements
-    a rank for all_gather, reduce_scatter, gather and scatter, a peer for alltoall, a pair for p2p,
-    in all for the others. `matrix[s][d]` are the elements that s has for d in an alltoallv, packed
-    in rank order on both sides. `pairs` are the (source, destination) of a p2p; each rank's blocks
-    lie in the order of its pairs."""
+    """One collective operation over ranks 0 … n-1: what every rank holds before and after it.
+
+    - `name`: one of `NAMES`, such as all_reduce.
+    - `ranks`: the number of ranks.
+    - `count`: nccl-tests' count argument, in elements: of each rank for all_gather, reduce_scatter,
+      gather and scatter, of each peer for alltoall, of each pair for p2p, in all for the others.
+    - `element_bytes`: bytes of an element (4: float).
+    - `root`: the root of a broadcast, reduce, gather or scatter.
+    - `in_place`: whether input and output share memory, as nccl-tests defines it.
+    - `matrix`: for alltoallv, `matrix[s][d]` elements go from rank s to rank d; they lie in rank
+      order on both sides.
+    - `pairs`: for p2p, the (source, destination) of each message; each rank's blocks lie in the
+      order of its pairs.
+
+    >>> collective = Collective("all_reduce", ranks=8, count=2**20, element_bytes=4)
+    >>> collective.size_bytes, collective.bus_factor
+    (4194304, 1.75)
+
+    What cannot exist raises a CollectiveError (an InputError), such as 0 ranks.
+    """
 
     name: str
     ranks: int
@@ -159,11 +176,11 @@ class Collective:
         return OUT, 0
 
     def expectations(self, rank: int) -> list[Expectation]:
-        """What the output of a rank must hold."""
+        """The ranges of a rank's output, each with the contributions that it must hold."""
         return EXPECTATIONS[self.name](self, rank)
 
     def blocks(self) -> Blocks:
-        """Counts and offsets of what each rank has for each in alltoall and alltoallv."""
+        """Counts and offsets of the block from each rank to each rank: alltoall, alltoallv."""
         if self.name == "alltoall":
             count = np.full((self.ranks, self.ranks), self.count, np.int64)
         else:
@@ -171,28 +188,29 @@ class Collective:
         return Blocks(count, np.cumsum(count, 1) - count, np.cumsum(count, 0) - count)
 
     def pair_offsets(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where the data of each p2p pair lies in the source's input and the other's output."""
+        """Where the data of each p2p pair lies: in the source's input, in the target's output."""
         return tuple(_occurrence([p[end] for p in self.pairs]) * self.count for end in (0, 1))  # type: ignore[return-value]
 
-    def kept(self) -> Kept:
+    def local_data(self) -> LocalData:
         """The data that stays on its rank, without the empty ranges."""
         if self.name == "alltoall":
             ranks = np.arange(self.ranks, dtype=np.int64)
             place = ranks * self.count
             table = np.stack([ranks, place, place, np.full_like(ranks, self.count)])
         elif self.name == "alltoallv":
-            given = self.blocks()
-            columns = [np.diagonal(x) for x in (given.in_offset, given.out_offset, given.count)]
+            blocks = self.blocks()
+            columns = [np.diagonal(x) for x in (blocks.in_offset, blocks.out_offset, blocks.count)]
             table = np.stack([np.arange(self.ranks, dtype=np.int64), *columns])
         elif self.name == "p2p":
-            own = [k for k, (s, d) in enumerate(self.pairs) if s == d]
+            to_itself = [k for k, (s, d) in enumerate(self.pairs) if s == d]
             source, target = self.pair_offsets()
-            ranks = np.array([self.pairs[k][0] for k in own], np.int64)
-            table = np.stack([ranks, source[own], target[own], np.full_like(ranks, self.count)])
+            ranks = np.array([self.pairs[k][0] for k in to_itself], np.int64)
+            counts = np.full_like(ranks, self.count)
+            table = np.stack([ranks, source[to_itself], target[to_itself], counts])
         else:
-            found = [(r, *KEPT[self.name](self, r)) for r in range(self.ranks)]
-            table = np.array(found, np.int64).T
-        return Kept(*table[:, table[3] > 0])
+            lines = [(r, *LOCAL_DATA[self.name](self, r)) for r in range(self.ranks)]
+            table = np.array(lines, np.int64).T
+        return LocalData(*table[:, table[3] > 0])
 
 
 # Fields of a Collective that are whole numbers, and of what.
@@ -288,8 +306,8 @@ def _exchanged(c: Collective, rank: int) -> list[Expectation]:
 
 def _paired(c: Collective, rank: int) -> list[Expectation]:
     source, target = c.pair_offsets()
-    mine = [(k, s) for k, (s, d) in enumerate(c.pairs) if d == rank]
-    return [Expectation(int(target[k]), c.count, (s,), int(source[k])) for k, s in mine]
+    received = [(k, s) for k, (s, d) in enumerate(c.pairs) if d == rank]
+    return [Expectation(int(target[k]), c.count, (s,), int(source[k])) for k, s in received]
 
 
 EXPECTATIONS: dict[str, Callable[[Collective, int], list[Expectation]]] = {
@@ -309,12 +327,12 @@ EXPECTATIONS: dict[str, Callable[[Collective, int], list[Expectation]]] = {
 
 
 def _lone(c: Collective, rank: int) -> tuple[int, int, int]:
-    """What stays where it is only if there is nobody else."""
+    """The data that stays on its rank if there is only one rank."""
     return 0, 0, c.count if c.ranks == 1 else 0
 
 
 # (input offset, output offset, count) of what stays on a rank.
-KEPT: dict[str, Callable[[Collective, int], tuple[int, int, int]]] = {
+LOCAL_DATA: dict[str, Callable[[Collective, int], tuple[int, int, int]]] = {
     "all_reduce": _lone,
     "all_gather": lambda c, rank: (0, rank * c.count, c.count),
     "reduce_scatter": _lone,
@@ -343,9 +361,17 @@ def collective_of(
     matrix: Sequence[Sequence[int]] = (),
     pairs: Sequence[tuple[int, int]] = (),
 ) -> Collective:
-    """The collective that nccl-tests runs when asked for a size; `size_bytes` of it may be less.
-    For alltoallv, `matrix` holds whole weights (all equal by default): the busiest rank sends or
-    receives the size."""
+    """The collective that nccl-tests runs for a size of `size_bytes`.
+
+    As there, the size is rounded down to whole elements on every rank, and for some collectives to
+    blocks of 16 bytes, so `size_bytes` of the result may be less. For alltoallv, `matrix` holds
+    integer weights (all equal by default), and the busiest rank sends or receives the size. `name`,
+    `ranks`, `element_bytes`, `root`, `in_place` and `pairs` are those of Collective.
+
+    >>> collective = collective_of("all_gather", ranks=8, size_bytes=1000)
+    >>> collective.count, collective.size_bytes
+    (28, 896)
+    """
     if size_bytes < 0 or element_bytes < 1 or ranks < 1:
         got = (size_bytes, element_bytes, ranks)
         raise CollectiveError("size", f"expected bytes, element bytes and ranks, got {got}")
@@ -374,7 +400,15 @@ Bytes = NDArray[np.float64]
 
 
 def volumes(schedule: Schedule) -> tuple[Bytes, Bytes]:
-    """The bytes that each rank sends and receives; a multicast leaves its sender once."""
+    """The bytes that each rank sends in a schedule, and those that it receives, by rank.
+
+    A multicast leaves its sender once.
+
+    >>> from netsim import build
+    >>> sent, received = volumes(build(Collective("all_reduce", ranks=4, count=1000), "ring"))
+    >>> sent.tolist()  # 2 (n - 1) / n of 4000 bytes
+    [6000.0, 6000.0, 6000.0, 6000.0]
+    """
     kind = schedule.kind
     nbytes: Bytes = np.multiply(schedule.amount, schedule.style_column("multiplicity"))
     plain = kind == TRANSFER

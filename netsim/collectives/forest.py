@@ -74,7 +74,7 @@ def links_of(topology: Topology, gpus: NDArray[np.int32]) -> Links:
         message = f"ways are listed between up to {MOST_RANKS} ranks, not {n}"
         raise CollectiveError("algorithm", message)
     src, dst = np.nonzero(~np.eye(n, dtype=bool))
-    found: dict[tuple[Any, ...], tuple[int, float]] = {}
+    connections: dict[tuple[Any, ...], tuple[int, float]] = {}
     for channel in range(MOST_CHANNELS if topology.router.per_channel else 1):
         routes = topology.routes(gpus[src], gpus[dst], np.full(len(src), channel, np.int32))
         through = np.isin(wires.head[routes.link], nodes)
@@ -86,13 +86,13 @@ def links_of(topology: Topology, gpus: NDArray[np.int32]) -> Links:
             draws = tuple(zip(link.tolist(), part.tolist(), strict=True))
             if not through[hops].any():
                 ends = int(src[pair]), int(dst[pair])
-                found.setdefault((*ends, draws), (channel, seconds))
-    ways = [(*key, *value) for key, value in sorted(found.items())]
+                connections.setdefault((*ends, draws), (channel, seconds))
+    ways = [(*key, *value) for key, value in sorted(connections.items())]
     if not ways and n > 1:
         raise CollectiveError("algorithm", "not all ranks are joined by links")
     columns: Any = zip(*ways, strict=True) if ways else ((),) * 5
     sources, targets, overs, channels, latency = columns
-    number: dict[int, int] = {}  # alike where links are alike
+    number: dict[int, int] = {}  # equal for equal links
     drawn = [[(number.setdefault(k, len(number)), part) for k, part in way] for way in overs]
     rate = np.minimum(wires.bandwidth, wires.bandwidth[wires.bandwidth < np.inf].sum())[[*number]]
     over = tuple(map(tuple, drawn))
@@ -154,11 +154,15 @@ class Pipes:
         self.weights += forest.weights
         ready, children = dict[tuple[int, int], list[int]](), dict[tuple[int, int], int]()
         for tree, parent, child, channel, queue in reversed(forest.hops):
-            own, above, up = (tree, child), (tree, parent), (tree, child, parent, channel, queue)
+            receiver, above, up = (
+                (tree, child),
+                (tree, parent),
+                (tree, child, parent, channel, queue),
+            )
             number = children[above] = children.get(above, -1) + 1
             target = (OUT, OWN) if parent == forest.roots[tree] else (buffer, WHOLE)
-            source, slot = (buffer if own in ready else IN, WHOLE), (SCRATCH, OWN + number)
-            waits = ready.get(own, [])
+            source, slot = (buffer if receiver in ready else IN, WHOLE), (SCRATCH, OWN + number)
+            waits = ready.get(receiver, [])
             if number == 0:
                 ready[above] = self._move(REDUCE_INPUT, up, source, target, waits)
             else:
@@ -186,12 +190,14 @@ class Pipes:
         if not width:
             return lanes.close()
         step, style, src, dst, tree, source, target, queued = np.array(self.moves).T
-        whole, own, count = (np.hstack(column)[:, tree] for column in zip(*self.parts, strict=True))
-        pieces, size = len(whole), lanes.collective.input_count(lanes.collective.root)
+        input_offset, own_offset, count = (
+            np.hstack(column)[:, tree] for column in zip(*self.parts, strict=True)
+        )
+        pieces, size = len(input_offset), lanes.collective.input_count(lanes.collective.root)
         row = len(builder) + np.arange(pieces * width).reshape(pieces, width)
         waits = np.full((max(map(len, self.waits)), width), -1)
-        for move, known in enumerate(self.waits):
-            waits[: len(known), move] = known
+        for move, row_numbers in enumerate(self.waits):
+            waits[: len(row_numbers), move] = row_numbers
         after = [
             (np.where(one < 0, -1, row[:, :1] + one).ravel(), schedule.ARRIVED) for one in waits
         ]
@@ -199,10 +205,10 @@ class Pipes:
         before = np.where(queued < 0, before, row[:, :1] + queued)
         after.append((before.ravel(), schedule.IN_ORDER))
         source, target = (
-            np.where(at == OWN, own, whole + np.maximum(at - OWN, 0) * size).ravel()
+            np.where(at == OWN, own_offset, input_offset + np.maximum(at - OWN, 0) * size).ravel()
             for at in (source, target)
         )
-        piece = builder.pieces(count.ravel(), source, target, whole.ravel())
+        piece = builder.pieces(count.ravel(), source, target, input_offset.ravel())
         style, *ends = (np.tile(column, pieces) for column in (style, src, dst))
         steps = (step + np.arange(pieces)[:, None]).ravel()
         builder.rows(style, ends[0], ends[1], piece, step=steps, after=after)
@@ -251,9 +257,9 @@ def double_tree_all_reduce(
     half, element = (collective.count + 1) // 2, collective.element_bytes
     k = piece_count(half, element, chunks, chunk_bytes)
     bounds = edges(collective.count, 2 * k)
-    whole, count = (part.reshape(2, k).T for part in (bounds[:-1], np.diff(bounds)))
+    offset, count = (part.reshape(2, k).T for part in (bounds[:-1], np.diff(bounds)))
     lanes, forest = Lanes(collective).keep(), double_tree(collective.ranks)
-    return up_and_down(lanes, forest, (whole, whole, count))
+    return up_and_down(lanes, forest, (offset, offset, count))
 
 
 def chain(
@@ -291,9 +297,9 @@ def _along(
     n, everywhere = c.ranks, c.name == "all_reduce"
     if links is not None and not isinstance(links, Links):
         raise CollectiveError("links", f"follow from the cluster; leave them out, got {links!r}")
-    given, pipes = links or mesh(n), Pipes(Lanes(c).keep())
-    up = [find(given.back)] if c.reducing and n > 1 else []
-    down = [find(given)] if (everywhere or not c.reducing) and n > 1 else []
+    connections, pipes = links or mesh(n), Pipes(Lanes(c).keep())
+    up = [find(connections.back)] if c.reducing and n > 1 else []
+    down = [find(connections)] if (everywhere or not c.reducing) and n > 1 else []
     small = c.count * c.element_bytes // LEAST_PIECE
     hops = sum(len(forest.hops) for forest in (*up, *down))
     pieces = pieces or max(1, min(small, MOST_PIECES, MOST_ROWS // max(1, hops)))
@@ -327,10 +333,10 @@ def packed(
     chunk_bytes: int | str | None = None,
 ) -> Schedule:
     """Trees that fill the links, in `chunks` pieces or in `chunk_bytes` each."""
-    n, given = collective.ranks, (chunks, chunk_bytes)
+    n, chunking = collective.ranks, (chunks, chunk_bytes)
     size, pieces = collective.element_bytes, 0
-    if given != (None, None):
-        pieces = piece_count(collective.count, size, *given)
+    if chunking != (None, None):
+        pieces = piece_count(collective.count, size, *chunking)
     supply = tuple(int(r == collective.root or collective.name not in ROOTED) for r in range(n))
     return _along(collective, links, lambda links: _trees(links, supply), pieces)
 
@@ -345,8 +351,8 @@ def searched(collective: Collective, *, links: Links | None = None, seed: int = 
 
     def find(links: Links) -> Forest:
         random = (np.random.default_rng((seed, number)) for number in range(TRIES))
-        tries = (_found(links, parts, block / parts, one) for one in random)
-        best = min(tries, key=lambda found: found[0])
+        tries = (_search_hops(links, parts, block / parts, one) for one in random)
+        best = min(tries, key=lambda attempt: attempt[0])
         return Forest(tuple(range(n)) * parts, (1,) * n * parts, tuple(best[1]))
 
     return _along(collective, links, find, 1)
@@ -373,8 +379,8 @@ def _short(links: Links, supply: Ints, rates: Ints) -> list[Sides]:
     """Cuts from where ways of whole rates carry less to some rank than what roots send."""
     roots, n = np.flatnonzero(supply), links.ranks
     hops = [(links.src, links.dst, rates), (np.full(len(roots), n), roots, supply[roots])]
-    found = [flow(hops, n, sink) for sink in range(n)]
-    return [side[:n] for value, side in found if value < supply.sum()]
+    flows = [flow(hops, n, sink) for sink in range(n)]
+    return [side[:n] for value, side in flows if value < supply.sum()]
 
 
 def _best(links: Links, supply: Ints, cuts: Sequence[Sides]) -> Floats:
@@ -413,8 +419,8 @@ def _rates(links: Links, supply: Ints) -> tuple[float, list[Floats]]:
         corner = _best(links, supply, cuts)
         unit, fitting = corner[-1] * supply.sum() / UNITS * (1 - 1e-5), list[Floats]()
         for rates in (equal, corner[:-1]):
-            whole = np.minimum(rates / unit, UNITS).astype(np.int64)
-            new = _short(links, supply * (UNITS // supply.sum()), whole)
+            capacity = np.minimum(rates / unit, UNITS).astype(np.int64)
+            new = _short(links, supply * (UNITS // supply.sum()), capacity)
             fitting += [] if new else [rates]
         if not new:
             return float(corner[-1]), fitting
@@ -422,8 +428,10 @@ def _rates(links: Links, supply: Ints) -> tuple[float, list[Floats]]:
 
 
 def _packed(links: Links, supply: Ints) -> list[Group]:
-    """Trees as they reach rank after rank, in the fewest groups that lose least. Where all ranks
-    are joined alike they are known: everyone to everyone, or by way of every other rank."""
+    """Trees as they reach rank after rank, in the fewest groups that lose least.
+
+    Where all ranks are joined equally, the trees are known: everyone to everyone, or over every
+    further rank."""
     n, roots = links.ranks, np.flatnonzero(supply).tolist()
     if links == mesh(n):  # ways go by source and target
         stars = np.arange(n * (n - 1)).reshape(n, n - 1).tolist()
@@ -434,16 +442,16 @@ def _packed(links: Links, supply: Ints) -> list[Group]:
             [way for way in stars[links.dst[first]] if links.dst[way] != roots[0]] for first in top
         ]
         return [(roots, 1, [first, *rest]) for first, rest in zip(top, below, strict=True)]
-    if n > EXACT and (known := _by_hosts(links, supply)):
-        return known
+    if n > EXACT and (host_trees := _by_hosts(links, supply)):
+        return host_trees
     if n > MOST_PACKED:
         message = f"forest packs trees for up to {MOST_PACKED} ranks, not {n}; synth takes more"
         raise CollectiveError("algorithm", message)
     best, choices = _rates(links, supply)
     counts = sorted({*MULTIPLES, links.ranks - 1})
     for loss, trees, rates in product(LOSSES, counts, choices):
-        whole = np.minimum(rates / best * trees / (1 - loss), trees * supply.sum())
-        free = whole.astype(np.int64)
+        capacity = np.minimum(rates / best * trees / (1 - loss), trees * supply.sum())
+        free = capacity.astype(np.int64)
         if not _short(links, supply * trees, free):
             break
     todo: list[Group] = [([root], trees, []) for root in roots]
@@ -475,9 +483,9 @@ def _by_hosts(links: Links, supply: Ints) -> list[Group]:
         return []
 
     def star(root: int, several: int) -> list[int]:
-        (own,) = (host for host in hosts if root in host)
-        ways, here = [way[root, rank] for rank in own if rank != root], own.index(root)
-        for host in sorted(hosts - {own}):
+        (members,) = (host for host in hosts if root in host)
+        ways, here = [way[root, rank] for rank in members if rank != root], members.index(root)
+        for host in sorted(hosts - {members}):
             near = [way[root, host[(here + k) % len(host)]] for k in range(len(host))]
             first = sorted(near, key=lambda k: float(seconds[k]))
             heads = [links.dst[k] for k in first[:several]]
@@ -495,13 +503,13 @@ def _by_hosts(links: Links, supply: Ints) -> list[Group]:
         .x[:3]
     )
     widths = np.round(np.where(mixed < FEW, 0, mixed) * STARS).astype(int).tolist()
-    found = [
+    trees = [
         (r, w, ways) for w, kind in zip(widths, kinds, strict=True) if w for r, _, ways in kind
     ]
     around = [np.isin(np.arange(links.ranks), one) for one in (*hosts, *np.arange(links.ranks))]
     cuts = [~one for one in around if supply[~one].any()]
     rate = _best(links, supply, cuts)[-1] * _fastest(links)
-    return found if _lasts(links, found).max() * rate <= sum(widths) * (1 + LOSSES[3]) else []
+    return trees if _lasts(links, trees).max() * rate <= sum(widths) * (1 + LOSSES[3]) else []
 
 
 def _lasts(links: Links, groups: Sequence[Group]) -> Floats:
@@ -521,9 +529,9 @@ def _next(links: Links, free: Ints, group: Group, others: list[Group]) -> tuple[
         for way in np.flatnonzero((src == rank) & ~inside[dst] & (free > 0)).tolist():
             hops: list[tuple[Any, Any, Any]] = [(src, dst, free)]
             for number, (reached, width, _) in enumerate(others, links.ranks):
-                lone, whole = len(reached) == 1, np.full(len(reached), width)
+                lone, widths = len(reached) == 1, np.full(len(reached), width)
                 hops.append((rank, reached[0] if lone else number, width))
-                hops += [] if lone else [(np.full(len(reached), number), reached, whole)]
+                hops += [] if lone else [(np.full(len(reached), number), reached, widths)]
             room = flow(hops, rank, links.dst[way])[0] - sum(width for _, width, _ in others)
             if room > 0:
                 return way, min(group[1], room, int(free[way]))
@@ -547,10 +555,10 @@ def _trees(links: Links, supply: tuple[int, ...]) -> Forest:
 TRIES, MOST_PARTS, MOST_SEARCHED = 4, 8, 1 << 13
 
 
-def _found(
+def _search_hops(
     links: Links, parts: int, nbytes: float, random: "np.random.Generator"
 ) -> tuple[float, list[Hop]]:
-    """Seconds, and the hops of parts of each rank to all others, in the order they begin in."""
+    """One search: the seconds that it takes, and the hops of all parts in order of their start."""
     src, dst, hops = np.array(links.src), np.array(links.dst), list[Hop]()
     seconds = np.array([nbytes * links.seconds(way) for way in range(len(src))])
     users: dict[int, list[int]] = {}

@@ -25,7 +25,7 @@ class Core:
 
     @property
     def folded(self) -> NDArray[np.bool_]:
-        """Whether a member also stands for an outsider."""
+        """For each member, whether it also represents an outsider."""
         return np.diff(self.first) > 1
 
 
@@ -42,22 +42,22 @@ def all_reduce(collective: Collective, *, fold: Folding = None) -> Schedule:
     lanes, core = Lanes(collective, fold=fold).keep(), core_of(collective.ranks)
     size, odd = len(core.members), len(core.extras)
     bounds = writing.edges(collective.count, size)
-    whole = np.repeat(lanes.builder.pieces(collective.count), odd)
-    outer = Part(lanes.styles(np.full(odd, IN), OUT, REDUCE_INPUT), whole)
+    all_data = np.repeat(lanes.builder.pieces(collective.count), odd)
+    outer = Part(lanes.styles(np.full(odd, IN), OUT, REDUCE_INPUT), all_data)
     lanes.send(core.extras, core.members[:odd], [outer], 0)
     step = 1 if odd else 0
     distances = [size >> k for k in range(1, size.bit_length())]
     for distance in distances:
         first = distance == size // 2
-        own, partner, low = _partners(size, distance)
+        member, partner, low = _partners(size, distance)
         op = np.where(core.folded[partner] | (not first), REDUCE, REDUCE_INPUT)
         styles = lanes.styles(np.where(core.folded | (not first), OUT, IN), OUT, op)
         piece = lanes.builder.pieces(bounds[low + distance] - bounds[low], bounds[low])
         parts = [Part(styles, piece)]
-        lanes.send(core.members[own], core.members[partner], parts, step, ready=True)
+        lanes.send(core.members[member], core.members[partner], parts, step, ready=True)
         step += 1
     step = _double(lanes, core, bounds, distances[::-1], step)
-    parts = [Part(lanes.styles(np.full(odd, OUT), OUT), whole)]
+    parts = [Part(lanes.styles(np.full(odd, OUT), OUT), all_data)]
     lanes.send(core.members[:odd], core.extras, parts, step)
     return lanes.close()
 
@@ -74,11 +74,11 @@ def all_gather(collective: Collective, *, fold: Folding = None) -> Schedule:
     lanes.settle(lanes.copies, core.members[:odd])
     size = len(core.members)
     if size > 1:
-        own, partner, _ = _partners(size, 1)
+        member, partner, _ = _partners(size, 1)
         both = lanes.builder.pieces(np.diff(bounds[core.first]), bounds[core.first[:-1]])
         piece = np.where(core.folded, both, own_block[core.members])
         parts = [Part(lanes.styles(np.where(core.folded, OUT, IN), OUT), piece)]
-        lanes.send(core.members[own], core.members[partner], parts, step)
+        lanes.send(core.members[member], core.members[partner], parts, step)
     lanes.settle(lanes.copies)
     step = _double(
         lanes, core, bounds[core.first], [2 << k for k in range(size.bit_length() - 2)], step + 1
@@ -101,12 +101,12 @@ def reduce_scatter(collective: Collective, *, fold: Folding = None) -> Schedule:
     step = 1 if odd else 0
     for distance in [size >> k for k in range(1, size.bit_length())]:
         first = distance == size // 2
-        own, partner, low = _partners(size, distance)
+        member, partner, low = _partners(size, distance)
         blocks = (core.first[low], core.first[low + distance])
         op = np.where(core.folded[partner] | (not first), REDUCE, REDUCE_INPUT)
         source = np.where(core.folded | (not first), SCRATCH, IN)
         parts = _summands(lanes, core.members[partner], *blocks, source, op)
-        lanes.send(core.members[own], core.members[partner], parts, step, ready=True)
+        lanes.send(core.members[member], core.members[partner], parts, step, ready=True)
         step += 1
     block = lanes.builder.pieces(np.full(odd, collective.count), core.extras * collective.count, 0)
     parts = [Part(lanes.styles(np.full(odd, SCRATCH), OUT), block)]
@@ -116,9 +116,9 @@ def reduce_scatter(collective: Collective, *, fold: Folding = None) -> Schedule:
 
 def _partners(size: int, distance: int) -> tuple[Ints, Ints, Ints]:
     """Members, their partners, and the first member of the partner's half in a halving step."""
-    own = np.arange(size)
-    partner = own ^ distance
-    return own, partner, partner & -distance
+    member = np.arange(size)
+    partner = member ^ distance
+    return member, partner, partner & -distance
 
 
 def _double(
@@ -128,10 +128,10 @@ def _double(
     size = len(core.members)
     style = lanes.styles(np.full(size, OUT), OUT)
     for distance in distances:
-        own, partner, _ = _partners(size, distance)
-        low = own & -distance
+        member, partner, _ = _partners(size, distance)
+        low = member & -distance
         piece = lanes.builder.pieces(bounds[low + distance] - bounds[low], bounds[low])
-        lanes.send(core.members[own], core.members[partner], [Part(style, piece)], step)
+        lanes.send(core.members[member], core.members[partner], [Part(style, piece)], step)
         step += 1
     return step
 
@@ -145,8 +145,10 @@ def _summands(
     rest = writing.range_parts(
         lanes, writing.around(low, high, receiver), bounds, lanes.styles(source, SCRATCH, op)
     )
-    own = bounds[receiver]
-    piece = lanes.builder.pieces(np.full(len(own), block), own, 0, own)
+    receiver_offset = bounds[receiver]
+    piece = lanes.builder.pieces(
+        np.full(len(receiver_offset), block), receiver_offset, 0, receiver_offset
+    )
     return [*rest, Part(lanes.styles(source, OUT, op), piece)]
 
 
@@ -163,8 +165,8 @@ def bruck_all_gather(collective: Collective) -> Schedule:
     ranks, bounds = np.arange(n), np.arange(n + 1) * block
     for s in range(writing.ceil_log2(n)):
         if s == 0:
-            own = lanes.builder.pieces(np.full(n, block), 0, bounds[:-1])
-            parts = [Part(lanes.styles(np.full(n, IN), OUT), own)]
+            own_block = lanes.builder.pieces(np.full(n, block), 0, bounds[:-1])
+            parts = [Part(lanes.styles(np.full(n, IN), OUT), own_block)]
         else:
             ranges = writing.wrapped(ranks, min(1 << s, n - (1 << s)), n)
             parts = writing.range_parts(lanes, ranges, bounds, lanes.styles(np.full(n, OUT), OUT))

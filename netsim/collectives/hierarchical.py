@@ -78,8 +78,8 @@ def broadcast(collective: Collective) -> Schedule:
         part = Part(lanes.styles(np.where(v == 0, IN, OUT), OUT), piece)
         lanes.send((v + root) % n, (low + root) % n, [part], step, blocking=True)
     if not collective.in_place:
-        own = lanes.builder.rows(KEEP, root, root, chunks[0])
-        lanes.wait(np.array([root]), own, IN_ORDER)
+        copied = lanes.builder.rows(KEEP, root, root, chunks[0])
+        lanes.wait(np.array([root]), copied, IN_ORDER)
     styles = channel_styles(lanes, [(OUT, OUT, schedule.COPY)] * (n - 1), 1)
     first = np.full(n - 1, chunks[0])
     pass_around(lanes, (np.arange(n) + root) % n, styles, first, 0, step=ceil_log2(n))
@@ -120,40 +120,41 @@ CHECKED = 6  # of these
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """Blocks on their way between g groups of m ranks: how many elements, and where they lie. Equal
-    blocks (`each` elements) follow from formulas; else `tables` are counts and places, by rank and
-    rank, in the input, in the output and in scratch."""
+    """Blocks on their way between g groups of m ranks: numbers of elements, and where they lie.
+
+    Equal blocks (`block` elements) follow from formulas. Otherwise `tables` are counts, and places
+    in the input, in the output and in scratch, by source and destination rank."""
 
     g: int
     m: int
-    each: int
+    block: int
     tables: tuple[Offsets, Offsets, Offsets, Offsets] | None = None
 
     def count(self, rank: Ints, to: Ints) -> Offsets:
-        """What a rank has for another."""
+        """The number of elements that a rank has for the rank `to`."""
         if self.tables is None:
-            return np.full(np.broadcast(rank, to).shape, self.each)
+            return np.full(np.broadcast(rank, to).shape, self.block)
         return _long(self.tables[0][rank, to])
 
-    def given(self, rank: Ints, to: Ints) -> Offsets:
-        """Where this lies in its input."""
-        return _long(to * self.each) if self.tables is None else _long(self.tables[1][rank, to])
+    def input_offset(self, rank: Ints, to: Ints) -> Offsets:
+        """Where these elements lie in the input of the rank."""
+        return _long(to * self.block) if self.tables is None else _long(self.tables[1][rank, to])
 
-    def taken(self, rank: Ints, to: Ints) -> Offsets:
-        """Where it must go in the other's output."""
-        return _long(rank * self.each) if self.tables is None else _long(self.tables[2][rank, to])
+    def output_offset(self, rank: Ints, to: Ints) -> Offsets:
+        """Where these elements must go in the output of the rank `to`."""
+        return _long(rank * self.block) if self.tables is None else _long(self.tables[2][rank, to])
 
     def staged(self, rank: Ints, b: Ints, i: Ints | int) -> Offsets:
-        """Where a rank keeps what its group's i-th has for its peer in group b."""
+        """Where a rank keeps the elements of its group's i-th rank for its peer in group b."""
         if self.tables is None:
-            own = np.where(b > rank // self.m, self.m, 0)
-            return _long((b * self.m + i - own) * self.each)
+            skipped = np.where(b > rank // self.m, self.m, 0)
+            return _long((b * self.m + i - skipped) * self.block)
         return _long(self.tables[3][rank, b * self.m + i])
 
     def crossing(self, rank: Ints, b: Ints) -> Offsets:
         """What a rank's group has for its peer in group b."""
         if self.tables is None:
-            return np.full(np.broadcast(rank, b).shape, self.m * self.each)
+            return np.full(np.broadcast(rank, b).shape, self.m * self.block)
         group, to = rank // self.m * self.m, b * self.m + rank % self.m
         return _long(sum(self.tables[0][group + i, to] for i in range(self.m)))
 
@@ -162,9 +163,9 @@ def _long(values: ArrayLike) -> Offsets:
     return np.asarray(values, np.int64)
 
 
-def _each_for(steps: Ints, some: Ints) -> tuple[Offsets, Offsets]:
+def _each_for(steps: Ints, ranks: Ints) -> tuple[Offsets, Offsets]:
     """All of some ranks for each step: steps and ranks, one after the other."""
-    return _long(np.repeat(steps, len(some))), _long(np.tile(some, len(steps)))
+    return _long(np.repeat(steps, len(ranks))), _long(np.tile(ranks, len(steps)))
 
 
 def alltoall(
@@ -180,9 +181,9 @@ def alltoall(
         return lanes.close()
     staging = _staging(collective, g, m)
     everyone = np.arange(g * m)
-    some = everyone[lanes.writer.written(everyone)]
-    copies = _stage_own(lanes, staging, some)
-    _across(lanes, staging, some, copies, _inside(lanes, staging, some))
+    ranks = everyone[lanes.writer.written(everyone)]
+    copies = _stage_own(lanes, staging, ranks)
+    _across(lanes, staging, ranks, copies, _inside(lanes, staging, ranks))
     return lanes.close()
 
 
@@ -202,11 +203,11 @@ def _sketch(sketch: Sketch, collective: Collective, g: int, m: int) -> None:
     sketch.mark(rank, np.zeros(n, np.int64), rows=2 * g - 1)
     for t in range(m - 1):
         sketch.hops(rank, group * m + (place + t + 1) % m, rows=g)
-    found, checked = distances(g, n)
+    sketched, checked = distances(g, n)
     sketch.step_count = g - 1
     sketch.step_bytes = float(m * collective.count * collective.element_bytes)
     for u in range(1, g):
-        if u in found:
+        if u in sketched:
             sketch.hops(rank, (rank + u * m) % n, rows=0, awaited=False)
         elif u in checked:
             sketch.hops(rank, (rank + u * m) % n, check=True, awaited=False)
@@ -216,10 +217,10 @@ def distances(g: int, n: int) -> tuple[set[int], set[int]]:
     """Distances between groups that are sketched, and those that check what was found so."""
     if g * n <= MOST_HOPS:
         return set(range(1, g)), set()
-    found = {1, 2, 3, g // 2, g - 1}
-    others = np.setdiff1d(np.arange(1, g), list(found))
-    some = np.random.default_rng(g).permutation(others)[:CHECKED]
-    return found & set(range(1, g)), set(some.tolist())
+    sketched = {1, 2, 3, g // 2, g - 1}
+    others = np.setdiff1d(np.arange(1, g), list(sketched))
+    checked = np.random.default_rng(g).permutation(others)[:CHECKED]
+    return sketched & set(range(1, g)), set(checked.tolist())
 
 
 def _staging(collective: Collective, g: int, m: int) -> Staging:
@@ -233,30 +234,30 @@ def _staging(collective: Collective, g: int, m: int) -> Staging:
     return Staging(g, m, 0, (blocks.count, blocks.in_offset, blocks.out_offset, offset))
 
 
-def _stage_own(lanes: Lanes, s: Staging, some: Ints) -> Rows:
+def _stage_own(lanes: Lanes, s: Staging, ranks: Ints) -> Rows:
     """Copy what a rank has for its own peers to where it crosses from: row by (u, rank)."""
-    u, rank = _each_for(np.arange(s.g - 1), some)
+    u, rank = _each_for(np.arange(s.g - 1), ranks)
     group, place = np.divmod(rank, s.m)
     b = (group + u + 1) % s.g
     final = b * s.m + place
     piece = lanes.builder.pieces(
-        s.count(rank, final), s.given(rank, final), s.staged(rank, b, place)
+        s.count(rank, final), s.input_offset(rank, final), s.staged(rank, b, place)
     )
     return lanes.builder.rows(lanes.writer.styles(lanes.builder, STAGE, rank), rank, rank, piece)
 
 
-def _inside(lanes: Lanes, s: Staging, some: Ints) -> Rows:
+def _inside(lanes: Lanes, s: Staging, ranks: Ints) -> Rows:
     """Blocks for the peers of every other rank of the group go to that rank; row by (t, u, rank),
     where t - 1 is the distance inside the group, u that between the groups."""
-    g, m, k = s.g, s.m, len(some)
+    g, m, k = s.g, s.m, len(ranks)
     shape = (m - 1, g, k)
     t, u, number = (x.ravel() for x in np.indices(shape))
-    rank = some[number]
+    rank = ranks[number]
     group, place = np.divmod(rank, m)
     to, b = group * m + (place + t + 1) % m, (group + u) % g
     final = b * m + to % m
-    target = np.where(u == 0, s.taken(rank, final), s.staged(to, b, place))
-    piece = lanes.builder.pieces(s.count(rank, final), s.given(rank, final), target)
+    target = np.where(u == 0, s.output_offset(rank, final), s.staged(to, b, place))
+    piece = lanes.builder.pieces(s.count(rank, final), s.input_offset(rank, final), target)
     before = len(lanes.builder) + np.arange(-k, len(rank) - k)
     before[:k] = -1
     styles = np.array([lanes.style(IN, OUT), lanes.style(IN, SCRATCH)], np.int32)
@@ -268,25 +269,27 @@ def _inside(lanes: Lanes, s: Staging, some: Ints) -> Rows:
         step=t,
         after=[(before, IN_ORDER)],
     )
-    lanes.passed(some, rows[-k:], m - 2)
+    lanes.passed(ranks, rows[-k:], m - 2)
     lanes.wait(lanes.writer.lead(to[u == 0]), rows[u == 0])
     return rows.reshape(shape)
 
 
-def _across(lanes: Lanes, s: Staging, some: Ints, copies: Rows, inside: Rows) -> None:
+def _across(lanes: Lanes, s: Staging, ranks: Ints, copies: Rows, inside: Rows) -> None:
     """What a group's ranks have for one rank of another group crosses in one message."""
-    g, m, k = s.g, s.m, len(some)
+    g, m, k = s.g, s.m, len(ranks)
     if g == 1:
         return
     number = np.full(g * m, -1)
-    number[some] = np.arange(k)
-    u, rank = _each_for(np.arange(1, g), some)
+    number[ranks] = np.arange(k)
+    u, rank = _each_for(np.arange(1, g), ranks)
     group, place = np.divmod(rank, m)
     b = (group + u) % g
     to = b * m + place
-    piece = lanes.builder.pieces(s.crossing(rank, b), s.staged(rank, b, 0), s.taken(group * m, to))
+    piece = lanes.builder.pieces(
+        s.crossing(rank, b), s.staged(rank, b, 0), s.output_offset(group * m, to)
+    )
     before = len(lanes.builder) + np.arange(-k, len(rank) - k)
-    before[:k] = lanes.last[some]
+    before[:k] = lanes.last[ranks]
     staged = np.full(len(u), -1, np.int32)
     staged[: len(copies)] = copies
     after: list[tuple[Ints, schedule.Lag]] = [(before, IN_ORDER), (staged, IN_ORDER)]
@@ -296,19 +299,19 @@ def _across(lanes: Lanes, s: Staging, some: Ints, copies: Rows, inside: Rows) ->
     style = np.full(len(rank), lanes.style(SCRATCH, OUT), np.int32)
     styles = lanes.writer.styles(lanes.builder, style, rank)
     rows = lanes.builder.rows(styles, rank, to, piece, step=m - 2 + u, after=after)
-    lanes.last[some] = rows[-k:]
-    _arrive(lanes, s, some, rows.reshape(g - 1, k), number)
+    lanes.last[ranks] = rows[-k:]
+    _arrive(lanes, s, ranks, rows.reshape(g - 1, k), number)
 
 
-def _arrive(lanes: Lanes, s: Staging, some: Ints, rows: Rows, number: Ints) -> None:
+def _arrive(lanes: Lanes, s: Staging, ranks: Ints, rows: Rows, number: Ints) -> None:
     """Every rank waits for what crosses to it."""
-    if len(some) == s.g * s.m:
+    if len(ranks) == s.g * s.m:
         for u in range(1, s.g):
-            lanes.wait((some + u * s.m) % (s.g * s.m), rows[u - 1], ARRIVED, s.m - 3 + s.g)
+            lanes.wait((ranks + u * s.m) % (s.g * s.m), rows[u - 1], ARRIVED, s.m - 3 + s.g)
         return
     steps = np.arange(1, s.g)
-    sender = (some[:, None] - steps[None, :] * s.m) % (s.g * s.m)
+    sender = (ranks[:, None] - steps[None, :] * s.m) % (s.g * s.m)
     arrived = rows[steps - 1, number[lanes.writer.lead(sender)]]
-    ptr = np.arange(len(some) + 1) * (s.g - 1)
-    marks = lanes.builder.marks(some, step=s.m - 3 + s.g, joins=(ptr, arrived.ravel(), ARRIVED))
-    lanes.wait(some, marks, IN_ORDER, s.m - 3 + s.g)
+    ptr = np.arange(len(ranks) + 1) * (s.g - 1)
+    marks = lanes.builder.marks(ranks, step=s.m - 3 + s.g, joins=(ptr, arrived.ravel(), ARRIVED))
+    lanes.wait(ranks, marks, IN_ORDER, s.m - 3 + s.g)

@@ -36,9 +36,9 @@ def all_gather(collective: Collective, *, channels: int = 1, fold: Folding = Non
     """Everyone's block goes around once: n-1 steps."""
     n, k = collective.ranks, channel_count(channels)
     lanes = Lanes(collective, k, fold).keep()
-    part, whole, count = _block_offsets(collective, k)
-    first = lanes.builder.pieces(count, part, whole)[0]
-    later = lanes.builder.pieces(count, whole)[0]
+    part, offset, count = _block_offsets(collective, k)
+    first = lanes.builder.pieces(count, part, offset)[0]
+    later = lanes.builder.pieces(count, offset)[0]
     phases = [(IN, OUT, COPY), *[(OUT, OUT, COPY)] * (n - 2)]
     styles = channel_styles(lanes, phases[: n - 1], k)
     pass_around(lanes, np.arange(n), styles, np.array([first] + [later] * (n - 2)), 0, channels=k)
@@ -49,9 +49,9 @@ def reduce_scatter(collective: Collective, *, channels: int = 1, fold: Folding =
     """Block c starts after its owner, is summed up on its way and ends there: n-1 steps."""
     n, k = collective.ranks, channel_count(channels)
     lanes = Lanes(collective, k, fold).keep()
-    part, whole, count = _block_offsets(collective, k)
-    inner = lanes.builder.pieces(count, whole)[0]
-    final = lanes.builder.pieces(count, whole, part, whole)[0]
+    part, offset, count = _block_offsets(collective, k)
+    inner = lanes.builder.pieces(count, offset)[0]
+    final = lanes.builder.pieces(count, offset, part, offset)[0]
     buffers = [IN] + [SCRATCH] * (n - 2) + [OUT]
     phases = [(src, dst, REDUCE_INPUT) for src, dst in pairwise(buffers)]
     styles = channel_styles(lanes, phases[: n - 1], k)
@@ -70,9 +70,11 @@ def _block_offsets(c: Collective, k: int) -> tuple[NDArray[np.int64], ...]:
 
 def channel_styles(lanes: Lanes, phases: list[tuple[int, int, int]], channels: int) -> Rows:
     """The style of each step (source buffer, destination buffer, operation) on each channel."""
-    each = range(channels)
-    known = {one: [lanes.style(*one, channel) for channel in each] for one in dict.fromkeys(phases)}
-    return np.array([known[phase] for phase in phases], np.int32).reshape(len(phases), channels)
+    numbers = range(channels)
+    styles = {
+        one: [lanes.style(*one, channel) for channel in numbers] for one in dict.fromkeys(phases)
+    }
+    return np.array([styles[phase] for phase in phases], np.int32).reshape(len(phases), channels)
 
 
 def pass_around(
@@ -85,10 +87,13 @@ def pass_around(
     channels: int = 1,
     ready: bool = False,
 ) -> int:
-    """Append the steps of several rings of length L at once; returns the step after the last. At
-    step t the p-th member of ring i sends chunk c = (p + start - t) mod L, piece `first_piece[t]` +
-    i·L + c, in style `styles[t, i]`, or `styles[t, i·L + p]` if there are so many. With `channels`,
-    the ranks of a single ring are in one ring on each channel."""
+    """Append the steps of several rings of length L at once; returns the step after the last.
+
+    At step t the p-th member of ring i sends chunk c = (p + start - t) mod L, which is piece
+    `first_piece[t]` + i·L + c, in style `styles[t, i]` (or `styles[t, i·L + p]` if styles has a
+    column for each member). An example: in the first phase of an all-reduce on 4 ranks, start = 0;
+    at step 0 rank p sends chunk p, at step 1 chunk p - 1, which it has just received. With
+    `channels`, the ranks of a single ring are in one ring on each channel."""
     ring = np.tile(np.asarray(members, np.int32), (channels, 1))
     steps, (rings, length) = len(styles), ring.shape
     if steps == 0 or length == 1:
@@ -99,41 +104,45 @@ def pass_around(
     first = np.asarray(first_piece, np.int32)
     lanes.writer.rings(lane, after, styles, first, length)
     styles, first = lanes.writer.shortened(styles, first, ring.size)
-    some = np.arange(rings * length)[lanes.writer.written(lane)]
-    if not len(some):
+    lanes_here = np.arange(rings * length)[lanes.writer.written(lane)]
+    if not len(lanes_here):
         return step + steps
-    each = styles[:, some if styles.shape[1] == rings * length else some // length]
-    pieces = _ring_pieces(first, some, length, start)
-    places = _Places(lanes, lane, after, some)
-    part = Part(each[0], pieces[0])
-    head = lanes.send(places.src, places.dst, [part], step, channel=channel[some], ready=ready)
-    tail = _ring_rows(lanes, places, each[1:], pieces[1:], head, step + 1)
+    step_styles = styles[
+        :, lanes_here if styles.shape[1] == rings * length else lanes_here // length
+    ]
+    pieces = _ring_pieces(first, lanes_here, length, start)
+    places = _Places(lanes, lane, after, lanes_here)
+    part = Part(step_styles[0], pieces[0])
+    head = lanes.send(
+        places.src, places.dst, [part], step, channel=channel[lanes_here], ready=ready
+    )
+    tail = _ring_rows(lanes, places, step_styles[1:], pieces[1:], head, step + 1)
     if steps > 1:
         lanes.writer.laps(lane.reshape(ring.shape), tail, steps - 1, len(styles) - 1)
-        lanes.passed(places.own, tail, step + steps - 1)
+        lanes.passed(places.lanes, tail, step + steps - 1)
         lanes.wait(places.next, tail)
     return step + steps
 
 
 class _Places:
-    """The places of rings that are written down: their lanes, those after and the one before."""
+    """The places of rings that are written: their lanes, the next ones and the one before."""
 
-    def __init__(self, lanes: Lanes, lane: Ints, after: Ints, some: Ints) -> None:
+    def __init__(self, lanes: Lanes, lane: Ints, after: Ints, lanes_here: Ints) -> None:
         writer, n = lanes.writer, lanes.ranks
-        self.own: Ints = lane[some]
-        self.next = writer.lead(after[some])
+        self.lanes: Ints = lane[lanes_here]
+        self.next = writer.lead(after[lanes_here])
         before = np.full(lanes.channels * n, -1)
         before[after] = lane
-        earlier = writer.lead(before[self.own])
+        earlier = writer.lead(before[self.lanes])
         number = np.full(lanes.channels * n, -1, np.int32)
-        number[self.own] = np.arange(len(some), dtype=np.int32)
+        number[self.lanes] = np.arange(len(lanes_here), dtype=np.int32)
         self.before = number[earlier]
-        self.src = (lane[some] % n).astype(np.int32)
-        self.dst = (after[some] % n).astype(np.int32)
+        self.src = (lane[lanes_here] % n).astype(np.int32)
+        self.dst = (after[lanes_here] % n).astype(np.int32)
 
 
-def _ring_pieces(first: Rows, some: Ints, length: int, start: int) -> Rows:
-    place = some.astype(np.int32)
+def _ring_pieces(first: Rows, lanes_here: Ints, length: int, start: int) -> Rows:
+    place = lanes_here.astype(np.int32)
     ring = place // np.int32(length) * np.int32(length)
     chunk: Rows = (place - ring + start) - np.arange(len(first), dtype=np.int32)[:, None]
     chunk %= length
@@ -150,7 +159,7 @@ def _ring_rows(
     place = np.arange(width, dtype=np.int32)
     base = np.int32(head[0]) + np.arange(steps, dtype=np.int32) * np.int32(width)
     rows = lanes.builder.rows(
-        np.asarray(lanes.writer.styles(lanes.builder, styles, places.own)).ravel(),
+        np.asarray(lanes.writer.styles(lanes.builder, styles, places.lanes)).ravel(),
         np.tile(places.src, steps),
         np.tile(places.dst, steps),
         pieces.ravel(),
@@ -232,15 +241,15 @@ def _rings(at: Ints, extents: Sequence[int], order: list[int], way: int) -> Plan
     number[tuple(at)] = np.arange(ranks)
     size = ranks
     for stage, axis in enumerate(order):
-        k, mine = extents[axis], at[axis]
+        k, place = extents[axis], at[axis]
         size //= k
         there = at.copy()
-        there[axis] = (mine + way) % k
+        there[axis] = (place + way) % k
         to = number[tuple(there)]
         for t in range(k - 1):
-            chunk = (mine - way * (1 + t)) % k
+            chunk = (place - way * (1 + t)) % k
             steps.append(Step(to, low + chunk * size, size, stage > 0 or t > 0, stage > 0))
-        low = low + mine * size
+        low = low + place * size
     return Plan(np.argsort(low), steps)
 
 
@@ -271,9 +280,9 @@ def _cycles(extents: tuple[int, ...]) -> list[Ints]:
             f"common divisor with the other less one, got {grid}; bucket takes any torus",
         )
     turn, place = np.divmod(np.arange(ranks), short)
-    found = [(turn, (place - turn) % short), ((turn * (short - 1) + place) % long, turn % short)]
+    pairs = [(turn, (place - turn) % short), ((turn * (short - 1) + place) % long, turn % short)]
     swapped = extents[0] < extents[1]
-    return [b * long + a if swapped else a * short + b for a, b in found]
+    return [b * long + a if swapped else a * short + b for a, b in pairs]
 
 
 def swing(ranks: int, dims: Sequence[int] | None, ports: int | None) -> list[Plan]:
@@ -281,9 +290,9 @@ def swing(ranks: int, dims: Sequence[int] | None, ports: int | None) -> list[Pla
     few steps over short ways (De Sensi et al., 2024)."""
     extents = extents_of(ranks, dims)
     if any(extent & (extent - 1) for extent in extents):
-        what = "dims" if dims else "ranks"
+        parameter = "dims" if dims else "ranks"
         grid = " x ".join(map(str, extents))
-        raise CollectiveError(what, f"swing takes powers of two, got {grid}; bucket takes any")
+        raise CollectiveError(parameter, f"swing takes powers of two, got {grid}; bucket takes any")
     at = np.array(np.unravel_index(np.arange(ranks), extents)).reshape(len(extents), ranks)
     return [
         _halved([_partner(at, extents, axis, s, way) for axis, s in _swings(extents, order)])
@@ -303,8 +312,8 @@ def _partner(at: Ints, extents: Sequence[int], axis: int, s: int, way: int) -> I
     distance = (1 - (-2) ** (s + 1)) // 3
     there = at.copy()
     there[axis] = (at[axis] + way * np.where(at[axis] % 2, -distance, distance)) % extents[axis]
-    found: Ints = np.ravel_multi_index(tuple(there), tuple(extents))
-    return found
+    partner: Ints = np.ravel_multi_index(tuple(there), tuple(extents))
+    return partner
 
 
 def _halved(partners: list[Ints]) -> Plan:
@@ -332,29 +341,29 @@ class _Port:
     port: int
     ports: int
 
-    def whole(self, one: Step, op: int) -> Iterator[Part]:
+    def message(self, hop: Step, op: int) -> Iterator[Part]:
         """The message of a step of an all-reduce."""
         n = self.lanes.ranks
         bounds = edges(self.lanes.collective.count, n * self.ports)[self.port * n :]
-        low, high = bounds[one.low], bounds[one.low + one.size]
-        source = OUT if op == COPY or one.summed else IN
+        low, high = bounds[hop.low], bounds[hop.low + hop.size]
+        source = OUT if op == COPY or hop.summed else IN
         yield self._part(source, OUT, op, self.lanes.builder.pieces(high - low, low))
 
-    def blocks(self, one: Step, op: int) -> Iterator[Part]:
+    def blocks(self, hop: Step, op: int) -> Iterator[Part]:
         """The message of a step by blocks, which lie apart from each other."""
         size, n = self.lanes.collective.count, self.lanes.ranks
         first, end = edges(size, self.ports)[self.port : self.port + 2]
-        for place in range(one.size):
-            block = self.plan.owner[one.low + place]
-            mine, whole = block == one.to, block * size + first
-            alone, count = np.where(mine, first, whole), np.full(n, end - first)
+        for place in range(hop.size):
+            block = self.plan.owner[hop.low + place]
+            is_receivers, offset = block == hop.to, block * size + first
+            alone, count = np.where(is_receivers, first, offset), np.full(n, end - first)
             if op == COPY:
-                piece = self.lanes.builder.pieces(count, alone, whole)
-                yield self._part(np.where(mine, IN, OUT), OUT, op, piece)
+                piece = self.lanes.builder.pieces(count, alone, offset)
+                yield self._part(np.where(is_receivers, IN, OUT), OUT, op, piece)
             else:
-                piece = self.lanes.builder.pieces(count, whole, alone, whole)
-                source = SCRATCH if one.summed else IN
-                yield self._part(source, np.where(mine, OUT, SCRATCH), op, piece)
+                piece = self.lanes.builder.pieces(count, offset, alone, offset)
+                source = SCRATCH if hop.summed else IN
+                yield self._part(source, np.where(is_receivers, OUT, SCRATCH), op, piece)
 
     def _part(self, source: ArrayLike, target: ArrayLike, op: int, piece: Rows) -> Part:
         ends = np.broadcast(source, target)
@@ -367,27 +376,27 @@ PLANNERS: dict[str, Planner] = {"bucket": bucket, "multi-ring": multi_ring, "swi
 
 def on_tori(name: str) -> dict[str, Callable[..., Schedule]]:
     """All algorithms for tori of a collective."""
-    return {known: _by(planner, name) for known, planner in PLANNERS.items()}
+    return {algorithm: _by(planner, name) for algorithm, planner in PLANNERS.items()}
 
 
 def _by(planner: Planner, name: str) -> Callable[..., Schedule]:
     """One of the three collectives, by a planner."""
 
-    def whole(
+    def all_ports(
         collective: Collective, *, dims: Sequence[int] | None = None, ports: int | None = None
     ) -> Schedule:
         ranks, plans = np.arange(collective.ranks), planner(collective.ranks, dims, ports)
         lanes = Lanes(collective, len(plans)).keep()
         for port, plan in enumerate(plans):
             one_port = _Port(lanes, plan, port, len(plans))
-            parts = one_port.whole if name == "all_reduce" else one_port.blocks
+            parts = one_port.message if name == "all_reduce" else one_port.blocks
             there = [] if name == "all_gather" else plan.steps
             back = [] if name == "reduce_scatter" else plan.steps[::-1]
-            for step, one in enumerate(there):
-                some = list(parts(one, schedule.REDUCE if one.adds else REDUCE_INPUT))
-                lanes.send(ranks, one.to, some, step, channel=port, ready=one.adds)
-            for step, one in enumerate(back, len(there)):
-                lanes.send(one.to, ranks, list(parts(one, COPY)), step, channel=port)
+            for step, hop in enumerate(there):
+                sent = list(parts(hop, schedule.REDUCE if hop.adds else REDUCE_INPUT))
+                lanes.send(ranks, hop.to, sent, step, channel=port, ready=hop.adds)
+            for step, hop in enumerate(back, len(there)):
+                lanes.send(hop.to, ranks, list(parts(hop, COPY)), step, channel=port)
         return lanes.close()
 
-    return whole
+    return all_ports

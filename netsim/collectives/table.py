@@ -106,29 +106,34 @@ class TooLargeError(AlgorithmError, MemoryError):
 def build(
     collective: Collective, algorithm: str, *, fold: "Folding" = None, **parameters: object
 ) -> Schedule:
-    """The schedule of an algorithm for a collective; with a Sketch or Stands where it `folds`.
+    """The schedule of a textbook algorithm for a collective.
+
+    `algorithm` is a name of `ALGORITHMS[collective.name]` or FILE:FUNCTION; `parameters` are its
+    keyword parameters. With `fold` the schedule has one row for each class of equal rows.
+    Wrong names and parameters raise an AlgorithmError (an InputError).
 
     >>> len(build(Collective("all_reduce", ranks=5, count=10), "ring"))  # 8 steps, then a mark each
-    45"""
+    45
+    """
     function = _function(collective.name, algorithm)
     if function is None:
         raise AlgorithmError("algorithm", _unknown_algorithm(collective.name, algorithm))
-    known = parameters_of(collective.name, algorithm)
+    names = parameters_of(collective.name, algorithm)
     for name in parameters:
-        if name not in known:
-            given = [one for one in known if one != "links"]
-            choice = f"one of {', '.join(given)}" if given else "no parameter"
+        if name not in names:
+            choices = [one for one in names if one != "links"]
+            choice = f"one of {', '.join(choices)}" if choices else "no parameter"
             message = f"{shown_name(algorithm)} {collective.name} has {choice}, got {name!r}"
-            raise AlgorithmError(name, message + suggest(name, known))
+            raise AlgorithmError(name, message + suggest(name, names))
     if fold is not None:
         parameters["fold"] = fold
-    own = _OWN.get(algorithm)
+    own_algorithm = _OWN.get(algorithm)
     try:
-        if own is None:
+        if own_algorithm is None:
             return function(collective, **parameters)
-        if own.is_python:
-            return own(collective, parameters)
-        return _built_from_file(algorithm, own, collective)
+        if own_algorithm.is_python:
+            return own_algorithm(collective, parameters)
+        return _built_from_file(algorithm, own_algorithm, collective)
     except MemoryError:
         raise TooLargeError(
             "ranks",
@@ -141,15 +146,15 @@ MOST_KEPT_ROWS = 1_000_000  # of the schedules that are kept: some 100 MB
 _BUILT: dict[tuple[str, Collective], Schedule] = {}  # of files of MSCCL, the latest last
 
 
-def _built_from_file(algorithm: str, own: "Own", collective: Collective) -> Schedule:
+def _built_from_file(algorithm: str, own_algorithm: "Own", collective: Collective) -> Schedule:
     """The schedule of an algorithm in a file of MSCCL or MSCCL++.
 
     A run builds every size about six times (to verify it, to prepare it, to simulate it and to draw
     it), at some 0.3 ms a step of the file. What such a file says depends on nothing else, so the
     latest schedules are kept."""
     key = algorithm, collective
-    found = _BUILT.pop(key, None)
-    made = own(collective, {}) if found is None else found
+    kept_schedule = _BUILT.pop(key, None)
+    made = own_algorithm(collective, {}) if kept_schedule is None else kept_schedule
     _BUILT[key] = made
     while len(_BUILT) > 1 and sum(map(len, _BUILT.values())) > MOST_KEPT_ROWS:
         del _BUILT[next(iter(_BUILT))]
@@ -162,7 +167,7 @@ def parameters_of(collective: str, algorithm: str) -> list[str]:
 
 
 def folds(collective: str, algorithm: str) -> bool:
-    """Whether an algorithm can be written down once for all that is alike."""
+    """Whether an algorithm can write one row for each class of equal rows (folding)."""
     return "fold" in _arguments(collective, algorithm)
 
 
@@ -172,8 +177,10 @@ def _arguments(collective: str, algorithm: str) -> list[str]:
 
 
 def _function(collective: str, algorithm: str) -> Algorithm | None:
-    own = _OWN.get(algorithm)
-    return ALGORITHMS[collective].get(algorithm) if own is None else own.function
+    own_algorithm = _OWN.get(algorithm)
+    return (
+        ALGORITHMS[collective].get(algorithm) if own_algorithm is None else own_algorithm.function
+    )
 
 
 def _unknown_algorithm(collective: str, algorithm: str) -> str:
@@ -221,27 +228,26 @@ class Own:
 
     @property
     def is_python(self) -> bool:
-        """Whether it is a function of a Python file, and not what a file of MSCCL says."""
+        """Whether it is a function of a Python file, and not a file of MSCCL or MSCCL++."""
         return isinstance(self.function, FunctionType)
 
     def __call__(self, collective: Collective, parameters: Mapping[str, Any]) -> Schedule:
-        """Its schedule; what it raises is told with the line."""
+        """The schedule that the algorithm writes; its exceptions become errors with the line."""
         try:
-            found: object = self.function(collective, **parameters)
+            result: object = self.function(collective, **parameters)
         except CollectiveError:
             raise
         except Exception as error:
-            raise _told(error, self.file) from error
-        if isinstance(found, Schedule) and found.ranks == collective.ranks:
-            return found
-        got = f"one of {found.ranks}" if isinstance(found, Schedule) else f"{found!r:.40}"
+            raise _error_with_line(error, self.file) from error
+        if isinstance(result, Schedule) and result.ranks == collective.ranks:
+            return result
+        got = f"one of {result.ranks}" if isinstance(result, Schedule) else f"{result!r:.40}"
         expected = f"a schedule of {collective.ranks} ranks, as b.finish() makes it"
         line = self.function.__code__.co_firstlineno
         raise AlgorithmError("algorithm", f"{self.file}:{line}: expected {expected}, got {got}")
 
     def place_of(self, row: int, collective: Collective, parameters: Mapping[str, Any]) -> str:
-        """The file, with the step of it or the line that wrote a row; that of the function where
-        none did."""
+        """The file with the line (or step) that wrote a row, or with the function's first line."""
         if not self.is_python:
             return ", ".join(filter(None, (self.file, self.function.place_of(row, collective))))
         lines: list[tuple[int, int]] = [(-1, self.function.__code__.co_firstlineno)]
@@ -263,18 +269,24 @@ class Own:
         return f"{self.file}:{line}"
 
 
-def own(name: str, text: str) -> str:
-    """The name by which `build` knows the algorithm `file.py:function` (or `file.xml`, `file.json`)
-    of a file with that text, which is run for it (or read)."""
+def own_algorithm_key(name: str, text: str) -> str:
+    """The name by which `build` knows the algorithm of a user's file.
+
+    `name` is FILE.py:FUNCTION, FILE.xml or FILE.json, `text` the content of the file. A Python file
+    is run, others are read."""
     file, _, wanted = name.partition(":")
     key = f"{name}#{sha256(text.encode()).hexdigest()[:8]}"
     if key not in _OWN and file.endswith(OTHERS):
         _OWN[key] = Own(file, late("netsim.collectives.msccl.algorithm")(file, text))
     elif key not in _OWN:
         names = _run(file, text)
-        known = [one for one, value in names.items() if getattr(value, "__module__", "") == file]
-        if wanted not in known or not isinstance(names[wanted], FunctionType):
-            hint = suggest(wanted, known) or f" (it has {', '.join(known) or 'none'})"
+        defined_names = [
+            key for key, value in names.items() if getattr(value, "__module__", "") == file
+        ]
+        if wanted not in defined_names or not isinstance(names[wanted], FunctionType):
+            hint = (
+                suggest(wanted, defined_names) or f" (it has {', '.join(defined_names) or 'none'})"
+            )
             message = f"expected FILE.py:FUNCTION with a function of {file}, got {name!r}{hint}"
             raise AlgorithmError("algorithm", message)
         _OWN[key] = Own(file, names[wanted])
@@ -282,8 +294,9 @@ def own(name: str, text: str) -> str:
 
 
 def refuse_wrong(collective: Collective, algorithm: str, parameters: Mapping[str, Any]) -> int:
-    """Verify what an algorithm of a user's own writes, and look for races; the rows that it has.
-    What is too large for that (`MOST_CHECKED`) is not looked at."""
+    """Verify the schedule of a user's algorithm and check it for races; returns its rows.
+
+    Schedules of more than `MOST_CHECKED` rows times ranks are not verified."""
     made = build(collective, algorithm, **parameters)
     key = algorithm, collective, repr(parameters)
     if key in _SOUND or len(made) * collective.ranks > MOST_CHECKED:
@@ -292,8 +305,8 @@ def refuse_wrong(collective: Collective, algorithm: str, parameters: Mapping[str
         verify(made, collective)
         check_races(made, collective)
     except (VerificationError, RaceError) as error:
-        mine, row = _OWN[algorithm], re.search(r"\brow (\d+) \(", str(error))
-        at = mine.place_of(int(row[1]) if row else -1, collective, parameters)
+        own_algorithm, row = _OWN[algorithm], re.search(r"\brow (\d+) \(", str(error))
+        at = own_algorithm.place_of(int(row[1]) if row else -1, collective, parameters)
         where = f"{collective.name} of {collective.count} elements on {collective.ranks} ranks"
         where += ", in place" if collective.in_place else ""
         raise AlgorithmError("algorithm", f"{at}: {where}: {error}") from None
@@ -302,15 +315,22 @@ def refuse_wrong(collective: Collective, algorithm: str, parameters: Mapping[str
 
 
 def algorithm(collective: str, ranks: Sequence[int] = RANKS) -> Callable[[Algorithm], Algorithm]:
-    """Make a function an algorithm of a collective, known by its name in this process.
+    """A decorator that makes a function an algorithm of a collective, by its name.
 
-    It is verified and race-checked on each number of `ranks`, at several counts, in place and out
-    of place. Where it takes some numbers only, these are to be given.
+    The function takes a Collective and returns a Schedule. It is verified and race-checked on each
+    number of `ranks`, at several counts, in place and out of place; an algorithm that works on
+    certain numbers of ranks only states these. The name is known in this process only.
 
-        @netsim.algorithm("all_reduce", ranks=[2, 4, 8])
-        def mine(collective): ...
+    >>> from netsim.collectives import ring
+    >>> @algorithm("all_reduce", ranks=[2, 4, 8])
+    ... def my_ring(collective):
+    ...     return build(collective, "ring")
+    >>> "my_ring" in ALGORITHMS["all_reduce"]
+    True
+    >>> del ALGORITHMS["all_reduce"]["my_ring"]
 
-        netsim.run("quickstart", ["workload.algorithm=mine"])"""
+    `netsim.run("quickstart", ["workload.algorithm=my_ring"])` would run it.
+    """
 
     def defined(function: Any) -> Algorithm:
         key = f"{function.__name__}#{len(_OWN)}"
@@ -320,11 +340,11 @@ def algorithm(collective: str, ranks: Sequence[int] = RANKS) -> Callable[[Algori
                 size = 16 * n * per_rank + 4 * (per_rank > 1)
                 pairs = [(r, r * 3 % n) for r in range(n)] if collective == "p2p" else []
                 root = n // 2 if collective in ROOTED else 0
-                asked = collective_of(
+                example = collective_of(
                     collective, n, size, root=root, in_place=in_place, pairs=pairs
                 )
                 linked = "links" in parameters_of(collective, key)
-                refuse_wrong(asked, key, {"links": forest.mesh(n)} if linked else {})
+                refuse_wrong(example, key, {"links": forest.mesh(n)} if linked else {})
         ALGORITHMS[collective][function.__name__] = function
         _DEFINED[collective, function.__name__] = key
         return function  # type: ignore[no-any-return]
@@ -360,11 +380,11 @@ def _run(file: str, text: str) -> dict[str, Any]:
     except SyntaxError as error:
         raise AlgorithmError("algorithm", f"{file}:{error.lineno}: {error.msg}") from None
     except Exception as error:
-        raise _told(error, file) from error
+        raise _error_with_line(error, file) from error
     return module.__dict__
 
 
-def _told(error: Exception, file: str) -> AlgorithmError:
+def _error_with_line(error: Exception, file: str) -> AlgorithmError:
     """An error of a user's file: its line, its kind and its words."""
     lines = [n for frame, n in walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
     where = f"{file}:{lines[-1]}" if lines else file

@@ -125,11 +125,11 @@ class Memory:
         for target in (self._rank(row, t) for t in targets):
             result = data
             if style.op == REDUCE:
-                own = self._load(row, target, style.dst_buffer, dst_offset, count)
-                result = self._add(row, data, own)
+                addend = self._load(row, target, style.dst_buffer, dst_offset, count)
+                result = self._add(row, data, addend)
             elif style.op == REDUCE_INPUT:
-                own = self._load(row, target, IN, own_offset, count)
-                result = self._add(row, data, own)
+                addend = self._load(row, target, IN, own_offset, count)
+                result = self._add(row, data, addend)
             self._check_target(row, target, style.dst_buffer, dst_offset, count)
             self._store(target, style.dst_buffer, dst_offset, result)
 
@@ -184,32 +184,32 @@ class Memory:
                 f"{self.schedule.describe(row)} writes {where}: there are only {extent}"
             )
 
-    def _add(self, row: int, one: list[Part[Cell]], other: list[Part[Cell]]) -> list[Part[Cell]]:
+    def _add(self, row: int, first: list[Part[Cell]], second: list[Part[Cell]]) -> list[Part[Cell]]:
         """Two equally long runs of cells, added element by element."""
-        if len(one) == len(other) == 1:
-            return [(one[0][0], one[0][1], self._sum(row, one[0][2], other[0][2]))]
+        if len(first) == len(second) == 1:
+            return [(first[0][0], first[0][1], self._sum(row, first[0][2], second[0][2]))]
         result: list[Part[Cell]] = []
         i = j = at = 0
-        while i < len(one) and j < len(other):
-            stop = min(one[i][1], other[j][1])
-            result.append((at, stop, self._sum(row, one[i][2], other[j][2])))
-            i, j, at = i + (one[i][1] == stop), j + (other[j][1] == stop), stop
+        while i < len(first) and j < len(second):
+            stop = min(first[i][1], second[j][1])
+            result.append((at, stop, self._sum(row, first[i][2], second[j][2])))
+            i, j, at = i + (first[i][1] == stop), j + (second[j][1] == stop), stop
         return result
 
-    def _sum(self, row: int, one: Cell, other: Cell) -> Cell:
-        assert one is not None
-        assert other is not None
-        if one[0] != other[0]:
+    def _sum(self, row: int, first: Cell, second: Cell) -> Cell:
+        assert first is not None
+        assert second is not None
+        if first[0] != second[0]:
             raise VerificationError(
                 f"{self.schedule.describe(row)} adds elements from different places of the input"
-                f" ({one[0]} and {other[0]})"
+                f" ({first[0]} and {second[0]})"
             )
-        total = one[1] + other[1]
+        total = first[1] + second[1]
         if total & self._high:
             raise VerificationError(
                 f"{self.schedule.describe(row)} adds one rank's contribution {MANY} times or more"
             )
-        return one[0], total
+        return first[0], total
 
 
 # verify: does a schedule implement its collective?
@@ -222,8 +222,20 @@ SHOWN = 8
 def verify(
     schedule: Schedule, collective: Collective, which: int = 0, members: Sequence[int] | None = None
 ) -> None:
-    """Raise a VerificationError unless collective `which` of a schedule is the given one.
-    `members[i]` is the schedule's rank that is rank i of the collective (default: the same)."""
+    """Execute a schedule symbolically; raise a VerificationError unless it is this collective.
+
+    Every output element must hold each contribution exactly once. `which` is the number of the
+    operation in a schedule of several, and `members[i]` the schedule's rank that is rank i of the
+    collective (by default rank i). Times and links do not matter here.
+
+    >>> from netsim import Collective, build
+    >>> collective = Collective("all_gather", ranks=3, count=10)
+    >>> verify(build(collective, "ring"), collective)
+    >>> verify(build(collective, "ring"), Collective("all_gather", ranks=3, count=11))
+    Traceback (most recent call last):
+    netsim.collectives.verify.VerificationError: rank 0, out elements 10..10: missing the \
+contribution of rank 0; foreign the contribution of rank 1
+    """
     rows = rows_of(schedule, which)
     if collective.name == "barrier":
         _verify_barrier(schedule, rows, members or range(collective.ranks))
@@ -286,18 +298,18 @@ def _ranks(ranks: list[int]) -> str:
 
 def _verify_barrier(schedule: Schedule, rows: list[int], members: Sequence[int]) -> None:
     """Nobody may leave (end its last row) before everyone has come: news travels along rows."""
-    known = dict.fromkeys(rows, 0)
+    heard = dict.fromkeys(rows, 0)
     last: dict[int, int] = {}
     for row in rows:
         sender = int(schedule.src[row])
-        known[row] = 1 << sender
+        heard[row] = 1 << sender
         for earlier, lag in schedule.dependencies(row):
             from_rank, to_rank = int(schedule.src[earlier]), int(schedule.dst[earlier])
             if sender == from_rank or (lag.arrival and sender == to_rank):
-                known[row] |= known.get(earlier, 0)
+                heard[row] |= heard.get(earlier, 0)
         last[sender] = row
     for rank in members:
-        missing = [r for r in members if not known.get(last.get(rank, -1), 1 << rank) >> r & 1]
+        missing = [r for r in members if not heard.get(last.get(rank, -1), 1 << rank) >> r & 1]
         if missing:
             raise VerificationError(f"rank {rank} leaves the barrier without {_ranks(missing)}")
 
@@ -335,15 +347,22 @@ class Access(NamedTuple):
 def check_races(
     schedule: Schedule, collective: Collective, which: int = 0, members: Sequence[int] | None = None
 ) -> None:
-    """Raise a RaceError unless all conflicting accesses to one location are ordered. `members[i]`
-    is the schedule's rank that is rank i of the collective (default: the same)."""
+    """Raise a RaceError unless a schedule orders all conflicting accesses to one location.
+
+    Two rows conflict if both use a location and one writes it; their dependencies must order them.
+    `which` and `members` are those of `verify`.
+
+    >>> from netsim import Collective, build
+    >>> collective = Collective("all_reduce", ranks=4, count=64)
+    >>> check_races(build(collective, "ring"), collective)
+    """
     number = {int(m): r for r, m in enumerate(members or range(collective.ranks))}
     watch = _Watch(schedule, collective)
     past = _Past(schedule)
-    mine = set(rows_of(schedule, which))
+    checked_rows = set(rows_of(schedule, which))
     for row in range(len(schedule)):
         past.enter(row)
-        if row in mine:
+        if row in checked_rows:
             watch.touch_all(row, list(_accesses(schedule, row, number)), past)
 
 
@@ -380,7 +399,7 @@ class _Past:
         for earlier in self._row:
             self._waiting[earlier] += 1
         # Known at the start: ended, arrived; known at the arrival: arrived.
-        self._known: dict[int, tuple[int, int, int]] = {}
+        self._histories: dict[int, tuple[int, int, int]] = {}
         self.ended = self.arrived = 0
 
     def enter(self, row: int) -> None:
@@ -388,21 +407,21 @@ class _Past:
         ended = arrived = along = 0
         for edge in range(self._ptr[row], self._ptr[row + 1]):
             earlier = self._row[edge]
-            known = self._known[earlier]
+            history = self._histories[earlier]
             bit = 1 << earlier
-            ended |= known[0] | bit
+            ended |= history[0] | bit
             if self._arrival[edge] or self._local[earlier]:
-                arrived |= known[2] | bit
+                arrived |= history[2] | bit
             else:
-                arrived |= known[1]
+                arrived |= history[1]
                 if self._lane[row] == self._lane[earlier]:
-                    along |= known[2] | bit
+                    along |= history[2] | bit
             self._waiting[earlier] -= 1
             if not self._waiting[earlier]:
-                del self._known[earlier]
+                del self._histories[earlier]
         self.ended, self.arrived = ended, arrived
         if self._waiting[row]:
-            self._known[row] = ended, arrived, arrived | along
+            self._histories[row] = ended, arrived, arrived | along
 
     def has(self, touch: Touch) -> bool:
         """Whether an earlier access is over when the current row starts."""
@@ -438,11 +457,10 @@ class _Watch:
     def _check_shift(self, row: int, read: Access, write: Access) -> None:
         """A row may overwrite what it reads, but not what it has yet to read."""
         count = int(self._schedule.pieces.count[self._schedule.piece[row]])
-        (one, one_base), (other, other_base) = (
-            self._collective.location(a.rank, a.buffer) for a in (read, write)
-        )
-        shift = write.start + other_base - read.start - one_base
-        if (read.rank, one) == (write.rank, other) and 0 < abs(shift) < count:
+        source, source_base = self._collective.location(read.rank, read.buffer)
+        target, target_base = self._collective.location(write.rank, write.buffer)
+        shift = write.start + target_base - read.start - source_base
+        if (read.rank, source) == (write.rank, target) and 0 < abs(shift) < count:
             raise RaceError(f"{self._schedule.describe(row)} overwrites what it reads")
 
     def _touch(self, row: int, access: Access, past: _Past) -> None:
@@ -453,19 +471,19 @@ class _Watch:
         me = 2 * row + access.late
         after: list[Part[Use]] = []
         for low, high, (writer, readers) in uses.read(start, start + count):
-            for other in (writer, *readers) if access.write else (writer,):
-                if other >= 0 and other >> 1 != row and not past.has(other):
+            for earlier in (writer, *readers) if access.write else (writer,):
+                if earlier >= 0 and earlier >> 1 != row and not past.has(earlier):
                     where = (low - base, high - base)
-                    raise self._race(row, other >> 1, access, where)
+                    raise self._race(row, earlier >> 1, access, where)
             after.append((low, high, (me, ()) if access.write else (writer, (*readers, me))))
         uses.write(after)
 
-    def _race(self, row: int, other: int, access: Access, where: tuple[int, int]) -> RaceError:
+    def _race(self, row: int, earlier: int, access: Access, where: tuple[int, int]) -> RaceError:
         deed = "writes" if access.write else "reads"
         describe = self._schedule.describe
         return RaceError(
             f"{describe(row)} {deed} {span_text(access.rank, access.buffer, *where)}"
-            f" that {describe(other)} uses, and nothing orders the two"
+            f" that {describe(earlier)} uses, and nothing orders the two"
         )
 
 
@@ -532,8 +550,8 @@ def states(
         snapshots.append((number, _snapshot(memory, bases)))
     cuts = sorted({x for _, held in snapshots for parts in held for p in parts for x in p[:2]})
     chunks = tuple(Chunk(_letters(k), *span) for k, span in enumerate(pairwise(cuts)))
-    found = (State(number, _holdings(held, cuts, collective)) for number, held in snapshots)
-    return States(collective, chunks, tuple(found))
+    all_states = (State(number, _holdings(held, cuts, collective)) for number, held in snapshots)
+    return States(collective, chunks, tuple(all_states))
 
 
 def render_text(
@@ -585,8 +603,8 @@ def _holdings(
             origins = tuple(rank for rank, times in counts for _ in range(times))
             for k in range(bisect_left(cuts, low), bisect_left(cuts, high)):
                 best[k] = max(best[k], origins, key=lambda o: (len(set(o)), len(o)))
-        whole = collective.ranks if collective.reducing else 1
-        rows.append(tuple(Holding(o, len(o) == len(set(o)) == whole) for o in best))
+        origin_count = collective.ranks if collective.reducing else 1
+        rows.append(tuple(Holding(o, len(o) == len(set(o)) == origin_count) for o in best))
     return tuple(rows)
 
 
@@ -626,5 +644,5 @@ def _cell(holding: Holding, label: str, most_terms: int) -> str:
 def runs(ranks: tuple[int, ...]) -> str:
     """Ranks in order, each stretch by its ends: `0-6,9`."""
     breaks = [k for k in range(1, len(ranks)) if ranks[k] != ranks[k - 1] + 1]
-    found = [ranks[a:b] for a, b in pairwise([0, *breaks, len(ranks)])]
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in found)
+    spans = [ranks[a:b] for a, b in pairwise([0, *breaks, len(ranks)])]
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in spans)

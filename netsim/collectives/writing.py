@@ -43,13 +43,16 @@ class Lanes:
 
     def keep(self) -> Self:
         """Copy the data that stays on its rank to the output, unless it is there already."""
-        kept = self.collective.kept()
-        if self.collective.in_place or not len(kept.rank):
+        local_data = self.collective.local_data()
+        if self.collective.in_place or not len(local_data.rank):
             return self
-        piece, rank = self.builder.pieces(kept.count, kept.in_offset, kept.out_offset), kept.rank
-        self.writer.mark(rank, kept.count, rows=1)
-        mine = self.writer.written(rank)
-        rank, piece = rank[mine], piece[mine]
+        piece, rank = (
+            self.builder.pieces(local_data.count, local_data.in_offset, local_data.out_offset),
+            local_data.rank,
+        )
+        self.writer.mark(rank, local_data.count, rows=1)
+        is_written = self.writer.written(rank)
+        rank, piece = rank[is_written], piece[is_written]
         if len(rank):
             style = self.writer.copies(self.builder, KEEP, rank)
             self.copies[rank] = rows = self.builder.rows(style, rank, rank, piece)
@@ -72,10 +75,10 @@ class Lanes:
 
     def settle(self, rows: Rows, ranks: Ints | None = None) -> None:
         """Let what comes next on some ranks (default: all) wait for their rows, -1 for none."""
-        some: Ints = np.arange(self.ranks) if ranks is None else ranks
-        self.writer.mark(some, np.zeros(len(some), np.int64))
-        some = some[rows[some] >= 0]
-        self.wait(some, rows[some], IN_ORDER)
+        waiting: Ints = np.arange(self.ranks) if ranks is None else ranks
+        self.writer.mark(waiting, np.zeros(len(waiting), np.int64))
+        waiting = waiting[rows[waiting] >= 0]
+        self.wait(waiting, rows[waiting], IN_ORDER)
 
     def send(
         self,
@@ -107,8 +110,8 @@ class Lanes:
         last = np.full(len(sender), -1, np.int32)
         for part in parts:
             self._append(src[written], dst[written], part, step, after, last)
-        some = len(parts) > 1 or parts[0].which is not None
-        self.writer.sent(sender, receiver, last, ready=ready, plain=not (some or blocking))
+        is_partial = len(parts) > 1 or parts[0].which is not None
+        self.writer.sent(sender, receiver, last, ready=ready, plain=not (is_partial or blocking))
         sent = np.flatnonzero(last >= 0)
         self.passed(sender[sent], last[sent], step)
         self.wait(receiver[sent], last[sent])
@@ -118,14 +121,14 @@ class Lanes:
     def _append(
         self, src: Ints, dst: Ints, part: Part, step: int, after: list[tuple[Rows, Lag]], ends: Rows
     ) -> None:
-        some = slice(None) if part.which is None else part.which
-        before = ends[some]
-        deps = [(np.where(before < 0, rows[some], -1), lag) for rows, lag in after]
+        chosen = slice(None) if part.which is None else part.which
+        before = ends[chosen]
+        deps = [(np.where(before < 0, rows[chosen], -1), lag) for rows, lag in after]
         deps = [
             (rows, lag) for rows, lag in [*deps, (before, IN_ORDER)] if rows.max(initial=-1) >= 0
         ]
-        ends[some] = self.builder.rows(
-            part.style, src[some], dst[some], part.piece, step=step, after=deps
+        ends[chosen] = self.builder.rows(
+            part.style, src[chosen], dst[chosen], part.piece, step=step, after=deps
         )
 
     def passed(self, lanes: Ints, rows: Rows, step: int = 0) -> None:
@@ -245,10 +248,11 @@ USUAL_NODE = 8
 def groups_of(
     n: int, node_size: int | None = None, groups: Sequence[Sequence[int]] | None = None
 ) -> Ints:
-    """The ranks of every group, one row each: given ones, or `node_size` consecutive ranks. By
-    default a group has the largest number of ranks up to 8 that divides n."""
+    """The ranks of every group, one row each: those of `groups`, or `node_size` consecutive ranks.
+
+    By default a group has the largest number of ranks up to 8 that divides n."""
     if groups is not None:
-        return _given(n, node_size, groups)
+        return _checked_groups(n, node_size, groups)
     usual = max(size for size in range(1, USUAL_NODE + 1) if n % size == 0)
     size = usual if node_size is None else positive("node_size", node_size)
     if n % size:
@@ -256,7 +260,7 @@ def groups_of(
     return np.arange(n).reshape(n // size, size)
 
 
-def _given(n: int, node_size: int | None, groups: Sequence[Sequence[int]]) -> Ints:
+def _checked_groups(n: int, node_size: int | None, groups: Sequence[Sequence[int]]) -> Ints:
     if node_size is not None:
         raise CollectiveError("groups", "give node_size or groups, not both")
     lists = isinstance(groups, list | tuple) and all(isinstance(g, list | tuple) for g in groups)

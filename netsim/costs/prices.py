@@ -52,21 +52,21 @@ class Prices(Model):
 
     def of_gpu(self, model: str) -> Part:
         """A GPU by its model."""
-        found = self.gpu.get(model.partition(" ")[0]) or self.gpu.get(OTHER)
-        if found is None:
+        price = self.gpu.get(model.partition(" ")[0]) or self.gpu.get(OTHER)
+        if price is None:
             raise InputError(f"prices: no GPU {model.partition(' ')[0]!r}, and no 'other'")
-        return found
+        return price
 
     def of_port(self, kind: str, rate: float) -> Part:
         """The cheapest part of a kind that carries a rate (bytes/s); of the fastest, in parts."""
         table: dict[str, Part] = getattr(self, kind)
-        known = sorted(
+        rates = sorted(
             ((parse_bandwidth(text), part) for text, part in table.items()), key=itemgetter(0)
         )
-        for speed, part in known:
+        for speed, part in rates:
             if rate <= speed * (1 + 1e-9):
                 return part
-        speed, part = known[-1]
+        speed, part = rates[-1]
         return Part(
             usd=part.usd * rate / speed, watts=part.watts * rate / speed, source=part.source
         )

@@ -3,6 +3,7 @@
 The compiled engine is imported only when it is used: its start-up costs more than a small run, and
 compiling it, where that was never done, more than a hundred of them."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -62,6 +63,13 @@ def _compiling_pays(rows: int) -> bool:
     if rows >= ONE_TOO_LONG or _by_simpy.rows + rows >= COMPILING_FROM:
         return True
     return bool(late("netsim.engines.compiled.engine.is_ready")())
+
+
+def give_back_memory() -> None:
+    """Give back to the system what was freed; the compiled engine keeps it for later runs."""
+    structures = sys.modules.get("netsim.engines.compiled.structures")
+    if structures is not None:
+        structures.give_back()
 
 
 class _Work:

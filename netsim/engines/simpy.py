@@ -158,7 +158,7 @@ class Simulation:
         self.caps, self.shares = program.caps.tolist(), program.style_values("share").tolist()
         self.latency = program.style_values("latency").tolist()
         self.capacity = dict(enumerate(program.links.capacity.tolist()))
-        self.whole = dict(self.capacity)  # what links have for one sender
+        self.healthy = dict(self.capacity)  # what links have for one sender
         self.senders = grouped(program.links.senders, program.links.senders.get)
         self.draws: dict[int, tuple[tuple[int, float], ...]] = {-1: ()}
         self.start, self.end = [inf] * len(program), [inf] * len(program)
@@ -201,11 +201,11 @@ class Simulation:
 
     def _gpu(self, rank: int) -> Process:
         while True:
-            for row, what, _, when in self._letters("gpu", rank):
+            for row, message, _, when in self._letters("gpu", rank):
                 latency = self.latency[self.style[row]]
-                if what == READY:
+                if message == READY:
                     self.start[row] = when
-                if what == READY and latency > 0:
+                if message == READY and latency > 0:
                     heappush(self.agenda, (when + latency, row, JOIN, 0.0))
                 elif self.amount[row] > 0 and self._may_choose(row):
                     self.choosing.append(row)
@@ -219,9 +219,9 @@ class Simulation:
         load, since = 0.0, 0.0
         self.carried[link] = 0.0
         while True:
-            for _, what, value, when in self._letters("link", link):
-                if what == CAPACITY:
-                    self.whole[link] = value
+            for _, message, value, when in self._letters("link", link):
+                if message == CAPACITY:
+                    self.healthy[link] = value
                     self.touched.add(link)
                 else:
                     self.carried[link] += load * (when - since)
@@ -245,18 +245,18 @@ class Simulation:
 
     # **** Mail between processes ****
 
-    def _letters(self, who: str, number: int) -> list[Letter]:
-        return self.mail.pop((who, number), [])
+    def _letters(self, kind: str, number: int) -> list[Letter]:
+        return self.mail.pop((kind, number), [])
 
-    def _sleep(self, who: str, number: int) -> simpy.Event:
-        bed = self.beds[who, number] = self.env.event()
+    def _sleep(self, kind: str, number: int) -> simpy.Event:
+        bed = self.beds[kind, number] = self.env.event()
         return bed
 
-    def _rouse(self, who: str, number: int) -> None:
+    def _rouse(self, kind: str, number: int) -> None:
         """Wake a process, or create it when it is first needed."""
-        bed = self.beds.get((who, number))
+        bed = self.beds.get((kind, number))
         if bed is None:
-            self.env.process({"gpu": self._gpu, "link": self._link}[who](number))
+            self.env.process({"gpu": self._gpu, "link": self._link}[kind](number))
         elif not bed.triggered:
             bed.succeed()
 
@@ -264,15 +264,15 @@ class Simulation:
         """Hand everything that is due to its process, in row order; the fabric acts last."""
         due: list[Letter] = []
         while self.agenda and self.agenda[0][0] <= self.horizon:
-            time, number, what, detail = heappop(self.agenda)
-            if what != LEAVE or self._is_current(number, detail):
-                due.append((number, what, detail, time if self.program.instant else self.now))
+            time, number, message, detail = heappop(self.agenda)
+            if message != LEAVE or self._is_current(number, detail):
+                due.append((number, message, detail, time if self.program.instant else self.now))
         for letter in sorted(due):
-            number, what = letter[:2]
-            if what == LEAVE:
+            number, message = letter[:2]
+            if message == LEAVE:
                 address = FABRIC
             else:
-                address = ("link", number) if what == CAPACITY else ("gpu", self.owner[number])
+                address = ("link", number) if message == CAPACITY else ("gpu", self.owner[number])
             self.mail.setdefault(address, []).append(letter)
             if address != FABRIC:
                 self._rouse(*address)
@@ -283,8 +283,8 @@ class Simulation:
     def _next_is_due(self) -> bool:
         """Drop ends that were foretold for other rates; whether anything is left to happen."""
         while self.agenda:
-            _, number, what, detail = self.agenda[0]
-            if what != LEAVE or self._is_current(number, detail):
+            _, number, message, detail = self.agenda[0]
+            if message != LEAVE or self._is_current(number, detail):
                 return True
             heappop(self.agenda)
         return False
@@ -315,7 +315,7 @@ class Simulation:
         assert choices is not None
         for entry in range(*choices.ptr[path : path + 2].tolist()):
             if choices.apart[entry]:
-                rate = self.whole[int(choices.link[choices.slot[entry]])]
+                rate = self.healthy[int(choices.link[choices.slot[entry]])]
                 messages = self.messages.get(int(choices.slot[entry]), 0) + 1
                 full = max(full, messages / rate if rate else inf)
         return full
@@ -413,7 +413,7 @@ class Simulation:
         self.touched |= {table.senders[one] for one in self.touched if one in table.senders}
         for link in self.touched:
             busy = sum(bool(self.users.get(one)) for one in self.senders.get(link, ()))
-            self.capacity[link] = self.whole[link] / (1 + table.incast * max(0, busy - 1))
+            self.capacity[link] = self.healthy[link] / (1 + table.incast * max(0, busy - 1))
 
     def _connected(self) -> tuple[list[int], list[int]]:
         links, rows = set(self.touched), set(self.loners)

@@ -89,7 +89,7 @@ def _links(program: Program, timeline: Timeline) -> list[LinkTime]:
     top = use.top(TOP_LINKS * 4)
     load = load_over_time(program, timeline, use.link[top], BINS)
     full = load.seconds_at_capacity(FULL)
-    found = [
+    links = [
         LinkTime(
             program.links.name(int(link)),
             link_label(program.links, int(link))[0],
@@ -98,23 +98,24 @@ def _links(program: Program, timeline: Timeline) -> list[LinkTime]:
         )
         for link, seconds, part in zip(use.link[top], full, use.utilisation[top], strict=True)
     ]
-    found.sort(
+    links.sort(
         key=lambda one: (-round(one.full / max(timeline.makespan, 1e-300), 3), -one.utilisation)
     )
-    return found[:TOP_LINKS]
+    return links[:TOP_LINKS]
 
 
-def as_values(found: Explanation) -> dict[str, Any]:
+def as_values(explanation: Explanation) -> dict[str, Any]:
     """An explanation as plain values, for JSON and pictures; times in µs."""
-    program, spent = found.case.program, found.gpus
+    program, spent = explanation.case.program, explanation.gpus
     columns = np.array([spent.communicating, spent.computing, spent.waiting]) * 1e6
     return {
-        "time_us": found.split.total * 1e6,
-        "bound_by": found.bound,
-        "causes_us": {cause: spent * 1e6 for cause, spent in found.split.seconds.items()},
-        "path": [_segment(program, segment) for segment in found.split.segments],
+        "time_us": explanation.split.total * 1e6,
+        "bound_by": explanation.bound,
+        "causes_us": {cause: spent * 1e6 for cause, spent in explanation.split.seconds.items()},
+        "path": [_segment(program, segment) for segment in explanation.split.segments],
         "shared_with": [
-            {"link": one.link, "who": one.who, "us": one.seconds * 1e6} for one in found.sharers
+            {"link": one.link, "who": one.who, "us": one.seconds * 1e6}
+            for one in explanation.sharers
         ],
         "links": [
             {
@@ -123,19 +124,21 @@ def as_values(found: Explanation) -> dict[str, Any]:
                 "full_us": one.full * 1e6,
                 "utilisation": one.utilisation,
             }
-            for one in found.links
+            for one in explanation.links
         ],
-        "parameters": [_answer(one, found.split.total) for one in found.answers],
-        "confirmed": sum(one.ideal is not None for one in found.answers),
+        "parameters": [_answer(one, explanation.split.total) for one in explanation.answers],
+        "confirmed": sum(one.ideal is not None for one in explanation.answers),
         "slack_us": {
-            "by_kind": {k: v * 1e6 for k, v in found.slack_by_kind().items()},
-            "by_gpu": dict(zip(program.gpus, (found.slack_by_gpu() * 1e6).tolist(), strict=True)),
+            "by_kind": {k: v * 1e6 for k, v in explanation.slack_by_kind().items()},
+            "by_gpu": dict(
+                zip(program.gpus, (explanation.slack_by_gpu() * 1e6).tolist(), strict=True)
+            ),
         },
         "gpus": [
             {"gpu": name, "communicating_us": a, "computing_us": b, "waiting_us": c}
             for name, a, b, c in zip(program.gpus, *columns.tolist(), strict=True)
         ],
-        "lanes": _lanes(found),
+        "lanes": _lanes(explanation),
     }
 
 
@@ -163,19 +166,19 @@ def _segment(program: Program, segment: Any) -> dict[str, Any]:
 
 
 def _answer(answer: Answer, now: float) -> dict[str, Any]:
-    one = answer.parameter
+    parameter = answer.parameter
     slope = answer.slope()
 
     def us(seconds: float | None) -> float | None:
         return None if seconds is None else seconds * 1e6
 
-    unit = f"us per {one.unit}" if one.unit and one.value else ""
-    native = one.value if unit else None
+    unit = f"us per {parameter.unit}" if parameter.unit and parameter.value else ""
+    native = parameter.value if unit else None
     return {
-        "parameter": one.key,
-        "label": one.label,
-        "value": one.value,
-        "unit": one.unit,
+        "parameter": parameter.key,
+        "label": parameter.label,
+        "value": parameter.value,
+        "unit": parameter.unit,
         "on_path_us": answer.on_path * 1e6,
         "per_percent_us": answer.expected() * 1e4,
         "per_percent_simulated_us": us(None if slope is None else slope / 100),
@@ -191,9 +194,9 @@ def _answer(answer: Answer, now: float) -> dict[str, Any]:
     }
 
 
-def _lanes(found: Explanation) -> list[list[float]]:
+def _lanes(explanation: Explanation) -> list[list[float]]:
     """[rank, begin, end] in µs of the spells in which each rank moves data or computes."""
-    program, timeline = found.case.program, found.timeline
+    program, timeline = explanation.case.program, explanation.timeline
     rows = np.flatnonzero((program.schedule.amount > 0) & (timeline.end > timeline.start))
     which, ranks = senders(program.schedule, rows)
     begin, end = timeline.start[which] * 1e6, timeline.end[which] * 1e6

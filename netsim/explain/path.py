@@ -24,15 +24,15 @@ def slacks(program: Program, timeline: Timeline) -> NDArray[np.float64]:
     slack = (timeline.makespan - end).tolist()
     pointers, rows = schedule.dep_ptr.tolist(), earlier.tolist()
     for row in range(len(program) - 1, -1, -1):
-        mine = slack[row]
+        row_slack = slack[row]
         for place in range(pointers[row], pointers[row + 1]):
-            spare = mine + room[place]
+            spare = row_slack + room[place]
             slack[rows[place]] = min(slack[rows[place]], spare)
     least: NDArray[np.float64] = np.maximum(np.array(slack), 0.0)
     return least
 
 
-ALIKE = 1e-6  # by which links that are full or narrow alike may differ
+EQUAL_LIMITS = 1e-6  # relative difference of links that are equally full or narrow
 
 
 def _rates(program: Program, path: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
@@ -44,13 +44,14 @@ def _rates(program: Program, path: int) -> tuple[NDArray[np.int32], NDArray[np.f
 
 @dataclass(frozen=True)
 class Limits:
-    """What limits each of some rows while it moves.
+    """For some rows, what limits each while it moves.
 
-    `link` is the fullest of its path if it was slowed, else the narrowest; -1 is the row's own cap,
-    -2 nothing. `alike` are all that are as full or as narrow, the cap (-1) among them."""
+    `link` is the fullest link of its path if the row was slowed, else the narrowest; -1 is the
+    row's own cap, -2 nothing. `equal_links` are all links that are equally full or narrow, and the
+    cap (-1)."""
 
     link: NDArray[np.int64]
-    alike: list[tuple[int, ...]]
+    equal_links: list[tuple[int, ...]]
 
 
 def limits(
@@ -61,35 +62,37 @@ def limits(
     loads: Loads,
 ) -> Limits:
     """What limits each row, `slowed` being those that others on their links slowed."""
-    found = Limits(np.full(len(rows), -2, np.int64), [()] * len(rows))
+    result = Limits(np.full(len(rows), -2, np.int64), [()] * len(rows))
     begin, end = loads.flow(rows)
     cap = program.caps[program.schedule.style[rows]]
     path = program.path[rows]
     for number in np.unique(path).tolist():
-        mine = np.flatnonzero((path == number) & (program.schedule.amount[rows] > 0))
+        members = np.flatnonzero((path == number) & (program.schedule.amount[rows] > 0))
         if number < 0:
-            _note(found, mine, np.array([-1]), np.ones((1, len(mine)), bool))
+            _note(result, members, np.array([-1]), np.ones((1, len(members)), bool))
             continue
         link, alone = _rates(program, number)
-        busy, free = mine[slowed[mine]], mine[~slowed[mine]]
+        busy, free = members[slowed[members]], members[~slowed[members]]
         rates = np.concatenate([[cap[free], *([one] * len(free) for one in alone)]])
-        narrow = (rates <= rates.min(axis=0) * (1 + ALIKE)) & np.isfinite(rates)
-        _note(found, free, np.concatenate([[-1], link]), narrow)
+        narrow = (rates <= rates.min(axis=0) * (1 + EQUAL_LIMITS)) & np.isfinite(rates)
+        _note(result, free, np.concatenate([[-1], link]), narrow)
         if len(busy) and len(link):
             share = _shares(program, loads, link, begin[busy], end[busy])
-            _note(found, busy, link, share >= share.max(axis=0) - ALIKE)
-    return found
+            _note(result, busy, link, share >= share.max(axis=0) - EQUAL_LIMITS)
+    return result
 
 
 def _note(
-    found: Limits, rows: NDArray[np.int64], links: NDArray[Any], limiting: NDArray[np.bool_]
+    result: Limits, rows: NDArray[np.int64], links: NDArray[Any], limiting: NDArray[np.bool_]
 ) -> None:
     """Note for each row (columns) which links limit it: the first of them, its own cap last."""
     for row, column in zip(rows.tolist(), limiting.T, strict=True):
-        alike = tuple(links[column].tolist())
-        found.alike[row] = alike
-        if alike:
-            found.link[row] = alike[1] if alike[0] < 0 < len(alike) - 1 else alike[0]
+        equal_links = tuple(links[column].tolist())
+        result.equal_links[row] = equal_links
+        if equal_links:
+            result.link[row] = (
+                equal_links[1] if equal_links[0] < 0 < len(equal_links) - 1 else equal_links[0]
+            )
 
 
 def _shares(
@@ -121,10 +124,11 @@ OWN_RATE = -1  # the link of a row that its own cap limits
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One row of the path with what led up to it; all times in seconds. `before` is the row that it
-    waited for (-1: none) and `lag` the number of that dependency's lag in the schedule. `link`
-    limits its flow: a number of the link table, `OWN_RATE` or -2 (nothing); `alike` are all that
-    limit it alike, any of which would slow it alone."""
+    """One row of the critical path with what led up to it; all times in seconds.
+
+    `before` is the row that it waited for (-1: none) and `lag` the number of that dependency's lag
+    in the schedule. `link` limits its flow: a number of the link table, `OWN_RATE` or -2 (nothing).
+    `equal_links` are all links that limit it equally, any of which would slow it by itself."""
 
     row: int
     before: int
@@ -133,7 +137,7 @@ class Segment:
     end: float
     link: int
     seconds: dict[str, float]
-    alike: tuple[int, ...] = ()
+    equal_links: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +152,7 @@ class Split:
 def split_path(
     program: Program, timeline: Timeline, *, launch: float = 0.0, loads: Loads | None = None
 ) -> Split:
-    """Split the critical path of a run that a launch of so many seconds comes before."""
+    """Split the critical path of a run into segments, behind a launch of `launch` seconds."""
     rows = critical_path(program, timeline).rows
     flows = _flows(program, timeline, rows, loads or Loads(program, timeline))
     segments = []
@@ -159,8 +163,8 @@ def split_path(
             seconds[cause] = seconds.get(cause, 0.0) + spent
         begin = float(timeline.start[row])
         end, limit = float(timeline.end[row]), int(flows.limits.link[place])
-        alike = flows.limits.alike[place]
-        segments.append(Segment(row, before, lag, begin, end, limit, seconds, alike))
+        equal_links = flows.limits.equal_links[place]
+        segments.append(Segment(row, before, lag, begin, end, limit, seconds, equal_links))
     if segments and segments[0].seconds.get("launch") and "waiting" in segments[0].seconds:
         first = segments[0].seconds  # a kernel that a host launches at a given time
         first["launch"] += first.pop("waiting")
@@ -258,22 +262,26 @@ def sharers(program: Program, split: Split, loads: Loads) -> list[Sharer]:
     """The seconds lost by sharing, by link and by who moved data there at the time."""
     slowed = [s for s in split.segments if s.seconds.get("sharing", 0.0) > 0 and s.link >= 0]
     slowed.sort(key=lambda s: -s.seconds["sharing"])
-    found: dict[tuple[str, str], float] = {}
+    seconds_of: dict[tuple[str, str], float] = {}
     for segment in slowed[:_MOST]:
         rows, drawn = loads.users(segment.link)
         begin, end = loads.flow(rows)
-        mine, lasting = loads.flow(np.array([segment.row]))[0][0], np.maximum(end - begin, 1e-300)
-        overlap = np.minimum(end, segment.end) - np.maximum(begin, mine)
+        flow, lasting = loads.flow(np.array([segment.row]))[0][0], np.maximum(end - begin, 1e-300)
+        overlap = np.minimum(end, segment.end) - np.maximum(begin, flow)
         took = np.where((overlap > 0) & (rows != segment.row), drawn * overlap / lasting, 0.0)
         if not took.sum() > 0:
             continue
-        who = _labels(program, segment.row, rows)
+        labels = _labels(program, segment.row, rows)
         part = segment.seconds["sharing"] / took.sum()
-        for name in dict.fromkeys(who):
-            chosen = np.array([one == name for one in who])
+        for name in dict.fromkeys(labels):
+            chosen = np.array([one == name for one in labels])
             key = (program.links.name(segment.link), name)
-            found[key] = found.get(key, 0.0) + float(part * took[chosen].sum())
-    listed = [Sharer(link, who, seconds) for (link, who), seconds in found.items() if seconds > 0]
+            seconds_of[key] = seconds_of.get(key, 0.0) + float(part * took[chosen].sum())
+    listed = [
+        Sharer(link, labels, seconds)
+        for (link, labels), seconds in seconds_of.items()
+        if seconds > 0
+    ]
     return sorted(listed, key=lambda one: (-one.seconds, one.link, one.who))
 
 
@@ -281,15 +289,15 @@ def _labels(
     program: Program, row: int, others: "np.ndarray[tuple[int], np.dtype[np.int64]]"
 ) -> list[str]:
     ends = hop_label(program, row)
-    labels, known = [], dict[tuple[int, int, int], str]()
+    labels, label_of = [], dict[tuple[int, int, int], str]()
     schedule = program.schedule
     columns = (schedule.style[others], schedule.src[others], schedule.dst[others])
-    for other, style, src, dst in zip(others.tolist(), *(c.tolist() for c in columns), strict=True):
+    for rival, style, src, dst in zip(others.tolist(), *(c.tolist() for c in columns), strict=True):
         key = (schedule.styles[style].kind, src, dst)
-        if key not in known:
-            hop = hop_label(program, other)
-            known[key] = f"other channels of {hop}" if hop == ends else hop
-        labels.append(known[key])
+        if key not in label_of:
+            hop = hop_label(program, rival)
+            label_of[key] = f"other channels of {hop}" if hop == ends else hop
+        labels.append(label_of[key])
     return labels
 
 

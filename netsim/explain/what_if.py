@@ -55,16 +55,19 @@ def parameters_of(case: Case) -> list[Parameter]:
     """All parameters of a program that are anything but zero or infinite."""
     kinds, entered = link_kinds(case.program), latency_kinds(case.program)
     names = list(dict.fromkeys(kinds[case.program.paths.link].tolist()))
-    found = [_rate(case.program, kinds, name) for name in names]
-    own = _own_rate(case.program)
-    found = [_both(one, own) if own and one and one.key == "sm.rate" else one for one in found]
-    if own is not None and own_rate_key(case.program) == "own.rate":
-        found.append(own)
+    parameters = [_rate(case.program, kinds, name) for name in names]
+    own_rate = _own_rate(case.program)
+    parameters = [
+        _both(one, own_rate) if own_rate and one and one.key == "sm.rate" else one
+        for one in parameters
+    ]
+    if own_rate is not None and own_rate_key(case.program) == "own.rate":
+        parameters.append(own_rate)
     names = list(dict.fromkeys(entered[case.program.paths.link].tolist()))
-    found += [_latency(case.program, entered, name) for name in names]
-    found += _of_styles(case)
-    found += _of_lags(case.program)
-    return [one for one in found if one is not None]
+    parameters += [_latency(case.program, entered, name) for name in names]
+    parameters += _of_styles(case)
+    parameters += _of_lags(case.program)
+    return [one for one in parameters if one is not None]
 
 
 def link_kinds(program: Program) -> NDArray[np.str_]:
@@ -92,9 +95,9 @@ def latency_parts(program: Program, kinds: NDArray[np.str_], name: str) -> NDArr
     """What the links of one kind contribute to the latency of every path."""
     paths = program.paths
     owner, latency = owners_of(paths.ptr), program.links.latency[paths.link]
-    mine = np.where(kinds[paths.link] == name, latency, 0.0)
+    latency_here = np.where(kinds[paths.link] == name, latency, 0.0)
     every = np.bincount(owner, latency * paths.weight, len(paths))
-    part = np.bincount(owner, mine * paths.weight, len(paths))
+    part = np.bincount(owner, latency_here * paths.weight, len(paths))
     share = np.divide(part, every, out=np.zeros(len(paths)), where=every > 0)
     return share * paths.latency
 
@@ -104,8 +107,8 @@ def _common(values: NDArray[np.float64]) -> float | None:
 
 
 def _rate(program: Program, kinds: NDArray[np.str_], name: str) -> Parameter | None:
-    mine = kinds == name
-    capacity = program.links.capacity[mine]
+    is_kind = kinds == name
+    capacity = program.links.capacity[is_kind]
     capacity = capacity[np.isfinite(capacity) & (capacity > 0)]
     if not len(capacity):
         return None
@@ -113,8 +116,8 @@ def _rate(program: Program, kinds: NDArray[np.str_], name: str) -> Parameter | N
     def scaled(case: Case, factor: float) -> Case:
         links = case.program.links
         room = links.capacity.copy()
-        room[mine & (room > 0)] *= factor  # a dead link stays dead
-        changes = tuple((t, n, c * factor if mine[n] and c else c) for t, n, c in links.changes)
+        room[is_kind & (room > 0)] *= factor  # a dead link stays dead
+        changes = tuple((t, n, c * factor if is_kind[n] and c else c) for t, n, c in links.changes)
         paths = case.program.paths
         active = active_entries(paths.link, room, changes)
         active |= paths.active & (room == inf)[paths.link]  # senders
@@ -133,8 +136,8 @@ def _rate(program: Program, kinds: NDArray[np.str_], name: str) -> Parameter | N
 
 
 def _latency(program: Program, kinds: NDArray[np.str_], name: str) -> Parameter | None:
-    mine = kinds == name
-    latency = program.links.latency[mine]
+    is_kind = kinds == name
+    latency = program.links.latency[is_kind]
     if not (latency > 0).any():
         return None
     parts = latency_parts(program, kinds, name)
@@ -159,19 +162,21 @@ def own_rate_key(program: Program) -> str:
 
 def _own_rate(program: Program) -> Parameter | None:
     """The highest rates of the rows themselves, apart from compute."""
-    own = [s.cap for s in program.schedule.styles if s.cap < inf and s.kind != COMPUTE]
-    if not own:
+    caps = [s.cap for s in program.schedule.styles if s.cap < inf and s.kind != COMPUTE]
+    if not caps:
         return None
 
     def scaled(case: Case, factor: float) -> Case:
         return _restyled(case, lambda s: replace(s, cap=s.cap * factor) if s.kind != COMPUTE else s)
 
-    value = _common(np.array(own))
+    value = _common(np.array(caps))
     return Parameter("own.rate", "rate of one flow", True, scaled, value and value / 1e9, "GB/s")
 
 
-def _both(one: Parameter, other: Parameter) -> Parameter:
-    return replace(one, scaled=lambda case, factor: other.scaled(one.scaled(case, factor), factor))
+def _both(first: Parameter, second: Parameter) -> Parameter:
+    return replace(
+        first, scaled=lambda case, factor: second.scaled(first.scaled(case, factor), factor)
+    )
 
 
 def _of_styles(case: Case) -> list[Parameter | None]:
@@ -235,11 +240,13 @@ MOST_ROWS = 4_000_000  # simulated again in all, to confirm what the critical pa
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What one parameter does to the time; all times in seconds, None where not simulated.
-    `on_path` is the part of the critical path that it sets: one percent more of it is one percent
-    of `on_path`, less for a rate and more for a latency. Where kinds of links are full alike, less
-    of either is slower and more of one alone is no faster: half counts for each. `better` and
-    `worse` are the times with the parameter a step to each side, `swing` with ten steps, `ideal`
-    infinitely fast."""
+
+    - `on_path`: the part of the critical path that it sets. One percent more of the parameter is
+      one percent of `on_path`, less for a rate and more for a latency. Where kinds of links are
+      equally full, less of either is slower and more of one by itself is no faster: half counts
+      for each.
+    - `better`, `worse`: the times with the parameter one step to each side.
+    - `swing`: the times with ten steps; `ideal`: infinitely fast."""
 
     parameter: Parameter
     on_path: float
@@ -281,7 +288,7 @@ def what_if(case: Case, split: Split, *, engine: str, most_rows: int) -> list[An
     order as long as no more than `most_rows` rows are simulated."""
     parameters = parameters_of(case)
     seconds = path_seconds(case.program, split)
-    parameters.sort(key=lambda one: -seconds.get(one.key, 0.0))
+    parameters.sort(key=lambda entry: -seconds.get(entry.key, 0.0))
     able = min(len(parameters), most_rows // max(1, 5 * len(case.program)))
     engine = at_hand(engine, many=5 * able * len(case.program) >= COMPILED_FROM)
 
@@ -300,7 +307,7 @@ def what_if(case: Case, split: Split, *, engine: str, most_rows: int) -> list[An
         times = [time(parameter, 1 + sign * step) for step in (STEP, -STEP, SWING, -SWING)]
         ideal = time(parameter, inf if parameter.rate else 0.0)
         answers.append(Answer(parameter, on_path, times[0], times[1], (times[2], times[3]), ideal))
-    return sorted(answers, key=lambda one: -_weight(one))
+    return sorted(answers, key=lambda entry: -_weight(entry))
 
 
 def _weight(answer: Answer) -> float:
@@ -311,20 +318,20 @@ def _weight(answer: Answer) -> float:
 def path_seconds(program: Program, split: Split) -> dict[str, float]:
     """Seconds of the critical path by the parameter that sets them."""
     kinds = link_kinds(program)
-    found: dict[str, float] = {}
+    seconds_of: dict[str, float] = {}
 
     def add(key: str, seconds: float) -> None:
-        found[key] = found.get(key, 0.0) + seconds
+        seconds_of[key] = seconds_of.get(key, 0.0) + seconds
 
     wires = _wire_parts(program, split)
     for name, seconds in wires.items():
         add(f"{name}.latency", seconds)
     add("launch", split.seconds["launch"])
-    schedule, own = program.schedule, own_rate_key(program)
+    schedule, own_rate = program.schedule, own_rate_key(program)
     for segment in split.segments:
         style, parts = schedule.styles[int(schedule.style[segment.row])], segment.seconds
         flow = sum(parts.get(cause, 0.0) for cause in ("transfer", "sharing", "compute"))
-        named = {f"{kinds[link]}.rate" if link >= 0 else own for link in segment.alike}
+        named = {f"{kinds[link]}.rate" if link >= 0 else own_rate for link in segment.equal_links}
         if named and not (style.kind == COMPUTE and segment.link == OWN_RATE):
             for key in sorted(named):
                 add(key, flow if len(named) == 1 else flow / 2)
@@ -336,7 +343,7 @@ def path_seconds(program: Program, split: Split) -> dict[str, float]:
         add("sync.latency", protocol)
         if segment.lag >= 0 and not schedule.lags[segment.lag].arrival:
             add("credit.latency", parts.get("waiting", 0.0))
-    return found
+    return seconds_of
 
 
 def _wire_parts(program: Program, split: Split) -> dict[str, float]:
@@ -347,9 +354,9 @@ def _wire_parts(program: Program, split: Split) -> dict[str, float]:
     if not len(before):
         return {}
     path = program.path[before]
-    found = {}
+    parts_of = {}
     for name in np.unique(kinds[program.paths.link]).tolist():
         parts = latency_parts(program, kinds, name)[path]
-        whole = program.paths.latency[path]
-        found[name] = float((seconds * parts / whole).sum())
-    return found
+        path_latency = program.paths.latency[path]
+        parts_of[name] = float((seconds * parts / path_latency).sum())
+    return parts_of

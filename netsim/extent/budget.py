@@ -116,6 +116,13 @@ class Thresholds:
     max_rows_of_all_operations: float = 44_000_000
     """Rows of all operations that are timed up to which all of them may be simulated."""
 
+    doubtful_error: float = 0.1
+    """Error of some operations from which more of them are simulated than usual: such an error
+    tells a user little."""
+
+    max_rows_of_doubtful_operations: float = 50_000_000
+    """Rows of all operations up to which more are simulated if the error is doubtful: a minute."""
+
     max_tree_loops: int = 32
     """Loops up to which one operation of a tree tells about all
     (`python -m tests.bench.rounds 400 trees`)."""

@@ -91,8 +91,8 @@ def _from_few_hops(
     with the run before where the most are many rows. Each further hop adds to it, and moves over
     links, as much as those between."""
     thresholds = budget.thresholds
-    # Few enough rows to be simulated in full instead.
-    is_small = written_form(original, budget).ring_rows <= thresholds.max_ring_rows
+    rows_in_full = written_form(original, budget).ring_rows
+    is_small = rows_in_full <= thresholds.max_ring_rows  # simulated in full if hops do not agree
     original, uncertainty_of_form = original.without_empty_chunks
     form = written_form(original, budget)
     plan = form.plans[0]
@@ -145,7 +145,7 @@ def _from_few_hops(
     if not original.may_fold:
         uncertainty *= ERROR_OF_UNEQUAL_RANKS
     doubtful_rows = thresholds.doubtful_ring_factor * thresholds.max_ring_rows
-    if uncertainty > thresholds.max_hop_error and form.ring_rows <= doubtful_rows:
+    if uncertainty > thresholds.max_hop_error and rows_in_full <= doubtful_rows:
         return TOO_DIFFERENT
     use = replace(result.use, amount=result.use.amount * (full.full / most_hops))
     return replace(

@@ -1,11 +1,10 @@
-"""What holds of every answer, whatever was asked: one table, asked wherever a time is printed.
+"""Statements that hold for every answer, whatever the task: one table of them.
 
-The cheap ones are asked of every answer; the others run it again, and are asked in tests. One that
-does not hold is a mistake of ours, never of the input.
+The cheap ones are checked before a time is printed; the others simulate again and are checked in
+tests. If one does not hold, netsim has a mistake, never the input, and the answer is refused.
 
-A time that is approximate says within which bounds the true one lies. Where these reach up to what
-the wire needs, the true time lies between the wire and the upper bound, and that is what is printed
-(`lifted`). An exact time below the wire, or one that is so with all that it may be off, is refused.
+No time can be shorter than the busiest link needs for its bytes. If an approximate time is shorter,
+but its stated error reaches up to what the link needs, the need of the link is printed (`raised`).
 """
 
 from collections.abc import Callable
@@ -25,47 +24,55 @@ from netsim.program.program import Program, Timeline
 from netsim.schedule.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Schedule
 
 ALWAYS, IN_TESTS = "every answer", "tests"
-EQUAL = 1e-9  # relative: what rounding may do
-EVEN = 0.01  # by which loops or hops may differ from one another in bytes
-LIFTED = "no shorter than its links need"
+ROUNDING = 1e-9
+"""The relative difference that rounding may make."""
+MAX_DIFFERENCE_OF_LOOPS = 0.01
+"""The fraction by which loops or hops may differ in their bytes."""
+NOT_BELOW_LINKS = "no shorter than its links need"
 MOVING = (TRANSFER, MULTICAST, SWITCH_REDUCE)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A row, as far as it is known, and what it follows from: seconds, and the part by which they
-    may be `off`; the operation whose rows were run; what passes over its links in all, in loops
-    that were not run, too; the collective; size, algorithm and bus bandwidth as they are printed;
-    the seconds of the same question run in full; those that no algorithm beats; and those that the
-    slowest process finds (0: the same as `seconds`)."""
+    """A time, and as much as is known of what it follows from. Checks pass over what is missing."""
 
     seconds: float
-    off: float = 0.0
+    uncertainty: float = 0.0
+    """The largest relative error of `seconds`."""
     program: Program | None = None
+    """The rows of one operation that were simulated."""
     timeline: Timeline | None = None
     use: LinkUse | None = None
+    """What passes over each link in all, also in loops that were not simulated."""
     collective: Collective | None = None
     size_bytes: float = 0.0
     bandwidths: tuple[float, float] | None = None
+    """Algorithm and bus bandwidth as they are printed, in GB/s."""
     bus_factor: float = 1.0
     in_full: Callable[[], float] | None = None
+    """Simulates all rows of the same task, and returns the seconds."""
     limit: float = 0.0
+    """The seconds that no algorithm can be faster than; 0: unknown."""
     slowest: float = 0.0
+    """The seconds of the slowest process; 0: the same as `seconds`."""
 
     @property
     def longest(self) -> float:
-        """The seconds by the slowest process: all bytes of an operation have passed by then. The
-        mean may be less, for ranks run ahead of a slow link until FIFOs are full."""
+        """The seconds of the slowest process. By then all bytes of an operation have passed; the
+        mean over processes may be less, for ranks run ahead of a slow link until FIFOs are full."""
         return max(self.seconds, self.slowest)
 
 
 @dataclass(frozen=True, slots=True)
 class Invariant:
-    """A statement; when it is asked; and how an answer breaks it ("": it does not)."""
+    """A statement about every answer.
+
+    `checked` says when it is checked. `broken` returns how an answer breaks it, as a clause; empty
+    if it does not."""
 
     name: str
     statement: str
-    asked: str
+    checked: str
     broken: Callable[[Answer], str]
 
 
@@ -73,7 +80,7 @@ def _wire(answer: Answer) -> str:
     if answer.use is None or answer.program is None:
         return ""
     least, link = needed(answer.use, answer.program.links)
-    if least <= answer.longest * (1 + EQUAL):
+    if least <= answer.longest * (1 + ROUNDING):
         return ""
     name = answer.program.links.name(link)
     if not isfinite(least):
@@ -83,8 +90,8 @@ def _wire(answer: Answer) -> str:
 
 
 def delivered(schedule: Schedule) -> float:
-    """Bytes that all rows bring to ranks from others: those of a multicast to each of its members,
-    those of an in-switch reduction from each of them."""
+    """The bytes that all rows bring to ranks from other ranks. The bytes of a multicast count for
+    each of its members, those of an in-switch reduction for each member that they come from."""
     styles = schedule.styles
     times = [style.multiplicity * style.copies * (style.kind in MOVING) for style in styles]
     brought = schedule.amount * np.array(times, np.float64)[schedule.style]
@@ -94,16 +101,17 @@ def delivered(schedule: Schedule) -> float:
     rows = np.flatnonzero(grouped[schedule.style])
     cast = schedule.kind[rows] == MULTICAST
     src, dst = schedule.src[rows].astype(np.int64), schedule.dst[rows]
-    group, one = np.where(cast, dst, src), np.where(cast, src, dst)
-    each = np.bincount(group * schedule.ranks + one, brought[rows])
-    ends = (divmod(pair, schedule.ranks) for pair in np.flatnonzero(each).tolist())
+    group, single = np.where(cast, dst, src), np.where(cast, src, dst)
+    by_pair = np.bincount(group * schedule.ranks + single, brought[rows])
+    ends = (divmod(pair, schedule.ranks) for pair in np.flatnonzero(by_pair).tolist())
     others = [len(schedule.groups[g]) - (rank in schedule.groups[g]) for g, rank in ends]
-    return float(brought.sum() - each.sum() + each[each != 0] @ np.array(others, np.float64))
+    to_members = by_pair[by_pair != 0] @ np.array(others, np.float64)
+    return float(brought.sum() - by_pair.sum() + to_members)
 
 
 def least_delivered(collective: Collective) -> float:
-    """Bytes that must reach ranks from others, however it is done. Each rank's contribution to a
-    sum has to meet another one, and each rank that is to have what it has not has to get it."""
+    """The bytes that must reach ranks from other ranks with any algorithm. The contribution of each
+    rank to a sum must reach another rank, and each rank must get what it is to have and lacks."""
     ranks, block = collective.ranks, float(collective.count * collective.element_bytes)
     if collective.name == "alltoallv":
         others = np.array(collective.matrix, np.float64)
@@ -126,23 +134,25 @@ def _bytes(answer: Answer) -> str:
     if program is None or use is None or answer.collective is None:
         return ""
     least, brought = least_delivered(answer.collective), delivered(program.schedule)
-    if brought >= least * (1 - EQUAL):
+    if brought >= least * (1 - ROUNDING):
         return ""
-    # Rows may stand for further loops, steps or hops, which the use of links has; copies do not.
+    # Loops, steps or hops may be left out of the rows, but not of the use of links.
     written = link_amounts(program)[use.link]
-    more = float(np.divide(use.amount, written, out=np.ones(len(use)), where=written > 0).max())
-    brought *= max(1.0, more)
-    if brought >= least * (1 - (EVEN if more > 1 + EQUAL else EQUAL)):
+    ratios = np.divide(use.amount, written, out=np.ones(len(use)), where=written > 0)
+    times_as_many = float(ratios.max())
+    brought *= max(1.0, times_as_many)
+    tolerance = MAX_DIFFERENCE_OF_LOOPS if times_as_many > 1 + ROUNDING else ROUNDING
+    if brought >= least * (1 - tolerance):
         return ""
     return f"rows bring {brought:.6g} bytes to ranks, {least:.6g} must reach them"
 
 
 def _bounds(answer: Answer) -> str:
-    seconds, off = answer.seconds, answer.off
+    seconds, uncertainty = answer.seconds, answer.uncertainty
     if not (isfinite(seconds) and seconds >= 0.0):
         return f"{seconds!r} seconds are no time"
-    if not (isfinite(off) and off >= 0.0):
-        return f"{off!r} is no part by which a time may be off"
+    if not (isfinite(uncertainty) and uncertainty >= 0.0):
+        return f"{uncertainty!r} is no relative error"
     timeline = answer.timeline
     if timeline is None or not len(timeline):
         return ""
@@ -156,42 +166,44 @@ def _bandwidths(answer: Answer) -> str:
     if answer.bandwidths is None or answer.seconds <= 0.0:
         return ""
     algorithm = answer.size_bytes / answer.seconds / 1e9
-    for name, told, meant in zip(
+    for name, printed, computed in zip(
         ("algorithm", "bus"),
         answer.bandwidths,
         (algorithm, algorithm * answer.bus_factor),
         strict=True,
     ):
-        if abs(told - meant) > EQUAL * meant:
-            return f"{name} bandwidth {told!r} GB/s, bytes and time make it {meant!r}"
+        if abs(printed - computed) > ROUNDING * computed:
+            return f"{name} bandwidth {printed!r} GB/s, but bytes and time make it {computed!r}"
     return ""
 
 
 def _engines(answer: Answer) -> str:
     if answer.program is None:
         return ""
-    one, other = (simulate(answer.program, engine) for engine in ("simpy", "compiled"))
-    apart = np.abs(one.end - other.end)
-    worst = int(np.argmax(apart)) if len(apart) else 0
-    if not len(apart) or apart[worst] <= EQUAL * one.makespan:
+    simpy, compiled = (simulate(answer.program, engine) for engine in ("simpy", "compiled"))
+    differences = np.abs(simpy.end - compiled.end)
+    worst = int(np.argmax(differences)) if len(differences) else 0
+    if not len(differences) or differences[worst] <= ROUNDING * simpy.makespan:
         return ""
-    ends = f"{one.end[worst]!r} s with SimPy's engine, {other.end[worst]!r} s with the compiled one"
-    return f"row {worst} ends at {ends}"
+    by_simpy, by_compiled = simpy.end[worst], compiled.end[worst]
+    return (
+        f"row {worst} ends at {by_simpy!r} s by SimPy's engine, {by_compiled!r} s by the compiled"
+    )
 
 
-def _rung(answer: Answer) -> str:
+def _stated_error(answer: Answer) -> str:
     if answer.in_full is None:
         return ""
     full = answer.in_full()
-    if abs(full - answer.seconds) <= (answer.off + EQUAL) * answer.seconds:
+    if abs(full - answer.seconds) <= (answer.uncertainty + ROUNDING) * answer.seconds:
         return ""
-    told = f"{answer.seconds!r} s within {answer.off:.3g} of that"
-    return f"told are {told}, the run in full takes {full!r} s"
+    stated = f"{answer.seconds!r} s within {answer.uncertainty:.3g} of that"
+    return f"{stated} are stated, but the full simulation takes {full!r} s"
 
 
 def _limit(answer: Answer) -> str:
-    """Asked where a limit is known: of rows with `limits: true`, of explanations, and in tests."""
-    most = answer.longest * (1 + answer.off + EQUAL)
+    """Known are the limits of rows with `limits: true`, of explanations, and in tests."""
+    most = answer.longest * (1 + answer.uncertainty + ROUNDING)
     if answer.limit <= 0.0 or answer.limit <= most:
         return ""
     return f"{answer.longest!r} s, though no algorithm takes less than {answer.limit!r} s"
@@ -209,7 +221,7 @@ INVARIANTS = (
     ),
     Invariant(
         "bounds",
-        "a time is a time, no row ends before it starts, and bounds are bounds",
+        "times and errors are finite and not negative, and no row ends before it starts",
         ALWAYS,
         _bounds,
     ),
@@ -217,36 +229,43 @@ INVARIANTS = (
         "bandwidths", "bandwidths are bytes divided by the time beside them", ALWAYS, _bandwidths
     ),
     Invariant(
-        "engines", f"both engines end every row at the same time, to {EQUAL:g}", IN_TESTS, _engines
+        "engines",
+        f"both engines end every row at the same time, to {ROUNDING:g}",
+        IN_TESTS,
+        _engines,
     ),
     Invariant(
-        "rung",
-        "a time that is told from fewer rows lies within its bounds of that in full",
+        "stated",
+        "a time from fewer rows differs from the full simulation by no more than is stated",
         IN_TESTS,
-        _rung,
+        _stated_error,
     ),
     Invariant(
         "limit",
-        "no time is below what cuts of the links and distances leave any algorithm",
+        "no time is below what cuts through the links and distances allow any algorithm",
         ALWAYS,
         _limit,
     ),
 )
 
 
-def broken(answer: Answer, asked: str = ALWAYS) -> list[str]:
-    """How an answer breaks the invariants that are asked so."""
-    told = ((one.name, one.broken(answer)) for one in INVARIANTS if one.asked == asked)
-    return [f"{name}: {words}" for name, words in told if words]
+def broken(answer: Answer, checked: str = ALWAYS) -> list[str]:
+    """How an answer breaks the invariants that are checked `ALWAYS` or `IN_TESTS`."""
+    clauses = {
+        invariant.name: invariant.broken(answer)
+        for invariant in INVARIANTS
+        if invariant.checked == checked
+    }
+    return [f"{name}: {clause}" for name, clause in clauses.items() if clause]
 
 
-def ask(answer: Answer, about: str) -> None:
-    """Refuse an answer that breaks an invariant of those that are always asked."""
-    if found := broken(answer):
-        raise InvariantError(about, found)
+def check(answer: Answer, about: str) -> None:
+    """Raise an InvariantError if an answer breaks an invariant that is always checked."""
+    if clauses := broken(answer):
+        raise InvariantError(about, clauses)
 
 
-def lifted(timing: Result) -> Result:
+def raised(timing: Result) -> Result:
     """The timing, raised to what its busiest link needs if its stated error allows that.
 
     The slowest process cannot take less than the busiest link needs. If an approximate time of that
@@ -257,26 +276,36 @@ def lifted(timing: Result) -> Result:
     slowest = max(timing.seconds, timing.slowest)
     if slowest >= least or timing.seconds <= 0.0:
         return timing
-    raised = replace(timing, seconds=timing.seconds * (least / slowest), slowest=least)
+    at_least = replace(timing, seconds=timing.seconds * (least / slowest), slowest=least)
     if not timing.approximation:
         is_rounding = least <= slowest * (1 + AGREE)
-        return raised if is_rounding else timing
+        return at_least if is_rounding else timing
     high = slowest * (1 + timing.uncertainty)
     if high < least:
         return timing
-    words = f"{timing.approximation}, {LIFTED}"
-    return replace(raised, approximation=words, uncertainty=high / least - 1)
+    words = f"{timing.approximation}, {NOT_BELOW_LINKS}"
+    return replace(at_least, approximation=words, uncertainty=high / least - 1)
 
 
 def sound(timing: Result, collective: Collective, about: str) -> Result:
-    """A timing that breaks no invariant, lifted to the wire if it says that it may lie there."""
-    found = lifted(timing)
-    told = found.seconds, found.uncertainty, found.program, found.timeline, found.use
-    ask(Answer(*told, collective, slowest=found.slowest), about)
-    return found
+    """The timing, raised to what its busiest link needs. Raises an InvariantError if it breaks an
+    invariant."""
+    timing = raised(timing)
+    answer = Answer(
+        seconds=timing.seconds,
+        uncertainty=timing.uncertainty,
+        program=timing.program,
+        timeline=timing.timeline,
+        use=timing.use,
+        collective=collective,
+        slowest=timing.slowest,
+    )
+    check(answer, about)
+    return timing
 
 
 def sound_step(program: Program, timeline: Timeline, about: str) -> None:
     """Refuse the run of a training step that breaks an invariant."""
     use = link_use(program, timeline)
-    ask(Answer(timeline.makespan, 0.0, program, timeline, use), about)
+    answer = Answer(seconds=timeline.makespan, program=program, timeline=timeline, use=use)
+    check(answer, about)

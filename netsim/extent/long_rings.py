@@ -24,7 +24,7 @@ from netsim.collectives.reduced import STEPS as STEPS_OF_RINGS
 from netsim.engines.engine import choose, simulator
 from netsim.extent.engine_runs import Bench, StandaloneRun, taking_part
 from netsim.extent.forms import LoopSchedule
-from netsim.extent.max_plus import Relayed, causes_of, relayed_in_a_row, replayed, whole_use
+from netsim.extent.max_plus import Relayed, causes_of, ends_back_to_back, replayed, use_of_all_steps
 from netsim.extent.result import MethodInput, Offer, OneOperation, Refusal
 from netsim.extent.sketches import sketched
 
@@ -60,12 +60,12 @@ def _first_steps(bench: Bench, relayed: Relayed) -> OneOperation:
     runs = simulator(program, engine)
     timeline = runs.timeline(progress=bench.progress)
     begin = np.zeros(relayed.relay.ranks)
-    ends = replayed(relayed.relay, relayed.costs, begin) + launch.kernel
+    ends = replayed(relayed.relay, relayed.times, begin) + launch.kernel
     return OneOperation(
         StandaloneRun(relayed.schedule, program, timeline, ends[None], runs, engine),
         ends[taking_part(relayed.schedule)],
-        whole_use(relayed, float(ends.max()) - launch.kernel),
+        use_of_all_steps(relayed, float(ends.max()) - launch.kernel),
         causes=causes_of(relayed),
         rows=len(program),
-        follow=lambda launch, times: (relayed_in_a_row(relayed, launch, times), False),
+        follow=lambda launch, times: (ends_back_to_back(relayed, launch, times), False),
     )

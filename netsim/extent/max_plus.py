@@ -1,9 +1,20 @@
-"""The ends of a ring's lanes after many steps: a power of a matrix of sums and maxima.
+"""Long textbook rings in closed form: ends of ranks by sums and maxima, instead of an engine.
 
-In a step every lane waits for its own last row and for what the lane before has sent, which arrives
-`way` later, and then takes `took`. After m steps a lane's end is the greatest, over the lane q from
-which its wait comes, of q's end at first, the ways and rows from there, and as many rows as are
-left (of m) of the slowest lane in between, for rows may wait at any of them."""
+A lane is what one rank does for one ring. In each step a lane waits for two things: the end of its
+own last row, and the arrival of what the lane before it has sent. Then its row takes some seconds:
+
+    end[lane, step] = max(end[lane, step - 1], end[before, step - 1] + flight[before]) + took[lane]
+
+With + and max in the place of * and +, that is a product of a vector and a matrix, and `steps`
+steps are a power of the matrix: (max,+) algebra. The largest sum over all ways through the matrix
+is found without taking the steps one by one: a way begins at some lane q, passes every lane from q
+to the one in question, which takes their flights and rows, and waits in the steps that are left
+over, best at the slowest lane that it passes.
+
+That holds only if no row is slowed by another, which `row_times` checks: no link may be asked for
+more than it has, even if all lanes are under way at once. `relayed` checks the sums against the
+engine, for the first steps.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,76 +38,85 @@ from netsim.schedule.schedule import Schedule
 from netsim.topology.graph import Topology
 
 Floats = NDArray[np.float64]
-MOST_STEPS = 64  # up to which they are taken one by one
-MOST_KINDS = 64  # different times that rows of a ring may take, each of which is looked at
+MAX_SINGLE_STEPS = 64
+"""Steps up to which they are taken one by one: that is as fast."""
+MAX_DIFFERENT_TIMES = 64
+"""Different times that the rows of a ring may take; the closed form looks at each of them."""
 
 
-def after(ends: Floats, took: Floats, way: Floats, steps: int) -> Floats:
-    """The ends of rings (a ring each line) after so many further steps."""
-    if steps <= MOST_STEPS:
-        return one_by_one(ends, took, way, steps)
-    each = zip(ends, took, way, strict=True)
-    return np.stack([in_closed_form(e, t, w, steps) for e, t, w in each])
+def ends_after_steps(ends: Floats, took: Floats, flight: Floats, steps: int) -> Floats:
+    """The ends of lanes (second axis) of rings (first axis) after further steps.
+
+    `took` is the time of a row of each lane, `flight` the latency to the next lane, in seconds."""
+    if steps <= MAX_SINGLE_STEPS:
+        return ends_step_by_step(ends, took, flight, steps)
+    rings = zip(ends, took, flight, strict=True)
+    return np.stack([ends_in_closed_form(*ring, steps) for ring in rings])
 
 
-def one_by_one(ends: Floats, took: Floats, way: Floats, steps: int) -> Floats:
-    """The same from its definition."""
+def ends_step_by_step(ends: Floats, took: Floats, flight: Floats, steps: int) -> Floats:
+    """The same from the definition, for one ring or several."""
     for _ in range(steps):
-        arrived = np.roll(ends + way, 1, axis=-1)
+        arrived = np.roll(ends + flight, 1, axis=-1)
         ends = np.maximum(ends, arrived) + took
     return ends
 
 
-def in_closed_form(ends: Floats, took: Floats, way: Floats, steps: int) -> Floats:
-    """The same of one ring, however many steps."""
+def ends_in_closed_form(ends: Floats, took: Floats, flight: Floats, steps: int) -> Floats:
+    """The same for one ring, in a time that hardly depends on the number of steps.
+
+    The ring is unrolled into as many laps as the steps may pass. For each time that a row may take
+    (`slowest`), ways are looked at that wait at a lane with that time."""
     size = len(ends)
     laps = -(-steps // size) + 1
-    hop = np.roll(way, 1) + took  # from the lane before to the end of the row here
-    # Positions along all laps: the last lap is the one of interest.
-    along = np.cumsum(np.tile(hop, laps))
-    here = np.arange((laps - 1) * size, laps * size)
+    hop = np.roll(flight, 1) + took  # from the end of the lane before to the end of this row
+    seconds_along = np.cumsum(np.tile(hop, laps))
+    lanes = np.arange((laps - 1) * size, laps * size)  # of the last lap, whose ends are wanted
     position = np.arange(laps * size, dtype=np.float64)
-    start = np.tile(ends, laps) - along
-    slow = np.tile(took, laps)
-    best = np.full(size, -np.inf)
-    for kind in np.unique(took).tolist():
-        last = np.maximum.accumulate(np.where(slow >= kind, np.arange(laps * size), -1))[here]
-        worth = start + position * kind
-        found = _greatest(worth, here - steps, last)
-        best = np.maximum(best, found + along[here] + (steps - position[here]) * kind)
-    return best
+    start = np.tile(ends, laps) - seconds_along
+    took_along = np.tile(took, laps)
+    latest = np.full(size, -np.inf)
+    for slowest in np.unique(took).tolist():
+        slow_positions = np.where(took_along >= slowest, np.arange(laps * size), -1)
+        last_slow = np.maximum.accumulate(slow_positions)[lanes]
+        best_start = _greatest(start + position * slowest, lanes - steps, last_slow)
+        waits = (steps - position[lanes]) * slowest
+        latest = np.maximum(latest, best_start + seconds_along[lanes] + waits)
+    return latest
 
 
 def _greatest(values: Floats, first: NDArray[np.int64], last: NDArray[np.int64]) -> Floats:
-    """The greatest of the values from `first` to `last`; -inf where there are none."""
+    """The greatest of the values from `first` to `last`, both included; -inf if there are none.
+
+    `table` holds the greatest of each `width` values in a row, for widths of 1, 2, 4, …"""
     result = np.full(len(first), -np.inf)
     length = last - first + 1
     table, width = values, 1
     while True:
-        mine = np.flatnonzero((length >= width) & (length < 2 * width))
-        result[mine] = np.maximum(table[first[mine]], table[last[mine] - width + 1])
+        fits = np.flatnonzero((length >= width) & (length < 2 * width))
+        result[fits] = np.maximum(table[first[fits]], table[last[fits] - width + 1])
         if 2 * width > length.max(initial=0):
             return result
         table, width = np.maximum(table[:-width], table[width:]), 2 * width
 
 
-# **** Free ****
-# Whether lanes are ever in each other's way, and how long every row takes where they are not.
+# **** The time of every row, if no row is ever slowed by another ****
 
 Ints = NDArray[np.int64]
-ROOM = 1e-9  # by which what is asked of a link may exceed what it has: rounding
+ROUNDING = 1e-9
+"""The fraction by which the demand on a link may exceed its capacity."""
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
-    """By row: the seconds that it takes, and those until what it sent has arrived."""
+class RowTimes:
+    """By row, in seconds: the time that it takes, and the latency until its data has arrived."""
 
     took: Floats
-    way: Floats
+    flight: Floats
 
 
-def costs_of(program: Program, relay: Relay) -> Costs | str:
-    """How long rows take, none of which slows another whatever the rest does; or why they may."""
+def row_times(program: Program, relay: Relay) -> RowTimes | str:
+    """How long each row takes; or why that depends on other rows, as a clause."""
     if program.links.changes:
         return "rates of links change"
     if program.schedule.release_row.size:
@@ -108,25 +128,26 @@ def costs_of(program: Program, relay: Relay) -> Costs | str:
         return crowded
     style = program.schedule.style
     took = program.style_values("latency")[style] + program.schedule.amount / rates
-    if any(len(different(took[call.rows])) > MOST_KINDS for call in relay.calls):
-        return f"rows take more than {MOST_KINDS} different times"
-    return Costs(took, program.path_latency[program.path])
+    if any(len(different(took[call.rows])) > MAX_DIFFERENT_TIMES for call in relay.calls):
+        return f"rows take more than {MAX_DIFFERENT_TIMES} different times"
+    return RowTimes(took, program.path_latency[program.path])
 
 
 def _lanes(program: Program, relay: Relay) -> Ints:
-    """Which rows come one after the other: those of a lane; every copy is one by itself."""
+    """The lane of every row. Rows of a lane run one after the other; each copy has its own."""
     lane = np.full(len(program), -1, np.int64)
     for call in relay.calls:
         lane[call.rows] = call.lanes
-    most = int(lane.max(initial=-1)) + 1
+    next_lane = int(lane.max(initial=-1)) + 1
     for ranks, rows in relay.kept:
-        lane[rows] = most + ranks
-        most += relay.ranks
+        lane[rows] = next_lane + ranks
+        next_lane += relay.ranks
     return lane
 
 
 def _crowded(program: Program, lane: Ints, rates: Floats) -> str:
-    """The link of which most more is asked than it has, were all lanes under way at once."""
+    """The most overloaded link if all lanes are under way at once, as a clause; empty if none is
+    overloaded."""
     paths, links = program.paths, program.links
     moving = np.flatnonzero((lane >= 0) & (program.path >= 0))
     pairs = np.unique(lane[moving] * len(paths) + program.path[moving], return_index=True)[1]
@@ -137,83 +158,88 @@ def _crowded(program: Program, lane: Ints, rates: Floats) -> str:
     owner = np.repeat(moving, count)
     bounded = np.isfinite(links.capacity[paths.link[entry]])
     entry, owner = entry[bounded], owner[bounded]
-    link, asked = paths.link[entry], paths.weight[entry] * rates[owner]
-    # A lane does one thing at a time: of a link it asks as much as it asks at most.
+    link, demand = paths.link[entry], paths.weight[entry] * rates[owner]
+    # A lane has one row under way at a time: its demand on a link is the largest of its rows.
     key = lane[owner] * len(links) + link
-    order = np.lexsort((asked, key))
-    last = np.ones(len(order), bool)
-    last[:-1] = np.diff(key[order]) > 0
-    most = order[last]
-    over = np.bincount(link[most], asked[most], len(links)) / links.capacity
-    worst = int(np.argmax(over))
-    if over[worst] <= 1 + ROOM:
+    order = np.lexsort((demand, key))
+    is_largest = np.ones(len(order), bool)
+    is_largest[:-1] = np.diff(key[order]) > 0
+    largest = order[is_largest]
+    load = np.bincount(link[largest], demand[largest], len(links)) / links.capacity
+    worst = int(np.argmax(load))
+    if load[worst] <= 1 + ROUNDING:
         return ""
-    return f"{links.name(worst)} is asked for {over[worst]:.3g} times what it has"
+    return f"{links.name(worst)} is asked for {load[worst]:.3g} times what it has"
 
 
-# **** Replay ****
-# When every rank is done, call by call: a message after what came before, rings in one go.
+# **** When ranks are done ****
+# Call by call: a message after what came before it, all steps of a ring at once.
 
 
-def replayed(relay: Relay, costs: Costs, begin: Floats, *, short: bool = False) -> Floats:
-    """When ranks that begin at such times are done; `short`: of the steps that are written."""
+def replayed(relay: Relay, times: RowTimes, begin: Floats, *, short: bool = False) -> Floats:
+    """When each rank is done, if it begins at `begin[rank]`; `short`: with the steps that are
+    written, instead of all."""
     lanes = 1 + max(int(call.lanes.max(initial=0)) for call in relay.calls)
     rank = np.arange(lanes) % relay.ranks
-    times = _Times(begin[rank].copy(), np.full(lanes, -np.inf))
+    state = _LaneTimes(begin[rank].copy(), np.full(lanes, -np.inf))
     for call in relay.calls:
         if isinstance(call, Message):
-            _send(times, call, costs, begin[rank])
+            _send(state, call, times, begin[rank])
         else:
-            # What its steps wait for besides one another was in the way of its first already.
-            steps, way = call.written if short else call.steps, costs.way[call.rows]
-            end = after(times.last[call.lanes], costs.took[call.rows], way, steps)
-            times.arrived[call.lanes] = np.roll(end + way, 1, axis=-1)
-            times.last[call.lanes] = end
+            # Whatever else its steps wait for, its first step has waited for already.
+            steps, flight = call.written if short else call.steps, times.flight[call.rows]
+            took = times.took[call.rows]
+            end = ends_after_steps(state.last[call.lanes], took, flight, steps)
+            state.arrived[call.lanes] = np.roll(end + flight, 1, axis=-1)
+            state.last[call.lanes] = end
     done = begin.copy()
-    np.maximum.at(done, rank, np.maximum(times.last, times.arrived))
+    np.maximum.at(done, rank, np.maximum(state.last, state.arrived))
     for ranks, rows in relay.kept:
-        done[ranks] = np.maximum(done[ranks], begin[ranks] + costs.took[rows])
+        done[ranks] = np.maximum(done[ranks], begin[ranks] + times.took[rows])
     return done
 
 
-class _Times:
-    """By lane: the end of its last row, and the last arrival that its next one waits for."""
+class _LaneTimes:
+    """By lane: the end of its last row, and the last arrival that its next row waits for."""
 
     def __init__(self, last: Floats, arrived: Floats) -> None:
         self.last, self.arrived = last, arrived
 
 
-def _send(times: _Times, call: Message, costs: Costs, begin: Floats) -> None:
+def _send(state: _LaneTimes, call: Message, times: RowTimes, begin: Floats) -> None:
+    """Note one message of each sending lane."""
     sender, receiver = call.lanes, call.receiver
-    start = np.maximum(times.last[sender], times.arrived[sender])
-    start = np.maximum(start, begin[receiver])  # where it does not follow from what it waits for
+    start = np.maximum(state.last[sender], state.arrived[sender])
+    start = np.maximum(start, begin[receiver])  # a receiver may begin later than its sender
     if call.ready:
-        start = np.maximum(start, times.arrived[receiver])
-    end = start + costs.took[call.rows]
-    times.arrived[sender] = -np.inf
-    times.last[sender] = end
-    np.maximum.at(times.arrived, receiver, end + costs.way[call.rows])
+        start = np.maximum(start, state.arrived[receiver])
+    end = start + times.took[call.rows]
+    state.arrived[sender] = -np.inf
+    state.last[sender] = end
+    np.maximum.at(state.arrived, receiver, end + times.flight[call.rows])
 
 
-# **** Relayed ****
-# The time of an algorithm of long rings whose lanes are never in each other's way.
+# **** A whole algorithm ****
 
-AGREE = 1e-9  # what is followed from sums and maxima differs by less from what the engine says
-BIT = 1e-6  # by which part costs are raised to see what the time owes them
+AGREE = 1e-9
+"""The relative difference up to which sums and maxima agree with the engine."""
+SMALL_FRACTION = 1e-6
+"""The fraction by which times are raised to see how much of the whole time depends on them."""
 
 
 @dataclass(frozen=True)
 class Relayed:
-    """A few steps of an algorithm, placed; what is left of it; and how long its rows take."""
+    """An algorithm of long rings whose lanes never meet: its first steps as a program, how its
+    other steps repeat them (`relay`), and how long its rows take."""
 
     relay: Relay
     program: Program
-    costs: Costs
+    times: RowTimes
 
     @property
     def seconds(self) -> float:
-        """The time of one operation from standstill."""
-        return float(replayed(self.relay, self.costs, np.zeros(self.relay.ranks)).max())
+        """The time of one operation of which all ranks begin at once."""
+        return float(replayed(self.relay, self.times, np.zeros(self.relay.ranks)).max())
 
     @property
     def schedule(self) -> Schedule:
@@ -228,62 +254,70 @@ def relayed(
     topology: Topology,
     gpus: NDArray[np.int32],
 ) -> Relayed | str:
-    """An algorithm of long rings on a topology, or why its steps do not follow from a few."""
+    """An algorithm of long rings on a topology, or why its later steps do not follow from its
+    first ones, as a clause."""
     relay = Relay()
     schedule = build(collective, algorithm, fold=relay, **parameters)
     if relay.refused:
         return relay.refused
     program = place(schedule, topology, gpus.tolist())
-    costs = costs_of(program, relay)
-    if isinstance(costs, str):
-        return costs
-    begin = np.zeros(relay.ranks)
-    told = ends_of(program, simulate(program)).max(axis=0)
-    if not np.allclose(replayed(relay, costs, begin, short=True), told, rtol=AGREE, atol=0.0):
+    times = row_times(program, relay)
+    if isinstance(times, str):
+        return times
+    simulated = ends_of(program, simulate(program)).max(axis=0)
+    computed = replayed(relay, times, np.zeros(relay.ranks), short=True)
+    if not np.allclose(computed, simulated, rtol=AGREE, atol=0.0):
         return "its first steps end at other times than sums of their parts"
-    return Relayed(relay, program, costs)
+    return Relayed(relay, program, times)
 
 
-def whole_use(work: Relayed, seconds: float) -> LinkUse:
-    """What passes over the links in all steps, in so many seconds."""
-    # How often every row is there, with the steps that are not written.
-    times = np.ones(len(work.program))
+def use_of_all_steps(work: Relayed, seconds: float) -> LinkUse:
+    """What passes over the links in all steps, if they take `seconds`."""
+    repeats = np.ones(len(work.program))  # of every row, with the steps that are not written
     for call in work.relay.calls:
         if isinstance(call, Laps):
-            times[call.rows.ravel()] += call.steps - call.written
-    return use_of(work.program, link_amounts(work.program, times), seconds)
+            repeats[call.rows.ravel()] += call.steps - call.written
+    return use_of(work.program, link_amounts(work.program, repeats), seconds)
 
 
 def causes_of(work: Relayed) -> Causes:
-    """What the time goes to: by how much it grows with every part of it, for it is a sum."""
-    begin, costs = np.zeros(work.relay.ranks), work.costs
-    whole = work.seconds
+    """How much of the time is latency, and how much transfers on each kind of link.
 
-    def part(took: Floats, way: Floats) -> float:
-        more = Costs(costs.took + BIT * took, costs.way + BIT * way)
-        return (float(replayed(work.relay, more, begin).max()) - whole) / BIT
+    The time is a sum of row times and latencies. How many of these are in it follows from how much
+    it grows if they are raised by a small fraction."""
+    begin, times = np.zeros(work.relay.ranks), work.times
+    seconds = work.seconds
+
+    def seconds_due_to(took: Floats, flight: Floats) -> float:
+        raised = RowTimes(
+            times.took + SMALL_FRACTION * took, times.flight + SMALL_FRACTION * flight
+        )
+        growth = float(replayed(work.relay, raised, begin).max()) - seconds
+        return growth / SMALL_FRACTION
 
     def transfers() -> dict[str, float]:
-        rows, found = work.relay.rows, {}
+        rows, seconds_by_kind = work.relay.rows, {}
         path, place = np.unique(work.program.path[rows], return_inverse=True)
         example = np.zeros(len(path), np.int64)
         example[place] = rows
         kinds = np.array([narrowest_kind(work.program, row) for row in example.tolist()])[place]
         for kind in different(kinds).tolist():
-            mine = np.zeros_like(costs.took)
-            mine[rows[kinds == kind]] = 1.0
-            found[kind] = part(costs.took * mine, np.zeros_like(mine))
-        return found
+            is_of_kind = np.zeros_like(times.took)
+            is_of_kind[rows[kinds == kind]] = 1.0
+            no_latency = np.zeros_like(is_of_kind)
+            seconds_by_kind[kind] = seconds_due_to(times.took * is_of_kind, no_latency)
+        return seconds_by_kind
 
-    latency = part(np.zeros_like(costs.took), costs.way) / whole
+    latency = seconds_due_to(np.zeros_like(times.took), times.flight) / seconds
     return Causes({"latency": latency, "transfer": 1 - latency}, transfers)
 
 
-def relayed_in_a_row(work: Relayed, launch: Launch, times: int) -> Floats:
-    """When operations (first axis) are over by busy rank, one after the other on every rank."""
-    done, found, busy = np.zeros(work.relay.ranks), list[Floats](), taking_part(work.schedule)
-    for launched in launch.times(times, work.relay.ranks):
+def ends_back_to_back(work: Relayed, launch: Launch, operations: int) -> Floats:
+    """`ends[operation, rank]` of operations back to back, for the ranks that take part."""
+    done, busy = np.zeros(work.relay.ranks), taking_part(work.schedule)
+    ends = list[Floats]()
+    for launched in launch.times(operations, work.relay.ranks):
         begin = np.maximum(done, launched) + launch.kernel
-        done = replayed(work.relay, work.costs, begin)
-        found.append(done[busy])
-    return np.stack(found)
+        done = replayed(work.relay, work.times, begin)
+        ends.append(done[busy])
+    return np.stack(ends)

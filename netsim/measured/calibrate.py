@@ -65,17 +65,17 @@ def parameters_of(resolved: ResolvedCell) -> list[Parameter]:
     """What can be fitted on a system; what its runs do not show is sorted out by the fit."""
     job = resolved.jobs[0]
     machine = job.cluster.machine_of(0)
-    found = [
+    parameters = [
         Parameter("launch by the host", {"launch.host": HOST}, 1 / LOOSE, LOOSE),
         Parameter("launch on the GPU", {"launch.kernel": KERNEL}, 1 / LOOSE, LOOSE),
     ]
 
     def scaled(name: str, *constants: str, factor: float = LOOSE, only: str = "") -> None:
-        usual = {one: constant(job.mechanism, one) for one in constants if one in known}
+        usual = {one: constant(job.mechanism, one) for one in constants if one in names}
         if usual:
-            found.append(Parameter(name, usual, 1 / factor, factor, only))
+            parameters.append(Parameter(name, usual, 1 / factor, factor, only))
 
-    known = names_of(job.mechanism)
+    names = names_of(job.mechanism)
     fitted = machine.scale_up is not None and machine.scale_up.fitted
 
     for name in ("LL", "LL128", "Simple"):
@@ -84,7 +84,7 @@ def parameters_of(resolved: ResolvedCell) -> list[Parameter]:
         scaled(f"channel rate of {name}", f"rate.{key}", factor=SURE, only=name)
     if job.comm.nvls_channels and machine.scale_up is not None and machine.scale_up.multicast:
         scaled("part of NVLink's rate in NVLS", "nvls_efficiency", factor=1.3, only="NVLS")
-        hops = [one for one in known if one.startswith("nvls_") and kind_of(one) == "time"]
+        hops = [one for one in names if one.startswith("nvls_") and kind_of(one) == "time"]
         scaled("hop of NVLS", *hops, only="NVLS")
         scaled("rate of NVLS's copies", "nvls_copy_rate", factor=SURE, only="NVLS")
     if job.comm.n_nodes > 1:
@@ -101,7 +101,7 @@ def parameters_of(resolved: ResolvedCell) -> list[Parameter]:
         # more time is less of a rate.
         handling = [
             one
-            for one in known
+            for one in names
             if one.startswith("network.path.handling.") and kind_of(one) == "time"
         ]
         if any(constant(job.mechanism, one) for one in handling):
@@ -109,15 +109,17 @@ def parameters_of(resolved: ResolvedCell) -> list[Parameter]:
         now = machine.calibration.get(USABLE)
         transport = job.cluster.transport or TRANSPORTS[machine.transport]
         usable = transport.usable if now is None else float(now.value)
-        found.append(Parameter("usable part of the NICs' rate", {USABLE: usable}, 0.4, 1 / usable))
+        parameters.append(
+            Parameter("usable part of the NICs' rate", {USABLE: usable}, 0.4, 1 / usable)
+        )
     up = machine.scale_up
     if up is not None and up.fitted:
         rate = {"scale_up.link_bandwidth": up.link_bandwidth}
-        found.append(Parameter("rate of a link between GPUs", rate, 0.5, 1.3))
+        parameters.append(Parameter("rate of a link between GPUs", rate, 0.5, 1.3))
     if not machine.p2p or up is None:
         memory = {"cpu.memory_bandwidth": machine.cpu.memory_bandwidth}
-        found.append(Parameter("bandwidth of the hosts' memory", memory, 0.3, 2.5))
-    return found
+        parameters.append(Parameter("bandwidth of the hosts' memory", memory, 0.3, 2.5))
+    return parameters
 
 
 def concerns(parameter: Parameter, algorithm: str, protocol: str) -> bool:
@@ -177,8 +179,8 @@ class MeasuredCells:
 Asked = tuple[Floats, int, Measured]  # parameters, the number of a set, one of its rows
 
 
-def _ratio(asked: Asked, cells: MeasuredCells) -> Iterator[float]:
-    yield cells.ratio(*asked)
+def _ratio(question: Asked, cells: MeasuredCells) -> Iterator[float]:
+    yield cells.ratio(*question)
 
 
 class PointLost(Exception):
@@ -250,20 +252,20 @@ class Ratios:
         self, missing: Mapping[tuple[int, bytes], Asked]
     ) -> Iterator[tuple[tuple[int, bytes], Any]]:
         if self.pool is None or len(missing) == 1:
-            yield from ((key, self.cells.ratio(*asked)) for key, asked in missing.items())
+            yield from ((key, self.cells.ratio(*question)) for key, question in missing.items())
             return
-        keys = {id(asked): key for key, asked in missing.items()}
+        keys = {id(question): key for key, question in missing.items()}
         jobs = ((one, self._name(one), self._memory(one), 1) for one in missing.values())
-        with closing(self.pool.results(jobs)) as found:
-            for asked, ratio in found:
-                yield keys[id(asked)], ratio
+        with closing(self.pool.results(jobs)) as results:
+            for question, ratio in results:
+                yield keys[id(question)], ratio
 
-    def _memory(self, asked: Asked) -> int:
-        _, place, row = asked
+    def _memory(self, question: Asked) -> int:
+        _, place, row = question
         return self.usual[place].memory_needed(row.size_bytes)
 
-    def _name(self, asked: Asked) -> str:
-        _, place, row = asked
+    def _name(self, question: Asked) -> str:
+        _, place, row = question
         return f"{self.sets[place].run.file} at {row.size_bytes} B"
 
     def _key(self, x: Floats, number: int) -> tuple[int, bytes]:
@@ -276,10 +278,10 @@ class Ratios:
                 self.narrowed.add(number)
                 before = self.depends[number]
                 self.depends[number] = before & row
-                kept = row[before]
+                kept_row = row[before]
                 for (one, key), value in list(self.known.items()):
                     if one == number:
-                        self.known[one, np.frombuffer(key)[kept].tobytes()] = value
+                        self.known[one, np.frombuffer(key)[kept_row].tobytes()] = value
 
     def errors(self, x: Floats, which: Sequence[int]) -> dict[str, compare.Error]:
         """The error of some points by band."""
@@ -287,12 +289,12 @@ class Ratios:
 
     def by_band(self, ratios: Floats, which: Sequence[int]) -> dict[str, compare.Error]:
         """Log ratios of some points as errors by band."""
-        found = []
+        bands = []
         for number, ratio in zip(which, ratios.tolist(), strict=True):
             place, row = self.points[number]
             run = self.sets[place].run
             micros = (row.seconds(run.collective) or 0.0) * compare.MICRO
-            found.append(
+            bands.append(
                 compare.Point(
                     run.file,
                     "",
@@ -305,7 +307,7 @@ class Ratios:
                     True,
                 )
             )
-        return compare.by_band(found)
+        return compare.by_band(bands)
 
 
 # The fit: sets of few parameters are fitted to the simulation itself, not only to straight lines.
@@ -661,29 +663,29 @@ def calibrate(
                 continue
 
 
-def _calibrated(ratios: Ratios, found: Fit, fitted: Sequence[int], count: int) -> Calibrated:
+def _calibrated(ratios: Ratios, fit: Fit, fitted: Sequence[int], count: int) -> Calibrated:
     usual = np.zeros(len(ratios.parameters))
     held = [one for one in range(count, len(ratios.points)) if one not in ratios.lost]
     return Calibrated(
-        found.fitted,
-        _figures(found.fitted),
+        fit.fitted,
+        _figures(fit.fitted),
         ratios.errors(usual, fitted),
-        ratios.errors(found.x, fitted),
-        ratios.by_band(found.forecast, fitted),
+        ratios.errors(fit.x, fitted),
+        ratios.by_band(fit.forecast, fitted),
         ratios.errors(usual, held) if held else {},
-        ratios.errors(found.x, held) if held else {},
+        ratios.errors(fit.x, held) if held else {},
         tuple(ratios.lost.values()),
-        found.alternatives,
+        fit.alternatives,
     )
 
 
 def _figures(fitted: Sequence[Fitted]) -> dict[str, Figure]:
-    found: dict[str, Figure] = {}
-    for one in fitted:
-        if one.left:
+    figures: dict[str, Figure] = {}
+    for number in fitted:
+        if number.left:
             continue
-        low, high = one.parameter.figures(one.low), one.parameter.figures(one.high)
-        for name, value in one.parameter.figures(one.x).items():
-            texts = [written(name, one) for one in (value, low[name], high[name])]
-            found[name] = Figure(value=texts[0], stamp="calibrated", low=texts[1], high=texts[2])
-    return found
+        low, high = number.parameter.figures(number.low), number.parameter.figures(number.high)
+        for name, value in number.parameter.figures(number.x).items():
+            texts = [written(name, number) for number in (value, low[name], high[name])]
+            figures[name] = Figure(value=texts[0], stamp="calibrated", low=texts[1], high=texts[2])
+    return figures

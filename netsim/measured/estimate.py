@@ -126,15 +126,15 @@ def by_simulation(constant: Constant, entry: Entry) -> Floats:
     kind = _kind(rows)
     plan, resolved = resolved_at(plan, *kind)
     collective = resolved.cell.scenario.collective.collective
-    found = []
+    estimates = []
     for value in values.tolist():
         source = plan.source(plan.data["name"], *kind)
         source = with_figures(source, _figures(constant, resolved, value))
         cell = resolve(checked_cells(source)[0])
         times = (simulated_seconds(cell, row, collective) for row in rows)
         measured = (row.seconds(entry.collective) or 0.0 for row in rows)
-        found.append([log(ours / theirs) for ours, theirs in zip(times, measured, strict=True)])
-    return np.array(found).T
+        estimates.append([log(ours / theirs) for ours, theirs in zip(times, measured, strict=True)])
+    return np.array(estimates).T
 
 
 def _rows_of(
@@ -145,8 +145,8 @@ def _rows_of(
         for row in entry.rows()
         if max(1, smallest) <= row.size_bytes <= largest and row.seconds(entry.collective)
     ]
-    alike = [row for row in rows if (row.dtype, row.root) == (rows[0].dtype, rows[0].root)]
-    return few(alike, most)
+    same_kind = [row for row in rows if (row.dtype, row.root) == (rows[0].dtype, rows[0].root)]
+    return few(same_kind, most)
 
 
 def _kind(rows: Sequence[Measured]) -> tuple[list[int], str, int]:
@@ -160,9 +160,9 @@ def _resolved(entry: Entry, rows: Sequence[Measured]) -> ResolvedCell:
 
 def _figures(constant: Constant, resolved: ResolvedCell, value: float) -> Mapping[str, float]:
     mechanism = resolved.jobs[0].mechanism
-    known, more = names_of(mechanism), value - constant.value
+    names, more = names_of(mechanism), value - constant.value
     usual = {
-        name: usual_value(mechanism, name) if name in known else constant.value
+        name: usual_value(mechanism, name) if name in names else constant.value
         for name in constant.figures
     }
     return {name: max(0.0, now + more) for name, now in usual.items()}
@@ -177,14 +177,14 @@ def floor_of_launches(constant: Constant, entry: Entry) -> Floats:
 def slope_by_channels(constant: Constant, entry: Entry) -> Floats:
     """What one process takes more for each further channel and GPU where calls are small: the
     slopes between all pairs of rows."""
-    found = list[float]()
+    slopes = list[float]()
     rows = _rows_of(entry, *_fitted(constant).sizes, most=len(entry.rows()))
     resolved = _resolved(entry, rows)
     for (one, first), (other, second) in combinations(_seconds_per_launch(constant, entry), 2):
         channels = [_channels(resolved, row.size_bytes) for row in (one, other)]
         if channels[0] != channels[1]:
-            found.append((second - first) / (channels[1] - channels[0]))
-    return np.array(found)
+            slopes.append((second - first) / (channels[1] - channels[0]))
+    return np.array(slopes)
 
 
 def _seconds_per_launch(constant: Constant, entry: Entry) -> Iterator[tuple[Measured, float]]:
@@ -229,10 +229,10 @@ def step_up(constant: Constant, entry: Entry) -> Floats:
     """The bytes on the wire beyond which time steps up most, in calls of LL."""
     least, most = _fitted(constant).sizes
     rows = sorted(entry.rows(), key=lambda row: row.size_bytes)
-    some = [row for row in rows if least <= row.size_bytes <= most]
-    seconds = np.array([row.seconds(entry.collective) or np.nan for row in some])
+    chosen = [row for row in rows if least <= row.size_bytes <= most]
+    seconds = np.array([row.seconds(entry.collective) or np.nan for row in chosen])
     step = int(np.nanargmax(seconds[1:] / seconds[:-1]))
-    return np.array([float(LL_WIRE * some[step].size_bytes)])
+    return np.array([float(LL_WIRE * chosen[step].size_bytes)])
 
 
 def _bandwidths(entry: Entry) -> Iterator[float]:
@@ -280,8 +280,8 @@ class Without:
 def looked_at(constant: Constant, entries: Sequence[Entry]) -> list[Entry]:
     """Runs that it is estimated from without each of its systems: a few of each; none where it was
     fitted to one system only."""
-    mine = [entry for entry in entries if entry.id in _fitted(constant).runs]
-    systems = grouped(mine, lambda entry: entry.system).values()
+    fitted_entries = [entry for entry in entries if entry.id in _fitted(constant).runs]
+    systems = grouped(fitted_entries, lambda entry: entry.system).values()
     most = FEW_STEPS if _fitted(constant).estimator.endswith(by_steps.__name__) else FEW_RUNS
     return [one for some in systems for one in few(some, most)] if len(systems) > 1 else []
 
@@ -297,13 +297,17 @@ def without(
     an earlier one adds to a run's times is no longer there for a later one to explain."""
     added = dict[str, list[Callable[[Floats], Floats]]]()
     for constant in constants:
-        told = shown[constant.id]
+        shown_runs = shown[constant.id]
         if not any(one.system == system for one in entries if one.id in _fitted(constant).runs):
             continue
-        some = [entry for entry in looked_at(constant, entries) if entry.id in told]
-        every = estimate_of(constant, [told[one.id] for one in some]).value if some else nan
-        others = [one for one in some if one.system != system]
-        runs = [_with_added(constant, one, told[one.id], added.get(one.id, [])) for one in others]
+        looked = [entry for entry in looked_at(constant, entries) if entry.id in shown_runs]
+        every = (
+            estimate_of(constant, [shown_runs[one.id] for one in looked]).value if looked else nan
+        )
+        others = [one for one in looked if one.system != system]
+        runs = [
+            _with_added(constant, one, shown_runs[one.id], added.get(one.id, [])) for one in others
+        ]
         value = estimate_of(constant, runs).value if runs else nan
         ratio = value / every if every else nan
         if not ratio > 0:
@@ -312,7 +316,7 @@ def without(
         ratio = float(np.clip(ratio, 1 / TIMES, TIMES))
         yield Without(constant.id, system, ratio)
         for one in others:
-            if by_size := _adds(constant, one, told[one.id], constant.value * ratio):
+            if by_size := _adds(constant, one, shown_runs[one.id], constant.value * ratio):
                 added.setdefault(one.id, []).append(by_size)
 
 
@@ -388,8 +392,8 @@ def figures_without(entry: Entry, found: Sequence[Without]) -> Mapping[str, floa
     changed: dict[str, float] = {}
     for one in (some for some in found if not isclose(some.ratio, 1.0)):
         constant = TABLE[one.constant]
-        known = {"latencies.nvlink", *ELSEWHERE, *names_of(resolved.jobs[0].mechanism)}
-        if not (known.issuperset(constant.figures) and _holds(constant.id, resolved, entry)):
+        names = {"latencies.nvlink", *ELSEWHERE, *names_of(resolved.jobs[0].mechanism)}
+        if not (names.issuperset(constant.figures) and _holds(constant.id, resolved, entry)):
             continue
         value = constant.value * one.ratio
         for name, figure in _figures(constant, resolved, value).items():
@@ -400,7 +404,7 @@ def figures_without(entry: Entry, found: Sequence[Without]) -> Mapping[str, floa
 
 def _holds(id: str, resolved: ResolvedCell, entry: Entry) -> bool:
     comm, kind = resolved.jobs[0].comm, id.partition(".")[0]
-    own = f"sm_{max(sm for sm in GENERATIONS if sm <= max(comm.min_cc, GENERATIONS[0]))}"
+    generation = f"sm_{max(sm for sm in GENERATIONS if sm <= max(comm.min_cc, GENERATIONS[0]))}"
     if kind == "network":
         return comm.n_nodes > 1
     if id == "wire.nvlink_direct":
@@ -410,4 +414,4 @@ def _holds(id: str, resolved: ResolvedCell, entry: Entry) -> bool:
         return entry.transport == ("slingshot" if kind == "cxi" else kind)
     if id.startswith("launch.each_channel"):
         return id.endswith("2_13") == (comm.version >= parse_version("2.13"))
-    return kind == own if kind.startswith("sm_") else f"{own}.{id}" not in TABLE
+    return kind == generation if kind.startswith("sm_") else f"{generation}.{id}" not in TABLE

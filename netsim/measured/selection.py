@@ -118,7 +118,7 @@ def fitted_sets(
         for count in range(most + 1)
         for members in combinations(seen, count)
     )
-    return sorted(sets, key=lambda one: one.score)
+    return sorted(sets, key=lambda fit: fit.score)
 
 
 def plausible(sets: Iterable[FittedSet]) -> list[FittedSet]:
@@ -133,21 +133,21 @@ def plausible(sets: Iterable[FittedSet]) -> list[FittedSet]:
         if set(one.members) < set(best.members) and one.score <= best.score + FEWER_AS_GOOD:
             best = one
     limit = best.score + AS_GOOD
-    found = [best]
+    chosen = [best]
     for one in sorted(ordered, key=lambda one: (len(one.members), one.score)):
         members = set(one.members)
         larger = len(members) > len(best.members)
-        contains = any(set(other.members) <= members for other in found)
+        contains = any(set(other.members) <= members for other in chosen)
         if one.score <= limit and not larger and not contains and not members < set(best.members):
-            found.append(one)
-    return found
+            chosen.append(one)
+    return chosen
 
 
 def common_members(sets: Sequence[FittedSet]) -> Members:
     """The parameters that are in all sets."""
     common = set(sets[0].members)
-    for one in sets[1:]:
-        common &= set(one.members)
+    for fit in sets[1:]:
+        common &= set(fit.members)
     return tuple(sorted(common))
 
 
@@ -194,7 +194,7 @@ def _move(slopes: Floats, size: Floats, random: np.random.Generator) -> Floats:
 def alternatives(sets: Sequence[FittedSet]) -> Iterator[Members]:
     """What every set has beside the parameters that are in all of them."""
     common = set(common_members(sets))
-    for one in sets:
-        rest = tuple(number for number in one.members if number not in common)
+    for fit in sets:
+        rest = tuple(number for number in fit.members if number not in common)
         if rest:
             yield rest

@@ -44,7 +44,7 @@ class Judged:
 
 def ranking(judged: Sequence[Judged]) -> list[Judged]:
     """The runs, the slowest compared with its simulation first."""
-    return sorted(judged, key=lambda one: one.deviation)
+    return sorted(judged, key=lambda judgment: judgment.deviation)
 
 
 def with_bad_marked(judged: Sequence[Judged], tolerance: float) -> list[Judged]:

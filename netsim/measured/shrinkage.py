@@ -64,8 +64,8 @@ def shrunken_fit(
     for last in range(ROUNDS):
         line = Linear(here - slopes @ x, slopes)
         spread, candidates, forecast = _best_forecast(line, (seen, seen & rates), usual)
-        kept = determined(line, candidates, spread)
-        aim = bounded_solution(line, kept, spread, low, high)
+        chosen = determined(line, candidates, spread)
+        aim = bounded_solution(line, chosen, spread, low, high)
         move = aim - x
         if np.abs(move).max(initial=0.0) < STILL:
             break
@@ -75,13 +75,13 @@ def shrunken_fit(
         cost = _cost(x, here)
         if cost < best_cost:
             best_cost = cost
-            best = (x, kept, spread, forecast)
+            best = (x, chosen, spread, forecast)
         if np.median(np.abs(missed)) > BENT and last < ROUNDS - 1:
             slopes = differences(x)
         else:  # what the step showed (Broyden); differences would hardly change the next one
             slopes = slopes + np.outer(missed, move) / float(move @ move)
-    x, kept, spread, forecast = best
-    return Shrunken(x, kept, x[:, None] + interval_moves(line, kept, spread), forecast)
+    x, chosen, spread, forecast = best
+    return Shrunken(x, chosen, x[:, None] + interval_moves(line, chosen, spread), forecast)
 
 
 def forecast_score(errors: Floats) -> float:
@@ -89,28 +89,30 @@ def forecast_score(errors: Floats) -> float:
     return float(np.minimum(np.abs(errors), FAR).mean())
 
 
-def solution(line: Linear, kept: Which, spread: float) -> Floats:
+def solution(line: Linear, chosen: Which, spread: float) -> Floats:
     """The best values of the parameters that are kept; the others are 0."""
-    x = np.zeros(len(kept))
-    for rows, target in _weighted(line, kept, spread):
-        x[kept] = np.linalg.lstsq(rows, target, rcond=None)[0]
+    x = np.zeros(len(chosen))
+    for rows, target in _weighted(line, chosen, spread):
+        x[chosen] = np.linalg.lstsq(rows, target, rcond=None)[0]
     return x
 
 
-def bounded_solution(line: Linear, kept: Which, spread: float, low: Floats, high: Floats) -> Floats:
+def bounded_solution(
+    line: Linear, chosen: Which, spread: float, low: Floats, high: Floats
+) -> Floats:
     """The best values within bounds of the parameters that are kept; the others are 0."""
-    x = np.zeros(len(kept))
-    if not kept.any():
+    x = np.zeros(len(chosen))
+    if not chosen.any():
         return x
-    *_, (rows, target) = _weighted(line, kept, spread)
-    x[kept] = lsq_linear(rows, target, (low[kept], high[kept])).x
+    *_, (rows, target) = _weighted(line, chosen, spread)
+    x[chosen] = lsq_linear(rows, target, (low[chosen], high[chosen])).x
     return x
 
 
-def _weighted(line: Linear, kept: Which, spread: float) -> Iterator[tuple[Floats, Floats]]:
+def _weighted(line: Linear, chosen: Which, spread: float) -> Iterator[tuple[Floats, Floats]]:
     """Equations in rounds: points that the last solution misses by far count less."""
-    slopes = line.slopes[:, kept]
-    count = int(kept.sum())
+    slopes = line.slopes[:, chosen]
+    count = int(chosen.sum())
     weight = np.ones(len(line.usual))
     pull = np.eye(count) / spread
     nothing = np.zeros(count)
@@ -125,18 +127,18 @@ def _weighted(line: Linear, kept: Which, spread: float) -> Iterator[tuple[Floats
 def determined(line: Linear, seen: Which, spread: float) -> Which:
     """The parameters that the points determine, found by leaving the vaguest, one by one. Two that
     do the same are both vague until one of them is left."""
-    kept = seen.copy()
-    while kept.any():
-        *_, (rows, target) = _weighted(line, kept, spread)
+    chosen = seen.copy()
+    while chosen.any():
+        *_, (rows, target) = _weighted(line, chosen, spread)
         deviation = np.sqrt(np.diag(np.linalg.inv(rows.T @ rows)))
-        rest = line.usual + line.slopes[:, kept] @ np.linalg.lstsq(rows, target, rcond=None)[0]
+        rest = line.usual + line.slopes[:, chosen] @ np.linalg.lstsq(rows, target, rcond=None)[0]
         worse = max(1.0, float(np.median(np.abs(rest))) / NOISE)  # than points of a good fit
         vagueness = np.maximum(deviation / spread / UNCERTAIN, deviation * worse * SPAN / WIDE)
         worst = int(vagueness.argmax())
         if vagueness[worst] <= 1.0:
             break
-        kept[np.flatnonzero(kept)[worst]] = False
-    return kept
+        chosen[np.flatnonzero(chosen)[worst]] = False
+    return chosen
 
 
 def forecast_errors(line: Linear, seen: Which, spread: float) -> Floats:

@@ -6,13 +6,16 @@ shows no fault). Times of small operations mostly consist of launches, whose cos
 to host. It is inferred from the smallest sizes of the log before small bands are judged."""
 
 from collections.abc import Sequence
-from math import exp, log, log1p
+from math import exp, inf, log, log1p
 from statistics import median
 
 from netsim.base.values import dataclass, grouped
 from netsim.measured.compare import MICRO, Compared
 from netsim.nccl.constants import HOST, KERNEL
-from netsim.results.row import BANDS, Row, band_of
+from netsim.results.margins import least_fraction
+from netsim.results.row import BANDS, Joined, Row, band_of
+from netsim.tasks.resolve import ResolvedCell
+from netsim.tasks.validation import class_of
 
 SMALL_BANDS = BANDS[:2]  # bands whose times are judged with the inferred launch cost
 FLAT_FACTOR = 1.25  # a size takes no longer than the fastest one times this: only launches count
@@ -80,11 +83,35 @@ def verdict_of(compared: Compared, tolerance: float, usual_launch: float) -> Ver
     return Verdict(
         launch_us,
         tuple(
-            _band_verdict(band, bands[band], tolerance, launch_us or 0.0)
+            _band_verdict(
+                band,
+                bands[band],
+                [_limits(row, tolerance) for row in bands[band]],
+                launch_us or 0.0,
+            )
             for band in BANDS
             if band in bands
         ),
     )
+
+
+def gate_verdict(compared: Compared, resolved: ResolvedCell, confidence: float) -> Verdict:
+    """The verdict on a run by a gate: a size is beyond what is allowed if its bandwidth is less
+    than what a healthy machine reaches with the probability `confidence`. No launch cost is
+    inferred, and a run may be as fast as it likes."""
+    rows = [row for row in compared.rows if _is_timed(row)]
+    bands = grouped(rows, lambda row: band_of(_size_of(row)))
+    where = class_of(resolved) if resolved.is_nccl else Joined("", "")
+    verdicts = []
+    for band in BANDS:
+        if band in bands:
+            fractions = [
+                least_fraction(where, row.collective, _size_of(row), confidence)
+                for row in bands[band]
+            ]
+            limits = [(log(fraction), inf) for fraction in fractions]
+            verdicts.append(_band_verdict(band, bands[band], limits, 0.0))
+    return Verdict(None, tuple(verdicts))
 
 
 def usual_launch_cost(style: str, gpus_per_node: int, host: float | None = None) -> float:
@@ -113,11 +140,11 @@ def inferred_launch(rows: Sequence[Row], usual_launch: float) -> float | None:
 
 
 def _band_verdict(
-    band: str, rows: Sequence[Row], tolerance: float, launch_us: float
+    band: str, rows: Sequence[Row], limits: Sequence[tuple[float, float]], launch_us: float
 ) -> BandVerdict:
+    """The verdict on a band, given the log ratios that are allowed for each of its rows."""
     added = launch_us if band in SMALL_BANDS else 0.0
     errors = [log(max(_simulated(row) + added, 1e-3) / _measured(row)) for row in rows]
-    limits = [_limits(row, tolerance) for row in rows]
     beyond = [
         not lowest <= error <= highest
         for error, (lowest, highest) in zip(errors, limits, strict=True)
@@ -126,10 +153,15 @@ def _band_verdict(
         band=band,
         error=exp(median(errors)) - 1,
         lowest=exp(median(lowest for lowest, _ in limits)) - 1,
-        highest=exp(median(highest for _, highest in limits)) - 1,
+        highest=_error_of(median(highest for _, highest in limits)),
         sizes=len(rows),
         sizes_beyond=sum(beyond),
     )
+
+
+def _error_of(log_ratio: float) -> float:
+    """A log ratio as an error: simulated over measured - 1."""
+    return inf if log_ratio == inf else exp(log_ratio) - 1
 
 
 def _limits(row: Row, tolerance: float) -> tuple[float, float]:

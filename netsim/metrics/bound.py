@@ -109,9 +109,9 @@ class _Waits:
         ways = self.arrival[lag] * self.latency[self.path[earlier]]
         ready = self.end[earlier] + (self.seconds[lag] + ways)
         best, when = np.full(last - first, -1), np.full(last - first, -inf)
-        some = np.flatnonzero(np.diff(ptr))
-        if len(some):
-            when[some] = np.maximum.reduceat(ready, ptr[some] - ptr[0])
+        waiting = np.flatnonzero(np.diff(ptr))
+        if len(waiting):
+            when[waiting] = np.maximum.reduceat(ready, ptr[waiting] - ptr[0])
             owner = np.repeat(np.arange(last - first), np.diff(ptr))
             hit = np.flatnonzero(ready == when[owner])[::-1]  # of equal ones the first
             best[owner[hit]] = earlier[hit]
@@ -140,8 +140,8 @@ def narrowest(program: Program, row: int) -> list[int]:
     least = rates.min(initial=inf)
     if least > float(program.caps[schedule.style[row]]) or least == inf:
         return []
-    found: list[int] = paths.link[span][rates <= least * (1 + _EQUAL)].tolist()
-    return found
+    links: list[int] = paths.link[span][rates <= least * (1 + _EQUAL)].tolist()
+    return links
 
 
 def rates_alone(program: Program) -> Floats:
@@ -173,8 +173,9 @@ SPOKEN = {
 
 @dataclass(frozen=True, slots=True)
 class Causes:
-    """What the time of a run goes to: the part of each cause; and the seconds of its transfers by
-    the kind of link that makes them take as long, for whom it concerns."""
+    """How the time of a run divides among causes: the fraction of each.
+
+    Also the seconds of its transfers by the kind of link that makes them take as long."""
 
     shares: Mapping[str, float]
     transfers: Callable[[], Mapping[str, float]]
@@ -193,11 +194,11 @@ def bound_by(
     cause = max(shares, key=lambda name: shares[name])
     if most >= BUSY or (cause == "transfer" and most >= shares[cause] * BUSY):
         return _busiest(program.links, use)
-    what = cause
+    text = cause
     if cause == "transfer":
         transfers = causes.transfers()
-        what = f"serial transfers ({max(transfers, key=lambda kind: transfers[kind])})"
-    return f"{what} {shares[cause]:.0%}".replace("%", " %")
+        text = f"serial transfers ({max(transfers, key=lambda kind: transfers[kind])})"
+    return f"{text} {shares[cause]:.0%}".replace("%", " %")
 
 
 def _causes(program: Program, timeline: Timeline) -> Causes:
@@ -224,12 +225,12 @@ def _busiest(table: LinkTable, use: LinkUse) -> str:
     most = float(use.utilisation.max())
     hot = (use.utilisation >= most - _ALIKE).tolist()
     label, place = link_label(table, int(use.link[np.argmax(use.utilisation)]))
-    same, alike = 0, 0
+    same, equal_count = 0, 0
     for link, is_hot in zip(use.link.tolist(), hot, strict=True):
         if link_label(table, link)[0] == label:
             same += _count(table, link)
-            alike += is_hot * _count(table, link)
-    where = f" {place}" if alike * 2 < same or same == 1 else ""
+            equal_count += is_hot * _count(table, link)
+    where = f" {place}" if equal_count * 2 < same or same == 1 else ""
     return f"{label}{where} {min(most, 1.0):.0%}".replace("%", " %")
 
 
@@ -256,7 +257,7 @@ def narrowest_kind(program: Program, row: int) -> str:
 # The least time of a collective, whatever its algorithm: over every cut of the network, the bytes
 # that must cross it over the bandwidth of its links. The tightest cut is found by flows: at a time
 # that is too short some flow does not fit, and what it lacks shows a tighter cut (a Newton search,
-# of few steps). Any cut is a proof, so that of ranks that look alike one may stand for all.
+# of few steps). Any cut is a proof, so one rank may represent all that look equal.
 
 _SUPPLY = 2**28  # units of all that is sent
 _MOST_FLOWS = 50_000  # unknown flows that a linear program is given
@@ -289,15 +290,15 @@ def limit_of(
     if len(gpus) < 2 or (block <= 0 if demand is None else not demand.any()):
         return Limit(0.0, 0.0, 0.0, "nothing has to move")
     cuts, every = _Cuts(topology, gpus, nvls=nvls), np.full(len(gpus), block)
-    one = np.where(np.arange(len(gpus)) == root, block, 0.0)
+    root_supply = np.where(np.arange(len(gpus)) == root, block, 0.0)
     best: float | None
     if demand is not None:
         least, side, best = cuts.between(demand)
     elif name == "all_reduce":
         least, side, best = cuts.all_reduce(block)
     else:  # each of some has what others want; what is wanted in sums is the same, run backwards
-        supply = one if name in ("broadcast", "reduce") else every
-        ends = cuts.sinks(root if supply is one else -1)
+        supply = root_supply if name in ("broadcast", "reduce") else every
+        ends = cuts.sinks(root if supply is root_supply else -1)
         ends = np.array([root]) if name in ("gather", "scatter") else ends
         back = name in ("reduce_scatter", "reduce", "scatter")
         least, side = cuts.tightest(supply, ends, back=back)
@@ -315,13 +316,13 @@ class _Cuts:
         layout, links = topology.layout, topology.links
         self.ranks = topology.gpu_nodes[gpus].astype(np.int64)
         best = least_and_most(links.bandwidth, topology.changes)[1]
-        some = best > 0
-        key = links.tail[some].astype(np.int64) * self.nodes + links.head[some]
+        positive = best > 0
+        key = links.tail[positive].astype(np.int64) * self.nodes + links.head[positive]
         pairs, place = np.unique(key, return_inverse=True)
         self.tail, self.head = np.divmod(pairs, self.nodes)
-        self.rate = np.bincount(place, best[some], len(pairs))
+        self.rate = np.bincount(place, best[positive], len(pairs))
         self.latency = np.full(len(pairs), np.inf)
-        np.minimum.at(self.latency, place, links.latency[some])
+        np.minimum.at(self.latency, place, links.latency[positive])
         self.adds = layout.reduces | (nvls & (layout.kinds == NODE_KINDS.index("nvswitch")))
         hosts = [str(node).rpartition(".")[0] for node in topology.nodes]
         with_ranks = {name: k for k, name in enumerate(dict.fromkeys(hosts[n] for n in self.ranks))}
@@ -340,11 +341,11 @@ class _Cuts:
         while (now := len(np.unique(colour))) > count:
             count, seen = now, colour * np.uint64(_MIX[0])
             for here, there, mix in ((self.tail, self.head, 1), (self.head, self.tail, 2)):
-                told = (colour[there] * np.uint64(_MIX[mix])) ^ (rates * np.uint64(_MIX[0]))
-                np.add.at(seen, here, told * np.uint64(_MIX[3 - mix]) ^ (told >> np.uint64(29)))
+                mixed = (colour[there] * np.uint64(_MIX[mix])) ^ (rates * np.uint64(_MIX[0]))
+                np.add.at(seen, here, mixed * np.uint64(_MIX[3 - mix]) ^ (mixed >> np.uint64(29)))
             colour = np.unique(seen, return_inverse=True)[1].astype(np.uint64)
-        found = np.unique(colour[self.ranks], return_index=True)[1].astype(np.int32)
-        return np.asarray(found[found != apart])
+        representatives = np.unique(colour[self.ranks], return_index=True)[1].astype(np.int32)
+        return np.asarray(representatives[representatives != apart])
 
     def leaving(self, side: NDArray[np.bool_]) -> float:
         """Bytes/s out of a side."""
@@ -374,39 +375,39 @@ class _Cuts:
         side[self.ranks[first]] = False
         for end in ends.tolist():
             while least < np.inf:
-                found = self._side(supply, int(self.ranks[end]), least, tail, head)
-                rate = float(self.rate[found[tail] & ~found[head]].sum())
-                crossing = float(supply[found[self.ranks]].sum())
+                cut_side = self._side(supply, int(self.ranks[end]), least, tail, head)
+                rate = float(self.rate[cut_side[tail] & ~cut_side[head]].sum())
+                crossing = float(supply[cut_side[self.ranks]].sum())
                 seconds = crossing / rate if rate > 0 else np.inf * min(crossing, 1.0)
                 if not seconds > least * (1 + 1e-9):
                     break
-                least, side = seconds, found
+                least, side = seconds, cut_side
         return least, ~side if back else side
 
     def _side(
         self, supply: Floats, end: int, seconds: float, tail: Longs, head: Longs
     ) -> NDArray[np.bool_]:
-        """The sending side of the least cut towards a node, in so many seconds."""
+        """The sending side of the least cut towards a node, if transfers take `least` seconds."""
         unit, source = float(supply.sum()) / _SUPPLY, self.nodes
-        some = np.flatnonzero(supply)
-        tails = np.concatenate([tail, np.full(len(some), source)])
-        heads = np.concatenate([head, self.ranks[some]])
-        most = np.concatenate([np.minimum(self.rate * seconds, supply.sum()), supply[some]])
+        sources = np.flatnonzero(supply)
+        tails = np.concatenate([tail, np.full(len(sources), source)])
+        heads = np.concatenate([head, self.ranks[sources]])
+        most = np.concatenate([np.minimum(self.rate * seconds, supply.sum()), supply[sources]])
         return flow([(tails, heads, np.round(most / unit))], source, end)[1][:-1]
 
     def all_reduce(self, block: float) -> tuple[float, NDArray[np.bool_], float]:
         """What each rank has must leave every part of them, and come in; and where no switch adds
         up, parts exchange it 2 (parts - 1) times. Known is what scatters sums and gathers them."""
-        one = np.where(np.arange(len(self.ranks)) == 0, block, 0.0)
+        supply = np.where(np.arange(len(self.ranks)) == 0, block, 0.0)
         every = np.full(len(self.ranks), block / len(self.ranks))
-        found = [self.tightest(one, self.sinks(0), back=back) for back in (False, True)]
+        cuts = [self.tightest(supply, self.sinks(0), back=back) for back in (False, True)]
         halves = [self.tightest(every, self.sinks(), back=back)[0] for back in (False, True)]
         for parts in self.parts:
             count, inside = len(np.unique(parts[parts >= 0])), parts[self.head] >= 0
             if count > 1 and not (self.adds & (parts < 0)).any():
                 into = self.rate[inside & (parts[self.tail] != parts[self.head])].sum()
-                found.append((2 * (count - 1) * block / float(into), parts == 0))
-        least, side = max(found, key=lambda one: one[0])
+                cuts.append((2 * (count - 1) * block / float(into), parts == 0))
+        least, side = max(cuts, key=lambda supply: supply[0])
         return least, side, max(least, sum(halves))
 
     def between(self, demand: Floats) -> tuple[float, NDArray[np.bool_], float | None]:
@@ -414,11 +415,11 @@ class _Cuts:
         where it is small."""
         least, side = 0.0, np.zeros(self.nodes, bool)
         around = [p == k for p in self.parts for k in range(int(p.max()) + 1)]
-        for one in [*around, *(~one for one in around)]:
-            crossing = float(demand[np.ix_(one[self.ranks], ~one[self.ranks])].sum())
-            seconds = crossing / self.leaving(one) if crossing and self.leaving(one) else 0.0
+        for half in [*around, *(~half for half in around)]:
+            crossing = float(demand[np.ix_(half[self.ranks], ~half[self.ranks])].sum())
+            seconds = crossing / self.leaving(half) if crossing and self.leaving(half) else 0.0
             if seconds > least:
-                least, side = seconds, one
+                least, side = seconds, half
         if len(self.ranks) * len(self.tail) > _MOST_FLOWS or not np.isfinite(least):
             return least, side, None
         best = max(least, self._program(demand))
@@ -438,7 +439,7 @@ class _Cuts:
         wanted[np.arange(ranks), self.ranks] -= demand.sum(axis=1) / unit
         nothing = sparse.coo_array((ranks * self.nodes, 1))
         over = sparse.kron(np.ones((1, ranks)), sparse.eye_array(edges))
-        found = scipy_part("optimize").linprog(
+        solution = scipy_part("optimize").linprog(
             np.r_[np.zeros(ranks * edges), 1.0],
             A_ub=sparse.hstack([over, sparse.coo_array(-rate[:, None] / speed)]).tocsr(),
             b_ub=np.zeros(edges),
@@ -446,7 +447,7 @@ class _Cuts:
             b_eq=wanted.reshape(-1),
             method="highs-ipm",  # 0.6 s on a torus of 8 x 8, where a simplex takes 11
         )
-        return float(found.fun) * unit / speed if found.status == 0 else 0.0
+        return float(solution.fun) * unit / speed if solution.status == 0 else 0.0
 
     def words(self, side: NDArray[np.bool_]) -> str:
         """A cut in words: its links by kind, what they carry, and who is on either side."""
@@ -455,9 +456,11 @@ class _Cuts:
         if not over.any():
             return "all links together"
         kinds = " and ".join(LINK_KINDS[k] for k in np.unique(links.kind[over]))
-        mine = side[self.ranks]
-        few, way = (mine, "out of") if mine.sum() <= (~mine).sum() else (~mine, "into")
+        is_inside = side[self.ranks]
+        few, way = (
+            (is_inside, "out of") if is_inside.sum() <= (~is_inside).sum() else (~is_inside, "into")
+        )
         first, count = names[self.ranks[np.argmax(few)]], int(few.sum())
-        who = f"{first}" if count == 1 else f"{count} GPUs ({first} …)"
+        members = f"{first}" if count == 1 else f"{count} GPUs ({first} …)"
         total = self.leaving(side) / 1e9
-        return f"{int(over.sum())} {kinds} links {way} {who}, {total:.4g} GB/s"
+        return f"{int(over.sum())} {kinds} links {way} {members}, {total:.4g} GB/s"

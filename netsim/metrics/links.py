@@ -45,7 +45,7 @@ class LinkUse:
 
 
 def link_amounts(program: Program, times: Floats | None = None) -> Floats:
-    """What all rows together draw on every link of the program, each so many times (once)."""
+    """What all rows together draw on every link of the program; `times` weighs each row (1)."""
     paths = program.paths
     placed = program.path >= 0
     amount = program.schedule.amount[placed] * (1.0 if times is None else times[placed])
@@ -58,9 +58,11 @@ def link_amounts(program: Program, times: Floats | None = None) -> Floats:
 
 def amounts_by(table: LinkTable, program: Program) -> Floats:
     """The same by the numbers of a table that has all links of the program, and perhaps others."""
-    amounts, wires = np.zeros(len(table)), len(table) - len(table.own)
-    known = dict(zip(table.own, range(wires, len(table)), strict=True))
-    amounts[[*range(wires), *(known[key] for key in program.links.own)]] = link_amounts(program)
+    amounts, wires = np.zeros(len(table)), len(table) - len(table.resources)
+    numbers = dict(zip(table.resources, range(wires, len(table)), strict=True))
+    amounts[[*range(wires), *(numbers[key] for key in program.links.resources)]] = link_amounts(
+        program
+    )
     return amounts
 
 
@@ -70,7 +72,7 @@ def link_use(program: Program, timeline: Timeline) -> LinkUse:
 
 
 def use_of(program: Program, amounts: Floats, seconds: float) -> LinkUse:
-    """The utilisation of links that carry such amounts in so many seconds."""
+    """The utilization of links that carry these amounts in `seconds`, as fractions."""
     link = np.flatnonzero(amounts > 0)
     room = capacity_room(program.links, link, np.array([0.0, seconds]))[:, 0]
     return LinkUse(link, amounts[link], utilisation_of(amounts[link], room))
@@ -88,12 +90,12 @@ def fullest_link(topology: Topology, program: Program, use: LinkUse) -> Fullest 
     """Of the links between switches, those of no use included; None where none is used."""
     between = topology.links.kind == LINK_KINDS.index("fabric")
     wires = use.link < len(between)
-    mine = np.flatnonzero(wires)[between[use.link[wires]]]
-    if not len(mine):
+    wire_numbers = np.flatnonzero(wires)[between[use.link[wires]]]
+    if not len(wire_numbers):
         return None
-    link, amount = use.link[mine], use.amount[mine]
-    alike = 1 if program.links.count is None else program.links.count[link]
-    mean = float((amount * alike).sum()) / int(between.sum())
+    link, amount = use.link[wire_numbers], use.amount[wire_numbers]
+    equal_count = 1 if program.links.count is None else program.links.count[link]
+    mean = float((amount * equal_count).sum()) / int(between.sum())
     first = int(amount.argmax())
     return Fullest(program.links.name(int(link[first])), float(amount[first]) / mean)
 
@@ -123,8 +125,8 @@ def room_until(table: LinkTable, link: int, when: Floats) -> Floats:
     rate = np.minimum(rate, _ENDLESS)
     passed = np.append(0.0, np.cumsum(np.diff(since) * rate[:-1]))
     place = np.searchsorted(since, when, side="right") - 1
-    found: Floats = passed[place] + rate[place] * (when - since[place])
-    return found
+    room: Floats = passed[place] + rate[place] * (when - since[place])
+    return room
 
 
 # Who takes part in the rows of a schedule, as flat arrays: groups of multicasts and in-switch
@@ -165,8 +167,8 @@ def moves(schedule: Schedule, rows: Longs | None = None) -> Longs:
 
 def _of_kinds(schedule: Schedule, rows: Longs, *kinds: int) -> NDArray[np.bool_]:
     wanted = np.array([style.kind in kinds for style in schedule.styles], bool)
-    found: NDArray[np.bool_] = wanted[schedule.style[rows]]
-    return found
+    matches: NDArray[np.bool_] = wanted[schedule.style[rows]]
+    return matches
 
 
 # Links over time, in bins: each row's amount spread evenly over the time that its bytes move.
@@ -218,8 +220,8 @@ class Loads:
         when, passed, *_ = self._known.of(link, lambda: self._passed(link))
         if not len(when):
             return np.zeros(len(begin))
-        found: Floats = np.interp(end, when, passed) - np.interp(begin, when, passed)
-        return found
+        amounts: Floats = np.interp(end, when, passed) - np.interp(begin, when, passed)
+        return amounts
 
     def in_bins(self, link: int, edges: Floats) -> Floats:
         """What passes over a link from edge to edge, with rows that take no time."""
@@ -230,13 +232,13 @@ class Loads:
     def users(self, link: int) -> tuple[Longs, Floats]:
         """Rows that draw on a link, and how much each draws."""
         order, ptr, weight = self._entries
-        mine = order[ptr[link] : ptr[link + 1]]
-        paths = self._owners[mine]
+        members = order[ptr[link] : ptr[link + 1]]
+        paths = self._owners[members]
         first, last = self._path_ptr[paths], self._path_ptr[paths + 1]
         rows = np.concatenate(
             [self._by_path[a:b] for a, b in zip(first, last, strict=True)] or [np.zeros(0, int)]
         )
-        return rows, self.program.schedule.amount[rows] * np.repeat(weight[mine], last - first)
+        return rows, self.program.schedule.amount[rows] * np.repeat(weight[members], last - first)
 
     def __post_init__(self) -> None:
         paths = self.program.paths
@@ -361,11 +363,11 @@ def _working(program: Program, timeline: Timeline, rows: Longs) -> Spans:
     return rank, timeline.start[row], timeline.end[row]
 
 
-def _joined(one: Spans, other: Spans) -> Spans:
+def _joined(first: Spans, second: Spans) -> Spans:
     return (
-        np.concatenate([one[0], other[0]]),
-        np.concatenate([one[1], other[1]]),
-        np.concatenate([one[2], other[2]]),
+        np.concatenate([first[0], second[0]]),
+        np.concatenate([first[1], second[1]]),
+        np.concatenate([first[2], second[2]]),
     )
 
 
@@ -377,9 +379,9 @@ def _covered(spans: Spans, ranks: int, makespan: float) -> Floats:
     covered = np.zeros(ranks)
     edges = np.concatenate([[0], np.cumsum(np.bincount(rank, minlength=ranks))])
     for r in range(ranks):
-        mine = slice(int(edges[r]), int(edges[r + 1]))
-        turn = np.argsort(begin[mine], kind="stable")
-        first, reach = begin[mine][turn], np.maximum.accumulate(end[mine][turn])
+        span = slice(int(edges[r]), int(edges[r + 1]))
+        turn = np.argsort(begin[span], kind="stable")
+        first, reach = begin[span][turn], np.maximum.accumulate(end[span][turn])
         before = np.concatenate([[0.0], reach[:-1]]) if len(reach) else reach
         covered[r] = np.maximum(reach - np.maximum(first, before), 0.0).sum()
     return covered

@@ -40,8 +40,8 @@ def planned(job: Job, collective: Collective, dtype: str) -> Plan:
     """What NCCL decides on a collective."""
     if collective.name not in COLLECTIVES:
         return plan_sends(job.sends, job.rounds, *busiest_sender(collective))
-    asked = call_of(collective, dtype), collective.count, collective.element_bytes
-    return job.memo.of(asked, lambda: plan_call(job.comm, *asked))
+    arguments = call_of(collective, dtype), collective.count, collective.element_bytes
+    return job.memo.of(arguments, lambda: plan_call(job.comm, *arguments))
 
 
 def plan_call(comm: Communicator, call: tuning.Call, count: int, element_bytes: int) -> Plan:
@@ -111,27 +111,27 @@ def call_of(collective: Collective, dtype: str) -> tuning.Call:
 
 
 def cost_table(job: Job, collective: Collective, dtype: str) -> tuple[tuning.TimedCost, ...]:
-    """All that NCCL compares for a collective; nothing for sends and receives."""
+    """The cost table that NCCL compares for a collective; empty for sends and receives."""
     if collective.name not in COLLECTIVES:
         return ()
     return tuning.timed_costs(job.comm, call_of(collective, dtype))
 
 
 def fallback(job: Job, collective: Collective, dtype: str) -> str:
-    """What NCCL does instead of what it was told (before 2.24); nothing where it obeys."""
+    """What NCCL runs instead of a forced algorithm (before 2.24); empty if it obeys."""
     if collective.name not in COLLECTIVES:
         return ""
     return tuning.fallback_reason(job.comm, call_of(collective, dtype))
 
 
 def check_wishes(collective: str, wishes: Wishes) -> None:
-    """Refuse to force what has no choice, or twice."""
+    """Raise an InputError if a choice is forced twice, or for sends, which have none."""
     wishes.settings()
-    for what, given in (("algorithm", wishes.algorithm), ("protocol", wishes.protocol)):
-        if given != AUTO and collective not in COLLECTIVES:
+    for kind, wish in (("algorithm", wishes.algorithm), ("protocol", wishes.protocol)):
+        if wish != AUTO and collective not in COLLECTIVES:
             raise InputError(
-                f"NCCL runs {collective} as sends and receives, without a choice of {what}",
-                hint=f"leave {what} at auto",
+                f"NCCL runs {collective} as sends and receives, without a choice of {kind}",
+                hint=f"leave {kind} at auto",
             )
 
 
@@ -176,7 +176,7 @@ def nccl_plan(
     usual["cached"] = 2 * collective.size_bytes <= job.mechanism.cache  # input and output
     chosen = planned(job, collective, dtype)
     if chosen.algorithm == SEND_RECV:
-        # Since 2.12 over the GPU beside the NIC on the receiver's rail, unless it is told not to.
+        # Since 2.12 over the GPU beside the NIC on the receiver's rail, unless PXN is disabled.
         pxn = "PXN" in comm.facts.path_types and comm.settings.pxn_level == 2
         usual["crowded"] = comm.nvswitch and collective.ranks > 2 and collective.name in CROWDED
         usual["far"] = "pxn" if pxn and not comm.settings.pxn_disabled else NET
@@ -201,9 +201,11 @@ def nccl_plan(
 
 
 def _works(counts: Iterable[int], chunks: Iterable[int], last: int = 0) -> tuple[Work, ...]:
-    """The parts of consecutive channels, of so many elements each, that have one."""
-    own = list(counts)
-    columns = zip(range(len(own)), accumulate(own, initial=0), own, chunks, strict=False)
+    """The parts of consecutive channels, which have `counts` elements; empty ones are left out."""
+    element_counts = list(counts)
+    starts = accumulate(element_counts, initial=0)
+    channels = range(len(element_counts))
+    columns = zip(channels, starts, element_counts, chunks, strict=False)
     return tuple(Work(*part, last) for part in columns if part[2])
 
 
@@ -238,8 +240,8 @@ def schedule_of(collective: Collective, plan: Plan) -> Schedule:
     if len(plan.node) != collective.ranks:
         raise ValueError(f"node: expected {collective.ranks} ranks, got {len(plan.node)}")
     if plan.algorithm not in GENERATORS:
-        known = ", ".join(GENERATORS)
-        raise ValueError(f"algorithm: expected one of {known}, got {plan.algorithm!r}")
+        names = ", ".join(GENERATORS)
+        raise ValueError(f"algorithm: expected one of {names}, got {plan.algorithm!r}")
     if collective.ranks == 1:
         return Output(collective).close()
     return GENERATORS[plan.algorithm](collective, plan)

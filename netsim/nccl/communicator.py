@@ -35,12 +35,14 @@ class TunerRule:
     n_pipe_ops: int | None = None
     registered: int | None = None
 
-    def fits(self, function: Function, nbytes: int, given: tuple[int, int, int, int]) -> bool:
-        """Whether it is about a call; `given` are nodes, ranks, operations and registration."""
+    def fits(self, function: Function, nbytes: int, actual: tuple[int, int, int, int]) -> bool:
+        """Whether the rule applies to a call of `nbytes`.
+
+        `actual` are its nodes, ranks, pipelined operations and whether buffers are registered."""
         if function != self.function or not self.least_bytes <= nbytes <= self.most_bytes:
             return False
         wanted = (self.n_nodes, self.n_ranks, self.n_pipe_ops, self.registered)
-        return all(want in (None, have) for want, have in zip(wanted, given, strict=True))
+        return all(want in (None, have) for want, have in zip(wanted, actual, strict=True))
 
 
 # Channels and the graphs that the search finds: the order of GPUs and NICs, and what they carry.
@@ -137,7 +139,7 @@ class Communicator:
         return min(self.n_nodes, 3) - 1
 
     def graph(self, algorithm: Algorithm) -> ChannelGraph | None:
-        """The graph whose figures stand for `algorithm` in the cost model."""
+        """The graph whose figures the cost model uses for `algorithm`."""
         return {
             "Tree": self.tree,
             "PAT": self.tree,

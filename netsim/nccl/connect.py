@@ -1,4 +1,6 @@
-"""How channels of nodes are joined: rings, trees and heads over a whole communicator."""
+"""How channels of nodes are joined to rings, trees and heads of a communicator.
+
+NCCL: src/graph/connect.cc (ncclTopoPreset, ncclTopoPostset) and src/graph/trees.cc."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property, partial
@@ -43,9 +45,9 @@ class Repeated(Sequence[T], Generic[T]):
         return self._made[number]
 
 
-# Seats: which node every rank sits on and at which place there, as columns.
-# Nodes whose searches found the same are of one kind; what holds for a kind is worked out once. The
-# ranks of nodes may be numbered in any way.
+# Seats: the node of every rank and its place there, as columns.
+# Nodes whose searches gave the same result are of one kind, and a kind is handled once. The ranks
+# of nodes may be numbered in any order.
 
 Ints = NDArray[np.int64]
 
@@ -53,7 +55,8 @@ Ints = NDArray[np.int64]
 @dataclass(frozen=True, eq=False)
 class Seats:
     """The ranks of all nodes one after the other, where each node's begin, and each node's kind.
-    `first` are the nodes that stand for the kinds."""
+
+    `first` holds one node of every kind."""
 
     ranks: Ints
     start: Ints
@@ -65,7 +68,7 @@ class Seats:
 
     @cached_property
     def size(self) -> Ints:
-        """How many ranks each node has."""
+        """The number of ranks of each node."""
         return np.diff(self.start)
 
     @cached_property
@@ -84,9 +87,9 @@ class Seats:
         start = np.r_[0, np.cumsum(size)]
         ranks = np.empty(start[-1], np.int64)
         for number, order in enumerate(orders):
-            mine = np.flatnonzero(case == number)[:, None]
-            there = start[mine] + np.arange(len(order))
-            ranks[there] = self.ranks[self.start[mine] + np.array(order, np.int64)]
+            members = np.flatnonzero(case == number)[:, None]
+            there = start[members] + np.arange(len(order))
+            ranks[there] = self.ranks[self.start[members] + np.array(order, np.int64)]
         return Seats(ranks, start, self.kind, self.first)
 
     def _by_rank(self, column: Ints) -> Ints:
@@ -154,7 +157,9 @@ def children_of(places: Sequence[NodePlace]) -> Ints:
 
 
 def planted(seats: Seats, pattern: int, children: Ints) -> Tree:
-    """The tree over ranks that sit in chain order; `children` are those of every node."""
+    """The tree over ranks that sit in chain order; `children` are those of every node.
+
+    NCCL: connectTrees, setTreeUp and setTreeDown in src/graph/connect.cc."""
     ranks, start = seats.ranks, seats.start
     up = np.full(len(ranks), -1, np.int64)
     inner = np.ones(len(ranks), bool)
@@ -162,8 +167,8 @@ def planted(seats: Seats, pattern: int, children: Ints) -> Tree:
     below = np.flatnonzero(inner)
     up[ranks[below]] = ranks[below - 1]
     down: list[tuple[int, ...]] = [()] * len(ranks)
-    for above, one in zip(ranks[below - 1].tolist(), ranks[below].tolist(), strict=True):
-        down[above] = (one,)
+    for above, child in zip(ranks[below - 1].tolist(), ranks[below].tolist(), strict=True):
+        down[above] = (child,)
     for number in (0, 1):
         # The GPU of the chain that talks to this child; the first talks to parents.
         door = {BALANCED_TREE: 1 - number, SPLIT_TREE: 1}.get(pattern, 0)
@@ -171,8 +176,8 @@ def planted(seats: Seats, pattern: int, children: Ints) -> Tree:
         parent = ranks[start[node] + np.minimum(door, seats.size[node] - 1)]
         top = ranks[start[children[node, number]]]
         up[top] = parent
-        for above, one in zip(parent.tolist(), top.tolist(), strict=True):
-            down[above] = (*down[above], one)
+        for above, child in zip(parent.tolist(), top.tolist(), strict=True):
+            down[above] = (*down[above], child)
     return Tree(tuple(up.tolist()), tuple(down))
 
 
@@ -214,7 +219,9 @@ def executed_channels(
 
 
 def limited_channels(count: int, facts: Facts, settings: Settings) -> int:
-    """A number of channels within NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS; the least wins."""
+    """A number of channels within NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS; the least wins.
+
+    NCCL: ncclMinNchannels, ncclMaxNchannels."""
     if settings.max_channels is not None:
         count = min(count, settings.max_channels)
     if settings.min_channels is not None:

@@ -153,17 +153,20 @@ class LinkCost:
 
 @dataclass(frozen=True, slots=True)
 class NetworkCost:
-    """What the proxies and NICs add to a message between nodes, in seconds. `notice`: from the
-    block's flag until the proxy has seen it; `post`: the proxy thread is busy; `message`: the NIC
-    is busy; `delivery`: from the completion until the receiving block may use the data; `flush`:
-    the read that orders data before flag (before Hopper, Simple only); `credit`: from the end of
-    the use of a slot until the other proxy may send the next message; `reduction`: what an
-    operation of switches that reduce takes beyond a message; `pool`: what the proxy spends beyond a
-    post on a message of grouped sends, whose buffers all channels share, `pool_turn` the least time
-    between chunks of a channel with `pool_each` for every channel of a send, and `pool_start` what
-    such an operation begins later; `receive`: what the proxy of the receiver, the same thread that
-    posts its own sends, spends on a message. `path`: what the network's library makes of a
-    message's size."""
+    """What the proxies and NICs add to a message between nodes, in seconds.
+
+    - `notice`: from the block's flag until the proxy has seen it.
+    - `post`: the proxy thread is busy with a message; `message`: the NIC is busy.
+    - `delivery`: from the completion until the receiving block may use the data.
+    - `flush`: the read that orders data before the flag (before Hopper, Simple only).
+    - `credit`: from the end of the use of a slot until the other proxy may send the next message.
+    - `reduction`: an operation of switches that reduce, beyond a message.
+    - `receive`: the receiver's proxy, the thread that also posts its sends, for each message.
+    - `pool`: the proxy, beyond a post, for a message of grouped sends, whose buffers all channels
+      share; `pool_turn`: the least time between chunks of a channel; `pool_each`: more for every
+      channel of a send; `pool_start`: how much later such an operation begins.
+    - `path`: how the network's library sends a message, by its size.
+    """
 
     notice: float
     post: ByProtocol
@@ -292,19 +295,19 @@ def _nvlink(sm: int) -> LinkCost:
     return replace(NVLINK, sync=replace(NVLINK.sync, ll=ll))
 
 
-def _own(sm: int, name: str) -> float:
-    """A generation's own value, or that of all which have none."""
-    own = f"sm_{sm}.{name}"
-    return value(own if own in TABLE else name)
+def _value_of_generation(sm: int, name: str) -> float:
+    """A generation's own value of a constant, or the common one if it has none."""
+    key = f"sm_{sm}.{name}"
+    return value(key if key in TABLE else name)
 
 
 def _begin(sm: int) -> ByProtocol:
-    beyond = (value("begin.ll"), _own(sm, "begin.ll128"), value("begin.simple"))
+    beyond = (value("begin.ll"), _value_of_generation(sm, "begin.ll128"), value("begin.simple"))
     return ByProtocol(*(one + value(f"sm_{sm}.begin") for one in beyond))
 
 
 def _generation(sm: int) -> Mechanism:
-    switched = f"sm_{max(sm, 90)}"  # older GPUs have no NVLS; whoever asks gets the oldest that do
+    switched = f"sm_{max(sm, 90)}"  # older GPUs have no NVLS: use the oldest that do
     return Mechanism(
         rate=_by_protocol(f"sm_{sm}.rate"),
         step_cost=_by_protocol(f"sm_{sm}.step_cost"),
@@ -312,13 +315,13 @@ def _generation(sm: int) -> Mechanism:
         begin=_begin(sm),
         send_share=value("send_share"),
         copy_share=value("copy_share"),
-        further_store=_own(sm, "further_store"),
-        further_source=_own(sm, "further_source"),
+        further_store=_value_of_generation(sm, "further_store"),
+        further_source=_value_of_generation(sm, "further_source"),
         copy_send=value(f"sm_{sm}.copy_send"),
         store_share=value("store_share"),
         crowding=value(f"sm_{sm}.crowding"),
         cache=value(f"sm_{sm}.cache"),
-        from_cache=_own(sm, "from_cache"),
+        from_cache=_value_of_generation(sm, "from_cache"),
         begin_channels=value(f"sm_{sm}.begin_channels"),
         nvlink=_nvlink(sm),
         nvlink_lines=value("sm_80.nvlink_lines") if sm == 80 else 1.0,
@@ -345,13 +348,13 @@ def mechanism_of(
     """The constants for the oldest GPU of a communicator (compute capability 90 for 9.0), with what
     the network's plugin takes. RCCL's blocks have half as many threads."""
     newest = max((sm for sm in MECHANISMS if sm <= min_cc), default=min(MECHANISMS))
-    found = MECHANISMS[newest]
+    mechanism = MECHANISMS[newest]
     # The cost of messages with a plugin of its own.
-    post, late = found.network.post, found.network.delivery
+    post, late = mechanism.network.post, mechanism.network.delivery
     network = replace(
-        found.network,
+        mechanism.network,
         path=plugin.path,
-        receive=found.network.receive + plugin.post,
+        receive=mechanism.network.receive + plugin.post,
         post=ByProtocol(*(one + plugin.post for one in (post.ll, post.ll128, post.simple))),
         delivery=ByProtocol(*(one + plugin.matched for one in (late.ll, late.ll128, late.simple))),
     )
@@ -368,8 +371,10 @@ def mechanism_of(
             receive=times * network.receive,
         )
     if rccl:
-        found = replace(found, grain=replace(found.grain, ll=found.grain.ll * value("rccl.grain")))
-    return replace(found, network=network)
+        mechanism = replace(
+            mechanism, grain=replace(mechanism.grain, ll=mechanism.grain.ll * value("rccl.grain"))
+        )
+    return replace(mechanism, network=network)
 
 
 LAUNCHES = ("launch.host", "launch.kernel", "launch.each_channel", "launch.each_send")
@@ -382,22 +387,22 @@ def calibrated(mechanism: Mechanism, figures: Mapping[str, Figure]) -> Mechanism
         if name in ELSEWHERE:
             continue
         if name not in names_of(mechanism):
-            known = [*ELSEWHERE, *names_of(mechanism)]
-            raise InputError(f"calibration: there is no figure {name}{suggest(name, known)}")
+            names = [*ELSEWHERE, *names_of(mechanism)]
+            raise InputError(f"calibration: there is no figure {name}{suggest(name, names)}")
         mechanism = _replaced(mechanism, name.split("."), value_of(name, figure))
     return mechanism
 
 
 def names_of(value: Any, prefix: str = "") -> list[str]:
     """The dotted names of all constants that are numbers."""
-    found: list[str] = []
+    names: list[str] = []
     for part in fields(value):
         inside = getattr(value, part.name)
         if is_dataclass(inside):
-            found += names_of(inside, f"{prefix}{part.name}.")
+            names += names_of(inside, f"{prefix}{part.name}.")
         elif isinstance(inside, float):
-            found.append(prefix + part.name)
-    return found
+            names.append(prefix + part.name)
+    return names
 
 
 def constant(mechanism: Mechanism, name: str) -> float:

@@ -146,15 +146,15 @@ def nic_names(text: str) -> NicNames:
     rest = text.strip()
     excluded, rest = rest.startswith("^"), rest.removeprefix("^")
     exact, rest = rest.startswith("="), rest.removeprefix("=")
-    found = []
+    names = []
     for word in rest.split(","):
         name, colon, port = word.strip().partition(":")
         if not name or (colon and not (port.isascii() and port.isdecimal())):
             raise ValueError(
                 f"expected names such as mlx5_0,mlx5_1 or mlx5_0:1, after ^ or =, got {text!r}"
             )
-        found.append((name, int(port) if colon else None))
-    return NicNames(tuple(found), excluded, exact)
+        names.append((name, int(port) if colon else None))
+    return NicNames(tuple(names), excluded, exact)
 
 
 # What a user's NCCL variables ask for, as one value; `environment` reads it from variables.
@@ -240,8 +240,8 @@ def settings_from(variables: Mapping[str, str], version: Version = NEWEST) -> Se
         value = _read(name, text, reader, facts)
         if not setting:
             continue
-        known = fields.get(setting)
-        fields[setting] = {**known, **value} if isinstance(known, dict) else value
+        earlier = fields.get(setting)
+        fields[setting] = {**earlier, **value} if isinstance(earlier, dict) else value
     settings = replace(NO_SETTINGS, **fields)
     least, most = settings.min_channels, settings.max_channels
     if least is not None and most is not None and least > most:
@@ -257,10 +257,10 @@ def is_known(name: str) -> bool:
 def known_and_unknown(variables: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
     """NCCL's variables of a process environment, and a warning for each name none knows."""
     ours = {n: text for n, text in variables.items() if n.startswith("NCCL_") or is_known(n)}
-    known = {name: text for name, text in ours.items() if is_known(name)}
-    unknown = (name for name in ours if name not in known)
+    recognized = {name: text for name, text in ours.items() if is_known(name)}
+    unknown = (name for name in ours if name not in recognized)
     wrong = (f"{name} is no NCCL variable{suggest(name, KNOWN_VARIABLES)}" for name in unknown)
-    return known, tuple(wrong)
+    return recognized, tuple(wrong)
 
 
 def without_effect(variables: Mapping[str, str]) -> dict[str, str]:
@@ -280,7 +280,7 @@ def _policy(text: str) -> dict[str, Any]:
     return {"nics_policy": name, "nics_at_most": int(number)} if name == "MAX" else {}
 
 
-def _whole(least: int, most: int, multiple: int = 1) -> Callable[[str, Facts], int]:
+def _whole_number(least: int, most: int, multiple: int = 1) -> Callable[[str, Facts], int]:
     def read(text: str, facts: Facts) -> int:
         digits, number = text.removeprefix("-"), None
         with suppress(ValueError):
@@ -295,7 +295,7 @@ def _whole(least: int, most: int, multiple: int = 1) -> Callable[[str, Facts], i
 
 
 def _flag_or_auto(text: str, facts: Facts) -> bool | None:
-    number = _whole(-2, 1)(text, facts)
+    number = _whole_number(-2, 1)(text, facts)
     return None if number < 0 else bool(number)
 
 
@@ -332,10 +332,10 @@ def _one_of(*words: str) -> Reader:
 
 KINDS: dict[str, Reader] = {
     "algorithms": lambda text, facts: choice_lists(text, ALGORITHMS, facts.algorithms, facts),
-    "flag": lambda text, facts: bool(_whole(0, 1)(text, facts)),
+    "flag": lambda text, facts: bool(_whole_number(0, 1)(text, facts)),
     "flag_or_auto": _flag_or_auto,
     "level": _level,
-    "microseconds": lambda text, facts: _whole(0, 10**9)(text, facts) / 1000,
+    "microseconds": lambda text, facts: _whole_number(0, 10**9)(text, facts) / 1000,
     "names": lambda text, facts: nic_names(text),
     "nics": _nics,
     "protocols": lambda text, facts: choice_lists(text, PROTOCOLS, PROTOCOLS, facts),
@@ -347,12 +347,12 @@ def _reader(values: str) -> Reader:
     """Who reads such values: one of the kinds, or what is made of some words for `whole 1 64`."""
     kind, *words = values.split()
     if kind == "bytes_of":
-        read = _whole(1, 2**31)
+        read = _whole_number(1, 2**31)
         return lambda text, facts: {words[0]: read(text, facts)}
     if kind == "one_of":
         return _one_of(*words)
     if kind in ("whole", "threads"):
-        return _whole(int(words[0]), int(words[1]), 32 if kind == "threads" else 1)
+        return _whole_number(int(words[0]), int(words[1]), 32 if kind == "threads" else 1)
     return KINDS[kind]
 
 

@@ -54,7 +54,11 @@ CODE = re.compile(r"(\d)(\d{2})(\d{2})", re.ASCII)
 
 @dataclass(frozen=True, order=True)
 class Version:
-    """One NCCL release; `Version(2, 27)` stands for the whole 2.27 series."""
+    """One NCCL release, or with `Version(2, 27)` the first of the 2.27 series.
+
+    >>> Version(2, 27) < Version(2, 27, 3) < Version(2, 28)
+    True
+    """
 
     major: int
     minor: int
@@ -117,20 +121,20 @@ def nearest_version(version: Version) -> Version:
 # NCCL's constants and rules by version: `facts.toml` says what each release changed.
 
 
-def _value(found: Any) -> Any:
+def _value(entry: Any) -> Any:
     """Lists as tuples, and tables by compute capability or model of a CPU with numbers as keys."""
-    if isinstance(found, dict):
-        names = (int(key, 0) if key[0].isdigit() else key for key in found)
-        return dict(zip(names, map(_value, found.values()), strict=True))
-    return tuple(map(_value, found)) if isinstance(found, list) else found
+    if isinstance(entry, dict):
+        names = (int(key, 0) if key[0].isdigit() else key for key in entry)
+        return dict(zip(names, map(_value, entry.values()), strict=True))
+    return tuple(map(_value, entry)) if isinstance(entry, list) else entry
 
 
 @cache
 def changes() -> tuple[tuple[Version, Mapping[str, Any]], ...]:
     """What each release changed, the oldest first."""
     tomllib = import_module("tomllib")  # which a run of a textbook algorithm does without
-    found = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-    return tuple((parse_version(since), _value(changed)) for since, changed in found.items())
+    table = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    return tuple((parse_version(since), _value(changed)) for since, changed in table.items())
 
 
 # What holds in one NCCL version: constants and rules as a value, looked up by version.

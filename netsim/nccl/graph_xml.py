@@ -69,21 +69,21 @@ class GraphFile:
 
 def read_graph_file(path: Path) -> GraphFile:
     """The file at `path`, known to be XML of graphs."""
-    found = GraphFile(path.as_posix(), text_of(path))
-    _root(found)
-    return found
+    graph_file = GraphFile(path.as_posix(), text_of(path))
+    _root(graph_file)
+    return graph_file
 
 
 def graphs_of(file: GraphFile, table: PathTable, facts: Facts) -> dict[int, ChannelGraph]:
     """The graphs of a file by id, over the GPUs and ports of a node."""
     devices = _Devices(gpu_numbers(table), port_numbers(table))
-    found: dict[int, ChannelGraph] = {}
+    graphs: dict[int, ChannelGraph] = {}
     for element in _root(file).children:
         number = integer(element, "id", most=4)
-        if number in found:
+        if number in graphs:
             raise element.error(f"graph {number} is there twice", "id")
-        found[number] = _read_graph(element, number, devices, facts)
-    return found
+        graphs[number] = _read_graph(element, number, devices, facts)
+    return graphs
 
 
 def _root(file: GraphFile) -> Element:
@@ -114,11 +114,11 @@ class _Devices:
         """The port that an element names, by its place."""
         return self._of(element, self.ports, "NICs")
 
-    def _of(self, element: Element, numbers: Mapping[int, int], what: str) -> int:
+    def _of(self, element: Element, numbers: Mapping[int, int], label: str) -> int:
         number = int(nccl_xml.hexadecimal(element, "dev"), 16)
         if number not in numbers:
             there = ", ".join(written(one) for one in sorted(numbers)) or "none"
-            raise element.error(f"the node has the {what} {there}, not {written(number)}", "dev")
+            raise element.error(f"the node has the {label} {there}, not {written(number)}", "dev")
         return numbers[number]
 
 
@@ -181,8 +181,8 @@ def _read_channel(element: Element, number: int, devices: _Devices) -> Channel:
         raise inner[twice].error(f"GPU {dev} is in this channel twice", "dev")
     count = 1 if number in HEADED else len(devices.gpus)
     if len(gpus) != count:
-        some = "the one GPU that is its head" if count == 1 else f"all {count} GPUs of the node"
-        raise element.error(f"expected {some}, got {len(gpus)}")
+        expected = "the one GPU that is its head" if count == 1 else f"all {count} GPUs of the node"
+        raise element.error(f"expected {expected}, got {len(gpus)}")
     return Channel(gpus, (devices.port(nets[0]), devices.port(nets[1])) if nets else None)
 
 

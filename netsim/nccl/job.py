@@ -298,8 +298,8 @@ def _taking_part(system: XmlSystem, places: Sequence[int]) -> XmlSystem:
 
 
 # How the ranks of a communicator hang together: rings, trees, heads, links and NICs by channel.
-# The same for all calls of a communicator. Which channels a call uses is told in `nccl/choice.py`.
-# What nodes of one kind have in common is found once for all of them.
+# This is the same for all calls of a communicator; `nccl/choice.py` says which channels one uses.
+# What nodes of one kind have in common is computed once for all of them.
 
 GPU_OWN = "net"  # each GPU's own NIC
 T = TypeVar("T")
@@ -516,7 +516,7 @@ class Job:
 
 
 def job_of(cluster: Cluster, gpus: NDArray[np.int32], wishes: Wishes) -> Job:
-    """The communicator that NCCL makes of these GPUs, in rank order."""
+    """The communicator of these GPUs, in rank order, as NCCL sets it up."""
     wishes = wishes.on(cluster, gpus)
     settings = wishes.settings()
     nodes = nodes_of(cluster, gpus, wishes.version, wishes.variables, settings, wishes.graphs)

@@ -1,7 +1,7 @@
 """NCCL's view of one node and of a communicator over many such nodes, from a topology file.
 
-Runs the searches that NCCL runs at initialisation, in its order. All nodes are alike, so the
-work does not depend on how many there are."""
+Runs the searches that NCCL runs at initialization, in its order (NCCL: src/init.cc,
+initTransportsRank). All nodes are equal, so the work does not depend on their number."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
@@ -59,21 +59,23 @@ def search_node(
     facts = facts_of(version)
     graph = system_graph(system, facts, networked=networked, devices=devices)
     arena = Arena(path_table(graph, settings), settings)
-    own = given(arena.table, facts) if given else {}
-    ring = own.get(0) or search(arena, Request(RING, 1, facts.search_channels), settings)
-    if not networked and 0 not in own:
+    file_graphs = given(arena.table, facts) if given else {}
+    ring = file_graphs.get(0) or search(arena, Request(RING, 1, facts.search_channels), settings)
+    if not networked and 0 not in file_graphs:
         ring = over_all_links(system, ring)
     count = ring.n_channels
-    tree = own.get(1) or search(arena, Request(BALANCED_TREE, count, count), settings)
+    tree = file_graphs.get(1) or search(arena, Request(BALANCED_TREE, count, count), settings)
     nvls = chain = direct = None
     if settings.collnet and networked:
-        chain = own.get(2) or search(arena, Request(TREE, count, count, collnet=True), settings)
+        chain = file_graphs.get(2) or search(
+            arena, Request(TREE, count, count, collnet=True), settings
+        )
         wish = Request(COLLNET_DIRECT, 1, facts.max_channels, collnet=True)
-        direct = own.get(4) or search(arena, wish, settings)
+        direct = file_graphs.get(4) or search(arena, wish, settings)
     # Switches reduce and multicast from Hopper on.
     multicast = arena.switches and arena.min_cc >= 90 and len(arena.gpus) > 1
     if "NVLS" in facts.algorithms and settings.nvls and multicast:
-        nvls = own.get(3) or search(arena, Request(NVLS, 1, facts.max_channels), settings)
+        nvls = file_graphs.get(3) or search(arena, Request(NVLS, 1, facts.max_channels), settings)
     return NodeView(arena.table, ring, tree, nvls, chain, direct)
 
 
@@ -141,21 +143,21 @@ COPIES = 4  # 28 rings of the search, 56 channels: what RCCL logs on 8 MI300X
 Order = tuple[int, ...]
 
 
-def over_all_links(system: XmlSystem, found: ChannelGraph) -> ChannelGraph:
+def over_all_links(system: XmlSystem, graph: ChannelGraph) -> ChannelGraph:
     """The rings of a full mesh of AMD's GPUs; what was found anywhere else."""
     gpus = list(system.gpus())
     others = len(gpus) - 1
     joined = (len({link.target for link in gpu.nvlinks}) >= others for gpu in gpus)
     amd = all(gpu.gcn and gpu.rank is not None for gpu in gpus)
-    if len(gpus) < 3 or found.n_channels >= others or not amd or not all(joined):
-        return found
+    if len(gpus) < 3 or graph.n_channels >= others or not amd or not all(joined):
+        return graph
     rings = rings_of_mesh(len(gpus))
     if not rings:
-        return found
+        return graph
     channels = tuple(Channel(order) for order in rings) * COPIES
-    speed = found.bw_intra / COPIES
+    speed = graph.bw_intra / COPIES
     return replace(
-        found, n_channels=len(channels), channels=channels, bw_intra=speed, bw_inter=speed
+        graph, n_channels=len(channels), channels=channels, bw_intra=speed, bw_inter=speed
     )
 
 

@@ -1,7 +1,11 @@
 """Sends and receives of NCCL: the rounds in which ranks meet, and the channels and chunks of each.
 
-Every rank walks the same rounds, so that sends and receives of one round match. In a round a rank
-sends as many groups and as many places further on as the order of both says."""
+Every rank walks the same rounds, so that sends and receives of one round match. The order of
+distances between groups, and within them, says how far a rank sends in a round (NCCL: p2pSchedule
+in src/init.cc; scheduleP2pTasksToPlan in src/enqueue.cc).
+
+An example: 4 ranks on one node meet at distances 0, 1, 3, 2. In the second round rank 1 sends to
+rank 2 and receives from rank 0."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -50,15 +54,15 @@ class Rounds:
         (group, place), far, near = self._places, len(self.far), len(self.near)
         between = (group[np.asarray(dst)] - group[np.asarray(src)]) % far
         inside = (place[np.asarray(dst)] - place[np.asarray(src)]) % near
-        found: Ints = _turns(self.far)[between] * near + _turns(self.near)[inside]
-        return found
+        numbers: Ints = _turns(self.far)[between] * near + _turns(self.near)[inside]
+        return numbers
 
     def met(self, rank: Ints, src: Ints, dst: Ints) -> Ints:
-        """To whom each rank sends in the round in which a source sends to a destination."""
+        """The peer of each rank in the round in which a source sends to a destination."""
         (group, place), far, near = self._places, len(self.far), len(self.near)
         to = (group[rank] + group[dst] - group[src]) % far
-        found: Ints = self.groups[to, (place[rank] + place[dst] - place[src]) % near]
-        return found
+        peers: Ints = self.groups[to, (place[rank] + place[dst] - place[src]) % near]
+        return peers
 
     def channels(self, number: Ints, total: int) -> Ints:
         """The first channel of some rounds: spread by reversing the bits of their numbers."""
@@ -72,9 +76,9 @@ class Rounds:
 
     @cached_property
     def _places(self) -> tuple[Ints, Ints]:
-        found = np.empty((2, self.n_ranks), np.int64)
-        found[:, self.groups] = np.indices(self.groups.shape)
-        return found[0], found[1]
+        places = np.empty((2, self.n_ranks), np.int64)
+        places[:, self.groups] = np.indices(self.groups.shape)
+        return places[0], places[1]
 
     @cached_property
     def _apart(self) -> int:
@@ -110,11 +114,11 @@ def quadratic_order(count: int) -> tuple[int, ...]:
 
 def alternating_order(count: int) -> tuple[int, ...]:
     """Distances tried before 2.22: d, -d, and both from half way, outwards from 0."""
-    half, found = count // 2, dict[int, None]()
+    half, order = count // 2, dict[int, None]()
     for distance in range(count):
         for delta in (distance, count - distance, half - distance, half + distance):
-            found.setdefault(delta % count)
-    return tuple(found)
+            order.setdefault(delta % count)
+    return tuple(order)
 
 
 def group_size(sizes: Collection[int], settings: Settings = NO_SETTINGS) -> int:
@@ -129,8 +133,8 @@ def first_channels(number: Ints, total: int, n_nodes: int, size: int) -> Ints:
         number = group * ceil(size / BATCH) + local // BATCH
     bits = total.bit_length() - 1
     texts = [format(one, f"0{bits}b") if bits else "0" for one in range(total)]
-    found: Ints = np.array([int(text[::-1], 2) for text in texts], np.int64)[number % total]
-    return found
+    channels: Ints = np.array([int(text[::-1], 2) for text in texts], np.int64)[number % total]
+    return channels
 
 
 def distinct_rows(columns: Sequence[NDArray[Any]]) -> tuple[list[list[int]], Ints]:
@@ -177,7 +181,9 @@ class P2pChannels:
     ll_by: str = "channels"
 
     def used(self, nbytes: int, step: int, *, several_nodes: bool) -> int:
-        """How many channels a send of so many bytes gets, in parts of about a step."""
+        """The number of channels that a send of `nbytes` gets, in parts of about a step.
+
+        NCCL: src/enqueue.cc, calcP2pChannelCount."""
         least, most = (step // 2, step) if several_nodes else (step // 8, 32 * step)
         count = max(1, min(self.fewest, ceil(nbytes / least)))
         part = max(least, ceil(nbytes / count))
@@ -197,7 +203,7 @@ class P2pWork:
     protocol: str
 
     def shorter(self, loops: int) -> "P2pWork":
-        """The same with so many loops less of every part."""
+        """The same with `loops` fewer loops of every part."""
         parts = (part - loops * self.chunk if part else 0 for part in self.parts)
         return replace(self, parts=tuple(parts))
 
@@ -205,11 +211,13 @@ class P2pWork:
 def p2p_channels(
     table: PathTable, n_channels: int, n_ranks: int, facts: Facts, settings: Settings = NO_SETTINGS
 ) -> P2pChannels:
-    """Channels for sends and receives, given the executed channels of the collectives."""
+    """Channels for sends and receives, from the number of channels of the collectives.
+
+    NCCL: ncclTopoComputeP2pChannels in src/graph/paths.cc."""
     total = min(n_channels, settings.max_p2p_channels or n_channels)
     total = max(total, settings.min_p2p_channels or 1)
     few, total = 2 if 2 * n_ranks <= 4 * total else 1, _power_of_two(total)
-    pairs = ((one, two) for one in table.gpus for two in table.gpus if one != two)
+    pairs = ((gpu, peer) for gpu in table.gpus for peer in table.gpus if gpu != peer)
     counts = [_to_peer(table, *pair) for pair in pairs]
     networked = n_ranks > len(table.gpus)
     if networked:
@@ -228,8 +236,8 @@ def p2p_channels(
 def _to_peer(table: PathTable, gpu: int, peer: int) -> int:
     if table.type_of(gpu, peer) not in ("NVL", "NVB"):
         return 2
-    one = nvlink_bandwidth(table.graph.gpu(gpu).sm, table.graph.facts)
-    return 2 * max(1, int(table.paths[gpu, peer].bandwidth / one + 1e-6))
+    link_bandwidth = nvlink_bandwidth(table.graph.gpu(gpu).sm, table.graph.facts)
+    return 2 * max(1, int(table.paths[gpu, peer].bandwidth / link_bandwidth + 1e-6))
 
 
 def _to_network(table: PathTable, gpu: int, facts: Facts, settings: Settings, few: int) -> int:
@@ -249,7 +257,7 @@ def p2p_chunk(table: PathTable, n_nodes: int, settings: Settings = NO_SETTINGS) 
     if n_nodes > 1:
         cpu, gpu = table.graph.first_cpu, table.graph.gpu(table.gpus[0])
         return settings.p2p_net_chunk * (2 if cpu.arch == "arm64" and gpu.sm >= 100 else 1)
-    pairs = ((one, two) for one in table.gpus for two in table.gpus if one != two)
+    pairs = ((gpu, peer) for gpu in table.gpus for peer in table.gpus if gpu != peer)
     nvlinks = all(table.type_of(one, two) == "NVL" for one, two in pairs)
     return settings.p2p_nvl_chunk if nvlinks else settings.p2p_pci_chunk
 
@@ -271,8 +279,10 @@ class Sends:
         able, several = not over_network or settings.p2p_net_ll, rounds.n_nodes > 1
         count = channels.used(nbytes, chunk, several_nodes=several)
         counted = {"part": 1, "channels": count, "most_channels": channels.per_peer}[channels.ll_by]
-        whole = ceil(nbytes / count) if channels.ll_by == "part" else nbytes
-        protocol = "LL" if able and whole <= settings.p2p_ll_threshold * counted else "Simple"
+        compared_bytes = ceil(nbytes / count) if channels.ll_by == "part" else nbytes
+        protocol = (
+            "LL" if able and compared_bytes <= settings.p2p_ll_threshold * counted else "Simple"
+        )
         if protocol == "LL" and channels.ll_by == "most_channels":
             count = channels.used(nbytes, LL_STEP, several_nodes=several)
         if over_network and protocol == "Simple":
@@ -293,12 +303,12 @@ def _network_chunk(nbytes: int, chunk: int) -> int:
 
 def sends_of(comm: Communicator, tables: Sequence[PathTable]) -> Sends:
     """Channels and chunk of sends, given the paths of each kind of node: the least of all."""
-    asked = comm.n_channels, comm.n_ranks, comm.facts, comm.settings
-    each = [p2p_channels(table, *asked) for table in tables]
+    arguments = comm.n_channels, comm.n_ranks, comm.facts, comm.settings
+    choices = [p2p_channels(table, *arguments) for table in tables]
     least = P2pChannels(
-        min(one.total for one in each),
-        min(one.per_peer for one in each),
-        min(one.fewest for one in each),
+        min(one.total for one in choices),
+        min(one.per_peer for one in choices),
+        min(one.fewest for one in choices),
         comm.facts.p2p_ll_by,
     )
     return Sends(least, min(p2p_chunk(table, comm.n_nodes, comm.settings) for table in tables))

@@ -1,4 +1,4 @@
-"""The best path between every two ends of NCCL's graph, and where NCCL takes another one.
+"""The best path between every two ends of NCCL's graph (NCCL: src/graph/paths.cc).
 
 First the widest of the shortest paths; then pairs without peer-to-peer access go through a CPU,
 ports go through the GPU beside them (PXN), and ports without GPUDirect through a CPU."""
@@ -39,12 +39,12 @@ class PathTable:
 
     def type_of(self, source: int, target: int) -> PathType:
         """The type of the path between two nodes; DIS where there is none."""
-        found = self.paths.get((source, target))
-        return self.graph.facts.path_types[found.type] if found else "DIS"
+        path = self.paths.get((source, target))
+        return self.graph.facts.path_types[path.type] if path else "DIS"
 
 
 def path_table(graph: SystemGraph, settings: Settings = NO_SETTINGS) -> PathTable:
-    """All best paths of a system as NCCL uses them under these settings."""
+    """All paths of a system as NCCL uses them under these settings (ncclTopoComputePaths)."""
     paths: Paths = {}
     for kind in ENDS:
         for node in graph.of_kind(kind):
@@ -53,8 +53,8 @@ def path_table(graph: SystemGraph, settings: Settings = NO_SETTINGS) -> PathTabl
     table = PathTable(graph, paths, gpus, nets)
     limit = graph.facts.rank(p2p_level(graph, settings))
     for target, source in product(gpus, gpus):  # without P2P through the receiver's CPU
-        found = paths.get((source, target))
-        if source != target and (found is None or found.type > limit):
+        path = paths.get((source, target))
+        if source != target and (path is None or path.type > limit):
             _via(table, local_cpu(table, target), source, target)
     _to_nets(table, settings)
     beside = tuple(local_gpu(table, net, settings) for net in nets)
@@ -62,32 +62,38 @@ def path_table(graph: SystemGraph, settings: Settings = NO_SETTINGS) -> PathTabl
 
 
 def _paths_to(graph: SystemGraph, base: int, paths: Paths, *, nvb: bool) -> None:
-    """Breadth first from `base` outwards; a path found later must be shorter or wider to win."""
+    """Add the best paths from all nodes to `base` (NCCL: ncclTopoSetPaths).
+
+    Breadth first from `base` outwards; a path found later must be shorter or wider to win."""
     local, nvlink, through_gpu = (graph.facts.rank(name) for name in ("LOC", "NVL", "NVB"))
     paths[base, base] = Path(local, LOCAL, ())
     level = [base]
     while level:
         following: dict[int, None] = {}
         for node in level:
-            known = paths[node, base]
+            onward = paths[node, base]
             for index in graph.links_out[node]:
                 link = graph.links[index]
                 peer = link.target
                 if node != base and graph.nodes[node].kind == "GPU":
                     hop = link.kind == "NVL" and graph.nodes[peer].kind == "GPU"
-                    if not (nvb and hop) or len(known.links) > 1:
+                    if not (nvb and hop) or len(onward.links) > 1:
                         continue
-                bandwidth = min(known.bandwidth, link.bandwidth)
+                bandwidth = min(onward.bandwidth, link.bandwidth)
                 old = paths.get((peer, base))
-                if old and (len(old.links) <= len(known.links) or old.bandwidth >= bandwidth):
+                if old and (len(old.links) <= len(onward.links) or old.bandwidth >= bandwidth):
                     continue
                 kind = _hop_type(graph, index)
-                if graph.nodes[node].kind == "GPU" and known.type == kind == nvlink and known.links:
+                if (
+                    graph.nodes[node].kind == "GPU"
+                    and onward.type == kind == nvlink
+                    and onward.links
+                ):
                     kind = through_gpu
                 back = reverse_of(graph, index)
                 if back >= 0:
-                    links = (back, *known.links)
-                    paths[peer, base] = Path(max(known.type, kind), bandwidth, links)
+                    links = (back, *onward.links)
+                    paths[peer, base] = Path(max(onward.type, kind), bandwidth, links)
                     following[peer] = None
         level = list(following)
 
@@ -120,13 +126,13 @@ def _via(table: PathTable, middle: int, source: int, target: int, least_type: in
 
 
 def local_cpu(table: PathTable, gpu: int) -> int:
-    """The CPU with the fewest hops from a GPU."""
+    """The CPU with the fewest hops from a GPU (NCCL: ncclGetLocalCpu)."""
     cpus = [cpu for cpu in table.graph.of_kind("CPU") if (gpu, cpu) in table.paths]
     return min(cpus, key=lambda cpu: len(table.paths[gpu, cpu].links))
 
 
 def p2p_level(graph: SystemGraph, settings: Settings) -> PathType:
-    """The farthest path type over which GPUs address each other's memory."""
+    """The farthest path type over which GPUs address each other's memory (ncclTopoCheckP2p)."""
     if settings.p2p_disabled:
         return "LOC"
     if settings.p2p_level is not None:
@@ -196,7 +202,9 @@ def _within_gdr(table: PathTable, gpu: int, net: int, beside: int, settings: Set
 
 
 def reaches_directly(table: PathTable, gpu: int, net: int, settings: Settings) -> bool:
-    """Whether the port reads and writes this GPU's memory itself (GPUDirect RDMA)."""
+    """Whether the port reads and writes this GPU's memory itself: GPUDirect RDMA.
+
+    NCCL: ncclTopoCheckGdr."""
     return _within_gdr(table, gpu, net, table.gpu_of_net[table.nets.index(net)], settings)
 
 

@@ -1,4 +1,7 @@
-"""NCCL's search of channels on the graph of a node: what it tries, finds, copies and gives up."""
+"""NCCL's search of channels on the graph of a node (NCCL: src/graph/search.cc).
+
+It tries patterns, path types and speeds in NCCL's order, gives up one wish after the other until a
+solution exists, and then tries higher speeds (ncclTopoCompute)."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -129,7 +132,7 @@ class Arena:
         return [self.left[link] for link in out if graph.links[link].kind in usable]
 
     def take(self, needs: Needs) -> bool:
-        """Take what a hop needs from every link of it, or nothing at all."""
+        """Take what a hop needs from every link of it, or nothing (NCCL: ncclTopoFollowPath)."""
         left = self.left
         for link, amount in needs:
             if left[link] < amount:
@@ -145,7 +148,9 @@ class Arena:
             left[link] += amount
 
     def nvls_flows(self, head: int, amount: int, limit: int) -> Needs | None:
-        """What one NVLS head takes: every GPU to and from the switch once, itself twice."""
+        """What one NVLS head takes: every GPU to and from the switch once, itself twice.
+
+        NCCL: ncclTopoSearchTryNvls."""
         switch, flows = self.switches[0], list[tuple[int, int]]()
         for inwards in (True, False):
             for index, gpu in enumerate(self.gpus):
@@ -157,7 +162,9 @@ class Arena:
         return _summed(flows)
 
     def direct_flows(self, head: int, amount: int) -> Needs | None:
-        """What one CollNet head takes: its share from and to every other GPU of the node."""
+        """What one CollNet head takes: its share from and to every other GPU of the node.
+
+        NCCL: ncclTopoSearchTryCollnetDirect."""
         node, flows = self.gpus[head], list[tuple[int, int]]()
         share = amount // max(1, len(self.gpus) - 1)
         others = [gpu for gpu in self.gpus if gpu != node]
@@ -225,7 +232,7 @@ def _summed(needs: list[tuple[int, int]]) -> Needs:
 
 
 def total_bandwidth(arena: Arena) -> float:
-    """What one GPU can send in total: its NVLinks together or its PCIe link."""
+    """What one GPU can send in total: its NVLinks together or its PCIe link (NCCL: getTotalBw)."""
     graph = arena.table.graph
     out = ([graph.links[index] for index in graph.links_out[gpu]] for gpu in arena.gpus)
     nvlinks = (sum(link.bandwidth for link in links if link.kind == "NVL") for links in out)
@@ -238,7 +245,9 @@ def total_bandwidth(arena: Arena) -> float:
 
 
 def nets_of(arena: Arena, type_inter: int, gpus: Iterable[int]) -> list[int]:
-    """Ports in the order in which these GPUs try them: their own first, then by path type."""
+    """Ports in the order in which these GPUs try them: their own first, then by path type.
+
+    NCCL: ncclTopoSelectNets."""
     gpus = list(gpus)
     tried = [arena.local_ports[gpu] for gpu in gpus]
     for kind in range(type_inter + 1):
@@ -384,7 +393,7 @@ def kinds_of(arena: Arena) -> Kinds:
 
 
 def likeness(arena: Arena, kinds: Kinds, attempt: Attempt) -> Likeness:
-    """What decides the walk of an attempt; attempts with equal likeness walk alike."""
+    """What decides the walk of an attempt; attempts of equal likeness take the same steps."""
     nets = nets_of(arena, attempt.type_inter, range(len(arena.gpus)))
     outside = kinds.either_way
     if attempt.pattern in TREES:
@@ -454,7 +463,7 @@ class Walker:
         self.all_nets = nets_of(arena, attempt.type_inter, range(self.n_gpus))
 
     def run(self, budget: VisitBudget) -> Found:
-        """Search until the budget is spent or the solution is complete."""
+        """Search until the budget is spent or the solution is complete (ncclTopoSearchRec)."""
         stack = [self._channel(budget)]
         while stack:
             below = next(stack[-1], None)
@@ -690,7 +699,7 @@ class Request:
 
 
 def search(arena: Arena, request: Request, settings: Settings = NO_SETTINGS) -> ChannelGraph:
-    """The graph that NCCL finds for a request, with the order of all its channels."""
+    """The graph that NCCL finds for a request, with all its channels in order (ncclTopoCompute)."""
     # The request within what a pattern can have: NVLS and CollNet one head a GPU at most.
     gpus, pattern, most = len(arena.gpus), request.pattern, request.max_channels
     if pattern == NVLS:
@@ -839,7 +848,7 @@ class _Ladder:
         return replace(now, bw_intra=speed, bw_inter=speed)
 
     def double(self) -> None:
-        """Split wide channels in two, so that more SMs share the work."""
+        """Split wide channels in two, so that more SMs share the work (ncclTopoDupChannels)."""
         found, count = self.found, self.found.n_channels
         intra, most = found.attempt.bw_intra, self.request.max_channels
         hopper_full = self.arena.min_cc > 80 and intra < 50 and count > 4
@@ -863,7 +872,7 @@ class _Ladder:
         while self.rung > 0 and (budget.complete or budget.left > 0):
             following = self._faster(self.speeds[self.rung - 1])
             if following is None or most_channels(self.arena, following) < count:
-                return  # nor would so many fit at still higher speeds
+                return  # this number of channels does not fit at higher speeds either
             self.now = following
             self.rung -= 1
             budget = self._walk(self.now, in_full=True)

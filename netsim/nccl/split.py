@@ -1,6 +1,7 @@
-"""FIFO slots, chunks and slices: in which pieces a channel moves its share, by protocol.
+"""FIFO slots, chunks and slices: how a channel divides its share, by protocol.
 
-Sizes are bytes of user data. How pieces follow one another is the business of the schedules."""
+Sizes are bytes of user data. The schedules say how chunks follow one another. NCCL: src/enqueue.cc,
+scheduleCollTasksToPlan and calcCollChunking (2.22 and later), computeColl (before)."""
 
 from fractions import Fraction
 from math import inf
@@ -127,7 +128,7 @@ ALIGNMENT = 16
 
 @dataclass(frozen=True)
 class Loops:
-    """Loops over a buffer, bytes: `whole` ones of full chunks, and what is left in the `last`."""
+    """Loops over a buffer: `whole` ones with chunks of `chunk` bytes, then one of `last` bytes."""
 
     chunk: int
     whole: int
@@ -140,7 +141,9 @@ class Loops:
 
 
 def traffic_per_byte(function: Function, n_ranks: int, protocol: Protocol) -> int:
-    """Bytes that cross a rank's links per byte of the call; LL counts four times as much."""
+    """Bytes that cross a rank's links per byte of the call; LL counts four times as much.
+
+    NCCL: ncclFuncTrafficPerByte."""
     factor = {"AllReduce": 2, "AllGather": n_ranks, "ReduceScatter": n_ranks}.get(function, 1)
     return factor * (4 if protocol == "LL" else 1)
 
@@ -153,28 +156,30 @@ def split_over_channels(
     n_channels: int,
     n_ranks: int,
 ) -> list[int]:
-    """Elements of consecutive channels (2.22+): whole cells, each with traffic that makes a channel
-    worth having; at most all channels. `count` is as in NCCL's call (a rank's for AllGather)."""
+    """Elements of consecutive channels, of at most `n_channels` (NCCL 2.22 and later).
+
+    A channel gets a number of cells, each with the least traffic for which a channel pays. `count`
+    is as in NCCL's call (of one rank for AllGather). NCCL: scheduleCollTasksToPlan."""
     factor, nbytes = traffic_per_byte(function, n_ranks, protocol), count * element_bytes
     cell = _up(_ceil(LEAST_TRAFFIC, factor), ALIGNMENT)
     total = _ceil(nbytes, cell)
     per_channel = _up(_ceil(max(LEAST_TRAFFIC, nbytes * factor), n_channels), ALIGNMENT)
-    each = max(1, min(total, _ceil(per_channel, cell * factor)))
-    first = min(total, each) if n_channels > 1 else total
-    further, left = divmod(total - first, each)
-    cells = [first, *[each] * further, *([left] if left else [])]
-    counts = [some * (cell // element_bytes) for some in cells]
+    channel_cells = max(1, min(total, _ceil(per_channel, cell * factor)))
+    first = min(total, channel_cells) if n_channels > 1 else total
+    further, left = divmod(total - first, channel_cells)
+    cells = [first, *[channel_cells] * further, *([left] if left else [])]
+    counts = [cell_count * (cell // element_bytes) for cell_count in cells]
     counts[-1] -= total * (cell // element_bytes) - count
     return counts
 
 
 def evenly_split(comm: Communicator, algorithm: Algorithm) -> bool:
-    """Whether all channels get the same: where the network reduces, whose operations are whole."""
+    """Whether all channels get equal shares: with algorithms for which the network reduces."""
     return algorithm.startswith("CollNet") or (algorithm == "NVLS" and comm.n_nodes > 1)
 
 
 def split_evenly(nbytes: int, n_channels: int) -> list[int]:
-    """Bytes of every channel for CollNet, which uses all its channels alike."""
+    """Bytes of every channel for CollNet, which uses all its channels equally."""
     size = _up(_ceil(nbytes, n_channels), ALIGNMENT)
     return [min(size, max(0, nbytes - channel * size)) for channel in range(n_channels)]
 
@@ -182,43 +187,49 @@ def split_evenly(nbytes: int, n_channels: int) -> list[int]:
 def loops_of_part(
     nbytes: int, chunk: int, *, spread: int = 1, alignment: int = ALIGNMENT, last: int = 0
 ) -> Loops:
-    """The loops of one channel's share: each covers `spread` chunks, the last smaller ones (those
-    of `last` bytes if that is told). `spread` is the number of ranks for a ring AllReduce, of heads
-    for NVLS, else 1."""
-    whole, left = divmod(nbytes, spread * chunk)
-    return Loops(chunk, whole, min(chunk, (left and last) or _up(_ceil(left, spread), alignment)))
+    """The loops of one channel's share of `nbytes`.
+
+    Each loop covers `spread` chunks: the number of ranks for a ring AllReduce, of heads for NVLS,
+    else 1. The last loop has smaller chunks: of `last` bytes if stated."""
+    full_loops, left = divmod(nbytes, spread * chunk)
+    return Loops(
+        chunk, full_loops, min(chunk, (left and last) or _up(_ceil(left, spread), alignment))
+    )
 
 
 def shared_loops(
     nbytes: int, chunk: int, n_channels: int, n_threads: int, protocol: Protocol, *, spread: int
 ) -> Loops:
-    """The loops before 2.22: each is cut into `n_channels` × `spread` chunks of equal size. Channel
-    c takes the chunks from c × `spread` on; `spread` is the ranks of a ring AllReduce."""
+    """The loops of a call (before NCCL 2.22): each has `n_channels` × `spread` equal chunks.
+
+    Channel c takes the chunks from c × `spread` on; `spread` is the number of ranks for a ring
+    AllReduce."""
     grain = {"LL": n_threads * 8, "LL128": n_threads * 30}
     alignment = grain.get(protocol, (n_threads - 32) * 8)
     chunks = n_channels * spread
     # Of the last loop a fair part, rounded up, is less than a chunk.
     most = (chunk - 1) // alignment * alignment * chunks
-    whole = max(0, _ceil(nbytes - most, chunks * chunk))
-    left = max(0, nbytes - whole * chunks * chunk)
-    if nbytes < whole * chunks * chunk:  # the last chunks are of full size, or empty
-        return Loops(chunk, whole - 1, chunk)
-    return Loops(chunk, whole, _up(_ceil(left, chunks), alignment))
+    full_loops = max(0, _ceil(nbytes - most, chunks * chunk))
+    left = max(0, nbytes - full_loops * chunks * chunk)
+    if nbytes < full_loops * chunks * chunk:  # the last chunks are of full size, or empty
+        return Loops(chunk, full_loops - 1, chunk)
+    return Loops(chunk, full_loops, _up(_ceil(left, chunks), alignment))
 
 
 def shared_parts(
     loops: Loops, nbytes: int, n_channels: int, *, spread: int, in_turn: bool = False
 ) -> tuple[int, ...]:
-    """Bytes that each channel moves in all loops before 2.22: `spread` chunks after one another or,
-    `in_turn`, every so many channels' one."""
+    """Bytes that each channel moves in all loops (before NCCL 2.22).
+
+    Channels take `spread` consecutive chunks each, or with `in_turn` every `n_channels`-th one."""
     earlier = loops.whole if loops.last else max(0, loops.whole - 1)
     full, size = earlier * spread * loops.chunk, loops.last or loops.chunk
     last, left = spread * size, nbytes - n_channels * full
     if not in_turn:
         return tuple(full + min(last, max(0, left - c * last)) for c in range(n_channels))
     chunks, rest = divmod(left, size)
-    own = (_ceil(chunks - c, n_channels) * size for c in range(n_channels))
-    return tuple(full + one + rest * (chunks % n_channels == c) for c, one in enumerate(own))
+    own_parts = (_ceil(chunks - c, n_channels) * size for c in range(n_channels))
+    return tuple(full + one + rest * (chunks % n_channels == c) for c, one in enumerate(own_parts))
 
 
 def _ceil(number: int, divisor: int) -> int:

@@ -1,7 +1,8 @@
 """The graph that NCCL builds of one node: GPUs, PCIe switches, CPUs, NVSwitches, NICs and ports.
 
-Made from the values of a topology file. The order of nodes and links decides ties later, so it
-follows NCCL's: faster links first, the way up the PCIe tree last. Paths are found in `paths`."""
+It is made from the values of a topology file (NCCL: src/graph/topo.cc). The order of nodes and
+links decides ties later, so it follows NCCL's: faster links first, the link up the PCIe tree last.
+`paths` finds the paths."""
 
 from collections.abc import Collection
 from dataclasses import field
@@ -17,7 +18,7 @@ from netsim.topology.foreign.nccl_xml import XmlCpu, XmlGpu, XmlNet, XmlPci, Xml
 NodeKind = Literal["GPU", "PCI", "NVS", "CPU", "NIC", "NET"]
 LinkKind = Literal["LOC", "NVL", "C2C", "PCI", "SYS", "NET"]
 
-LOCAL = 5000.0  # GB/s that stand for "no limit"
+LOCAL = 5000.0  # GB/s that mean "no limit" (NCCL: LOC_BW)
 SWITCH_CLASS, CPU_CLASS = "0x068000", "0x068001"
 LANE_SPEED = {"2.5": 15, "5": 30, "8": 60, "16": 120, "32": 240, "64": 480}  # 100 Mb/s by GT/s
 VENDORS = {
@@ -82,7 +83,7 @@ class SystemGraph:
 
     @property
     def first_cpu(self) -> XmlCpu:
-        """The CPU that stands for the node where NCCL looks at one only."""
+        """The CPU of the node, where NCCL looks at a single one."""
         return self.cpu(self.of_kind("CPU")[0])
 
     def add(self, kind: NodeKind, host: str, value: XmlGpu | XmlNet | XmlCpu | None = None) -> int:
@@ -101,17 +102,19 @@ class SystemGraph:
         self.links_out[source].append(len(self.links))
         self.links.append(Link(kind, source, target, bandwidth))
 
-    def connect_both(self, kind: LinkKind, one: int, other: int, bandwidth: float) -> None:
+    def connect_both(self, kind: LinkKind, first: int, second: int, bandwidth: float) -> None:
         """Add the same bandwidth in both directions."""
-        self.connect(kind, one, other, bandwidth)
-        self.connect(kind, other, one, bandwidth)
+        self.connect(kind, first, second, bandwidth)
+        self.connect(kind, second, first, bandwidth)
 
 
 def system_graph(
     system: XmlSystem, facts: Facts, *, networked: bool, devices: Collection[int] | None = None
 ) -> SystemGraph:
-    """NCCL's graph of a node; without `networked` it has no ports, as for a single node. `devices`
-    are the CUDA devices in use; where the file gives ranks, GPUs without one are out."""
+    """NCCL's graph of a node (ncclTopoGetSystemFromXml in src/graph/topo.cc).
+
+    Without `networked` it has no ports, as for a single node. `devices` are the CUDA devices in
+    use; where the file states ranks, GPUs without one are left out."""
     builder = _Builder(SystemGraph(facts), networked, _used_gpus(system, devices))
     for cpu in system.cpus:
         node = builder.graph.add("CPU", cpu.host_hash, cpu)
@@ -121,9 +124,9 @@ def system_graph(
             builder.nic(nic.nets, node, LOCAL, f"{cpu.host_hash} {node}")
     builder.nvlinks()
     graph = builder.graph
-    for one, other in permutations(graph.of_kind("CPU"), 2):
-        if graph.nodes[one].host == graph.nodes[other].host:
-            graph.connect("SYS", one, other, socket_bandwidth(graph.cpu(one), facts))
+    for first, second in permutations(graph.of_kind("CPU"), 2):
+        if graph.nodes[first].host == graph.nodes[second].host:
+            graph.connect("SYS", first, second, socket_bandwidth(graph.cpu(first), facts))
     _sort_links(graph)
     ranks = sorted(rank for _, rank in builder.gpu_ranks)
     graph.local_ranks = tuple(ranks.index(rank) for _, rank in builder.gpu_ranks)
@@ -138,7 +141,7 @@ def cpu_vendor(cpu: XmlCpu) -> str:
 
 
 def nvlink_bandwidth(sm: int, facts: Facts) -> float:
-    """What NCCL counts for one NVLink of a GPU with this compute capability, in GB/s."""
+    """GB/s that NCCL counts for one NVLink of a GPU of this generation (ncclTopoNVLinkBw)."""
     return step_value(facts.nvlink, sm)
 
 
@@ -223,28 +226,28 @@ class _Builder:
         if not self.networked or not any(net.net for net in nets):
             return
         host = self.graph.nodes[parent].host
-        known = self.cards.get(card)
-        node = self.graph.add("NIC", host) if known is None else known
+        earlier = self.cards.get(card)
+        node = self.graph.add("NIC", host) if earlier is None else earlier
         self.cards[card] = node
         for net in nets:
             port = self.graph.add("NET", host, net)
             self.graph.connect_both("NET", node, port, net_bandwidth(net))
-        if known is None:
+        if earlier is None:
             self.graph.connect_both("PCI", node, parent, bandwidth)
 
     def nvlinks(self) -> None:
         graph, switch = self.graph, -1
         for node, cpu, gpu in self.gpus:
-            host, one = graph.nodes[node].host, nvlink_bandwidth(gpu.sm, graph.facts)
+            host, link_bandwidth = graph.nodes[node].host, nvlink_bandwidth(gpu.sm, graph.facts)
             for link in gpu.nvlinks:
                 if link.tclass == SWITCH_CLASS:
                     switch = graph.add("NVS", "") if switch < 0 else switch
-                    graph.connect_both("NVL", node, switch, link.count * one)
+                    graph.connect_both("NVL", node, switch, link.count * link_bandwidth)
                 elif link.tclass == CPU_CLASS:
-                    graph.connect_both("NVL", node, cpu, link.count * one)
+                    graph.connect_both("NVL", node, cpu, link.count * link_bandwidth)
                 elif (host, link.target.lower()) in self.by_bus:
                     peer = self.by_bus[host, link.target.lower()]
-                    graph.connect("NVL", node, peer, link.count * one)
+                    graph.connect("NVL", node, peer, link.count * link_bandwidth)
             for c2c in gpu.c2c:
                 graph.connect_both("C2C", node, cpu, c2c.count * c2c.bandwidth / 1000)
         for node, target in self.switch_links:
@@ -254,7 +257,9 @@ class _Builder:
 
 
 def _sort_links(graph: SystemGraph) -> None:
-    """Faster links first; then, down from each CPU, the link to the parent goes last."""
+    """Sort the links of every node (NCCL: ncclTopoSortSystem).
+
+    Faster links come first; then, down from each CPU, the link to the parent goes last."""
     for links in graph.links_out:
         links.sort(key=lambda index: -graph.links[index].bandwidth)
     stack = [(cpu, -1) for cpu in graph.of_kind("CPU")]
@@ -283,8 +288,8 @@ def with_nics(system: XmlSystem, transport: str, settings: Settings) -> XmlSyste
         lambda net: net if names.admit(_shown(net, sockets), net.port) else None
     )
     if there and not any(changed.nets()):
-        known = ", ".join(dict.fromkeys(there))
-        raise VariableError(variable, f"it names none of the NICs {known}")
+        present = ", ".join(dict.fromkeys(there))
+        raise VariableError(variable, f"it names none of the NICs {present}")
     return changed
 
 

@@ -1,7 +1,8 @@
 """NCCL's choice of algorithm and protocol: what it estimates for each, and what it may not take.
 
-The formulas of its tuning model as they are, version by version; a selection heuristic, not a
-prediction. Whether NCCL may choose an entry at all is said by `refusal`."""
+The formulas are those of its tuning model, version by version (NCCL: src/graph/tuning.cc,
+ncclTopoTuneModel). They are a heuristic of selection, not a prediction. `refusal` says whether NCCL
+may choose an entry at all."""
 
 import csv
 from collections.abc import Iterable, Sequence
@@ -224,7 +225,7 @@ def latency_us(
 
 
 def net_overhead_us(comm: Communicator) -> float:
-    """What NCCL charges a proxy thread for posting one network operation."""
+    """µs that NCCL charges a proxy thread for posting one network operation (getNetOverhead)."""
     if comm.settings.net_overhead_us is not None:
         return comm.settings.net_overhead_us
     return 2.0 if comm.cpu_arch == "x86_64" and comm.cpu_vendor == "AMD" else 1.0
@@ -315,12 +316,12 @@ def _ll128(comm: Communicator, function: Function, algorithm: Algorithm) -> str:
     graph, facts = comm.graph(algorithm), comm.facts
     if graph is None:
         return ""
-    alike, widest = comm.min_cc == comm.max_cc, "NVB" if facts.ll128_wide else "NVL"
-    if not facts.ll128_wide and not (alike and comm.min_cc in (70, 80)):
+    is_uniform, widest = comm.min_cc == comm.max_cc, "NVB" if facts.ll128_wide else "NVL"
+    if not facts.ll128_wide and not (is_uniform and comm.min_cc in (70, 80)):
         return "LL128 needs all GPUs V100 or all A100"
     if comm.min_cc < 70:
         return "LL128 needs GPUs of compute capability 7.0 or newer"
-    if not alike and comm.min_cc < 90:
+    if not is_uniform and comm.min_cc < 90:
         return "LL128 needs GPUs of one compute capability before Hopper"
     if facts.rank(graph.type_intra) > facts.rank(widest):
         return f"LL128 inside a node needs paths up to {widest}, found {graph.type_intra}"
@@ -492,15 +493,17 @@ def timed_costs(comm: Communicator, call: Call) -> tuple[TimedCost, ...]:
 
 
 def _costs_of(comm: Communicator, function: Function) -> tuple[Cost, ...]:
-    def found() -> tuple[Cost, ...]:
+    def all_entries() -> tuple[Cost, ...]:
         both = product(ALGORITHMS, PROTOCOLS)
         return tuple(cost_entry(comm, function, *entry) for entry in both)
 
-    return comm.memo.of(("costs", function), found)
+    return comm.memo.of(("costs", function), all_entries)
 
 
 def choose(comm: Communicator, call: Call) -> Choice:
-    """NCCL's algorithm and protocol for `call`; ties go to the first in NCCL's order."""
+    """NCCL's algorithm and protocol for `call` (NCCL: src/enqueue.cc, topoGetAlgoInfo).
+
+    Ties go to the first in NCCL's order."""
     if comm.n_ranks == 1:
         return Choice("Ring", "Simple", 0.0)
     timed = timed_costs(comm, call)
@@ -531,8 +534,8 @@ def _rings(comm: Communicator, call: Call) -> Choice:
 
 def _tuned(comm: Communicator, call: Call, timed: Sequence[TimedCost]) -> Choice | None:
     """What the first rule of the tuner that fits wants, if that can run."""
-    given = (comm.n_nodes, comm.n_ranks, call.n_pipe_ops, int(call.registered))
-    fitting = (rule for rule in comm.tuner if rule.fits(call.function, call.nbytes, given))
+    actual = (comm.n_nodes, comm.n_ranks, call.n_pipe_ops, int(call.registered))
+    fitting = (rule for rule in comm.tuner if rule.fits(call.function, call.nbytes, actual))
     rule = next(fitting, None)
     for entry in timed if rule else ():
         assert rule is not None
@@ -554,7 +557,7 @@ def fallback_reason(comm: Communicator, call: Call) -> str:
 
 
 def time_us(comm: Communicator, call: Call, cost: Cost) -> float:
-    """NCCL's expected time of `call` with this entry, in µs, with all its corrections."""
+    """NCCL's expected time of `call` with this entry, in µs (NCCL: ncclTopoGetAlgoTime)."""
     latency, bandwidth = cost.latency_us, cost.bandwidth * _correction(comm, call, cost)
     if _on_plateau(comm, call, cost):
         latency *= 1.4 if comm.facts.plateau_by_channel and comm.min_cc >= 80 else 1.9
@@ -673,14 +676,14 @@ def parse_tuner(text: str, source: str = "<tuner>") -> tuple[TunerRule, ...]:
         try:
             if not REQUIRED <= len(cells) <= len(COLUMNS):
                 raise ValueError(f"{REQUIRED} to {len(COLUMNS)} columns, got {len(cells)}")
-            given: dict[str, Any] = {}
+            fields: dict[str, Any] = {}
             for column, cell in zip(COLUMNS, cells, strict=False):
                 field, names, optional = COLUMNS[column]
-                given[field] = None if optional and cell == "-1" else _value(cell, names)
+                fields[field] = None if optional and cell == "-1" else _value(cell, names)
         except ValueError as error:
             message = f"expected {error}"
             raise ScenarioError(message, source=source, line=number, field=column) from None
-        rules.append(TunerRule(**given))
+        rules.append(TunerRule(**fields))
     return tuple(rules)
 
 
@@ -720,13 +723,14 @@ def launch(
     protocol: Protocol,
     wanted: int | None = None,
 ) -> Launch:
-    """Channels and threads of a call of `nbytes`, as counted for its choice. A tuner's `wanted`
-    number of channels takes the place of NCCL's, as far as there are so many."""
-    found = _own_launch(comm, nbytes, algorithm, protocol)
+    """Channels and threads of a call of `nbytes` (NCCL: src/enqueue.cc, topoGetAlgoInfo).
+
+    A tuner's `wanted` number of channels takes the place of NCCL's, up to those that exist."""
+    choice = _own_launch(comm, nbytes, algorithm, protocol)
     if wanted is None or wanted < 1:
-        return found
+        return choice
     most = comm.nvls_channels if algorithm in ("NVLS", "NVLSTree") else comm.n_channels
-    return replace(found, n_channels=min(wanted, most))
+    return replace(choice, n_channels=min(wanted, most))
 
 
 def _own_launch(
@@ -749,12 +753,12 @@ def _own_launch(
     if protocol == "Simple":
         threads += {"Ring": WARP, "Tree": 4 * WARP}.get(algorithm, 0)
     threads = max(threads, FEWEST_THREADS)
-    whole = algorithm == "PAT" or (algorithm == "Tree" and comm.facts.tree_640_threads)
-    return Launch(channels, 640 if whole else threads)
+    takes_all = algorithm == "PAT" or (algorithm == "Tree" and comm.facts.tree_640_threads)
+    return Launch(channels, 640 if takes_all else threads)
 
 
 def most_threads(comm: Communicator, algorithm: Algorithm, protocol: Protocol) -> int:
-    """Threads of one channel for calls of any size."""
+    """Threads of one channel for calls of any size (NCCL: comm->maxThreads, getNthreads)."""
     if algorithm not in ("Ring", "Tree"):
         return 640
     if comm.rccl:

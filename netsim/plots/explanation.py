@@ -128,7 +128,7 @@ def _simulated(one: Mapping[str, Any]) -> bool:
 
 
 def _swing(one: Mapping[str, Any], now: float) -> tuple[float, float]:
-    """By which part of the time 10 % less and 10 % more of a parameter change it."""
+    """The relative changes of the time with 10 % less and 10 % more of a parameter."""
     if _simulated(one):
         return one["worse_10pct_us"] / now - 1, one["better_10pct_us"] / now - 1
     part = one["on_path_us"] / now

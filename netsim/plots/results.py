@@ -20,7 +20,8 @@ from netsim.base.errors import InputError
 from netsim.base.units import format_size
 from netsim.base.values import dataclass, evenly_spaced
 from netsim.plots import sizes, style
-from netsim.results.row import EQUAL, ratio_of
+from netsim.results.differences import certainty_of, pair_kind
+from netsim.results.row import EQUAL, off_of, ratio_of
 from netsim.scenario.sweep import CONDITIONS
 
 Grid = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -287,12 +288,34 @@ def compared(table: pd.DataFrame, asked: Asked) -> pd.DataFrame:
 
 
 def with_ratios(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
-    """The rows with how many times as long they take as others, and what cannot be told apart."""
-    pairs = zip(others.to_dict("records"), rows.to_dict("records"), strict=True)
+    """The rows with their times relative to others, how sure that is, and which are equal within
+    the uncertainty."""
+    pairs = list(zip(others.to_dict("records"), rows.to_dict("records"), strict=True))
     spans = [ratio_of(one, other) for one, other in pairs]
-    equal = [low <= 1 <= high or abs(ratio - 1) <= EQUAL for ratio, low, high in spans]
+    certainty = [
+        _certainty(one, other, has_interval=low < high)
+        for (one, other), (_, low, high) in zip(pairs, spans, strict=True)
+    ]
+    equal = [
+        sureness == "cannot tell" or abs(ratio - 1) <= EQUAL
+        for sureness, (ratio, _, _) in zip(certainty, spans, strict=True)
+    ]
     ratio, low, high = zip(*spans, strict=True) if spans else ((), (), ())
-    return rows.assign(ratio=ratio, low=low, high=high, equal=equal)
+    return rows.assign(ratio=ratio, low=low, high=high, equal=equal, certainty=certainty)
+
+
+def _certainty(one: Mapping[Any, Any], other: Mapping[Any, Any], *, has_interval: bool) -> str:
+    """How sure it is which of two rows is faster; empty where no measurement tells of their
+    times."""
+    if not has_interval:
+        return ""
+    kind = pair_kind(
+        same_machine=one["topology"] == other["topology"],
+        same_collective=one["collective"] == other["collective"],
+        measured=0,
+    )
+    error_bound = (1 + off_of(one)) * (1 + off_of(other)) - 1
+    return certainty_of(other["time"] / one["time"], kind, error_bound)
 
 
 def against(rows: pd.DataFrame, asked: Asked) -> pd.DataFrame:
@@ -606,7 +629,7 @@ def _ratio_axis(axes: Axes) -> None:
 
 
 def plot_distribution(path: Path, out_dir: Path) -> list[Path]:
-    """Draw distribution.csv: which part of the samples takes longer than so many medians."""
+    """Draw distribution.csv: the fraction of samples above each multiple of the median."""
     table = style.read_values(path, ("scenario", "cell", "p50"), "distribution.csv")
     points = [str(name) for name in table.columns if re.fullmatch(r"p[0-9.]+", str(name))]
     axes_of = [str(name) for name in table.columns if str(name).startswith(sizes.AXIS)]

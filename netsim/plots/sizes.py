@@ -1,4 +1,4 @@
-"""Lines over sizes: what they are, how many runs each stands for, and what was chosen where."""
+"""Lines over sizes: what they show, how many runs each represents, and where choices change."""
 
 from collections.abc import Sequence
 from dataclasses import fields
@@ -256,7 +256,7 @@ def label_of(columns: Sequence[str], values: Sequence[str], cell: pd.DataFrame) 
     return label
 
 
-# How the lines of a plot look: a colour and a marker each, so that any two can be told apart.
+# How the lines of a plot look: each has a color and a marker that distinguish it from the others.
 # Many lines that differ in two ways get their colour by one and their marker by the other.
 
 Colour = str | tuple[float, float, float, float]
@@ -393,8 +393,8 @@ _ABOVE = {
     **dict.fromkeys(("CollNetDirect", "CollNetChain"), "SHARP, switches of the fabric add up"),
     **dict.fromkeys(("alltoall", "alltoallv", "sendrecv"), "a part never leaves its host"),
 }
-_FAR = 3  # times the fastest line, beyond which a line rate is told, not drawn
-_SEEN = 0.01  # from which times of two lines can be told apart
+_FAR = 3  # times the fastest line, beyond which a line rate is named, not drawn
+_SEEN = 0.01  # relative difference from which two lines are distinguishable
 Entry = tuple[Artist, str]
 
 
@@ -436,7 +436,7 @@ def _alike(line: Line, other: Line) -> bool:
 
 
 def _draw(bandwidth: Axes, time: Axes, line: Line, look: Look, hidden: int) -> None:
-    """A line; so many others lie on top of it, beside which it is still to be seen."""
+    """Draw a line so that it is visible beside `hidden` others that lie on top of it."""
     sizes = line.table["size_bytes"].to_numpy()
     if has_bands(line.table):  # between the percentiles over seeds, the inner ones stronger
         times = [line.table[f"time_us_p{p}"] for p in PERCENTILES]
@@ -568,7 +568,7 @@ def above_rate(table: pd.DataFrame, line_rate: float) -> list[str]:
 
 
 def _summarised(lines: Lines, *, spans: bool) -> list[Entry]:
-    """What stands for several: bands for seeds and for measured times, pale lines for cells."""
+    """Draw what represents several: bands for seeds and measured times, pale lines for cells."""
     entries: list[Entry] = []
     if spans:
         patch = Patch(color=style.GREY, alpha=_BANDS[0], linewidth=0)

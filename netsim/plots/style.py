@@ -4,6 +4,7 @@ Pictures are made with the object interface of matplotlib, so that no global sta
 settings below hold only while one is drawn."""
 
 import csv
+import io
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from netsim.base.errors import InputError, shown, suggest
 from netsim.base.files import csv_value, made_folder, replacing, table_beside, table_text, text_of
 from netsim.base.units import format_size
 
-# Okabe and Ito (2008): told apart by people with any common colour blindness.
+# Okabe and Ito (2008): distinguishable with any common color blindness.
 HUES = {
     "blue": "#0072B2", "orange": "#D55E00", "green": "#009E73", "pink": "#CC79A7",
     "amber": "#E69F00", "sky": "#56B4E9", "black": "#000000", "yellow": "#F0E442",
@@ -39,6 +40,7 @@ TIMES = (("s", 1e6), ("ms", 1e3), ("µs", 1.0), ("ns", 1e-3))  # units and their
 Colour = str | tuple[float, float, float]
 
 _DPI = 150  # of pictures; text is not as wide at all, so room for it is found at the same
+_NOTEBOOK_DPI = 80  # of figures in notebooks: as wide as a column of text
 _SETTINGS = Path(__file__).with_name("netsim.mplstyle")
 
 
@@ -51,13 +53,27 @@ def drawing() -> Iterator[None]:
 
 
 def wrapped(title: str, inches: float) -> str:
-    """A title in lines that a figure of so many inches has room for."""
+    """A title in lines that fit a figure of `inches` inches."""
     return "\n".join(wrap(title, int(11.5 * inches)))
+
+
+class NotebookFigure(Figure):
+    """A figure that a Jupyter notebook shows as a picture when it is the value of a cell.
+
+    Notebooks show figures of `matplotlib.pyplot` only, which netsim does not use.
+    """
+
+    def _repr_png_(self) -> bytes:
+        """The picture as a PNG file, as IPython asks for it."""
+        picture = io.BytesIO()
+        with drawing():
+            self.savefig(picture, format="png", dpi=_NOTEBOOK_DPI, metadata={"Software": "netsim"})
+        return picture.getvalue()
 
 
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure (inches) that makes room for what lies outside its axes."""
-    return Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
+    return NotebookFigure(figsize=(width, height), dpi=_DPI, layout="constrained")
 
 
 def one_panel(width: float, height: float) -> tuple[Figure, Axes]:
@@ -196,7 +212,7 @@ def read_long_table(
     with suppress(OSError, ValueError):
         if (table := _read_at_once(path, columns, only)) is not None:
             return table
-    return read_table(path, columns, what).astype("category")  # row by row, what is wrong is told
+    return read_table(path, columns, what).astype("category")  # a mistake is named with its row
 
 
 def _read_at_once(path: Path, columns: Sequence[str], only: Collection[str]) -> pd.DataFrame | None:
@@ -271,18 +287,18 @@ def numbers(path: Path, table: pd.DataFrame, column: str) -> pd.Series:
     if len(none):
         line, got = int(table.index[none[0]]), shown(str(text[cells.codes[none[0]]]))
         raise InputError(f"{path}:{line}: {column}: expected a number, got {got}")
-    found = pd.Series(values.to_numpy()[cells.codes], table.index)
-    wrong = found[(found < 0) | (found == np.inf)]
+    parsed = pd.Series(values.to_numpy()[cells.codes], table.index)
+    wrong = parsed[(parsed < 0) | (parsed == np.inf)]
     refuse(path, wrong, column, "expected a finite number from 0 on")
-    return found
+    return parsed
 
 
 def refuse(path: Path, wrong: pd.Series, column: str, why: str) -> None:
     """Refuse figures that no run writes: runs ask theirs for as much."""
     if len(wrong):
-        told = f"{path}:{wrong.index[0]}: {column}: {why}, got {wrong.iloc[0]:.10g}"
+        place = f"{path}:{wrong.index[0]}: {column}: {why}, got {wrong.iloc[0]:.10g}"
         hint = "no run writes this, so the file was changed; run it again, or undo the change"
-        raise InputError(told, hint=hint)
+        raise InputError(place, hint=hint)
 
 
 def with_numbers(path: Path, table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:

@@ -559,7 +559,7 @@ def _names(data: Mapping[str, Any], kind: str) -> Iterator[tuple[tuple[int, int]
 
 
 def _distinct(ranks: Sequence[_Rank]) -> list[_Rank]:
-    """One of all ranks that are alike, named with how many they are."""
+    """One rank of each class of equal ranks, named with their number."""
     grain = max((rank.end for rank in ranks), default=0.0) / SAME
     chosen = []
     for some in grouped(ranks, lambda rank: rank.alike(grain)).values():

@@ -1,7 +1,7 @@
 """place: a Schedule on a Topology becomes a Program.
 
-Rows that go the same way with the same weights share one path; what can never limit anything is
-marked so that engines skip it."""
+Rows with the same route and weights share one path. What can never limit anything is marked, so
+that engines skip it."""
 
 from collections.abc import Sequence
 from math import inf
@@ -28,9 +28,10 @@ from netsim.schedule.schedule import MARK, Schedule
 from netsim.topology.graph import LINK_KINDS, Topology
 
 _CHUNK = 1 << 18  # rows treated at a time, to bound temporary memory
-# What may be full, besides wires, where lanes are alike.
+# What may saturate, besides wires, where channels are equal.
 TIGHT = ("sm", "proxy", "nic_msg", WINDOW)
-KEPT, MOST_WAYS = 8, 1 << 16  # schedules whose ways a topology keeps, and ways of each
+KEPT_SCHEDULES = 8  # of which a topology keeps the routes
+MOST_WAYS = 1 << 16  # routes of a schedule that is kept
 
 
 def place(
@@ -40,13 +41,24 @@ def place(
     *,
     processes: Sequence[int] | None = None,
 ) -> Program:
-    """Give every row its path: rank i runs on device `gpus[i]` (default i), in process
-    `processes[i]` (default: one process for each rank)."""
+    """A schedule on a topology: every row gets its path over the links.
+
+    Rank i runs on GPU `gpus[i]` of the topology (by default GPU i), in process `processes[i]` (by
+    default each rank is a process). Raises a PlacementError (an InputError) if ranks do not fit.
+
+    >>> from netsim import Collective, build
+    >>> from netsim.engines.engine import simulate
+    >>> from netsim.topology.routing import switch
+    >>> schedule = build(Collective("all_reduce", ranks=4, count=10**6), "ring")
+    >>> program = place(schedule, switch(4, bandwidth=50e9, latency=1e-6))
+    >>> f"{simulate(program).makespan * 1e6:.0f} µs"  # 6 steps of 1 MB at 50 GB/s and 1 µs
+    '126 µs'
+    """
     device = _devices(schedule, topology, gpus)
     process = np.arange(schedule.ranks) if processes is None else np.asarray(processes)
     ways = Ways(schedule, topology, device, process.astype(np.int32))
     found = distinct_ways(schedule, topology)
-    laid = _known(ways, found)
+    laid = _laid_or_kept(ways, found)
     _refuse_unbounded(schedule, found, laid.paths.ptr)
     path, paths = found.path, laid.paths
     if topology.switching == "store-and-forward":
@@ -61,14 +73,16 @@ class _Laid:
     gpus: tuple[str, ...]
 
 
-def _known(ways: Ways, found: Distinct) -> _Laid:
-    """The ways laid, perhaps for another schedule: calls of many sizes go the same ways."""
+def _laid_or_kept(ways: Ways, found: Distinct) -> _Laid:
+    """The paths of distinct routes, kept from an earlier schedule if that had the same ones.
+
+    Operations of many sizes have the same routes."""
     if len(found.klass) > MOST_WAYS:
         return _laid(ways, found)
     columns = (ways.device, ways.process, found.klass, found.src, found.dst)
     ends = (ways.schedule.groups, ways.schedule.fold, *(column.tobytes() for column in columns))
-    known = ways.topology.memo.of("ways laid", lambda: Memo(KEPT))
-    return known.of((found.classes, ends), lambda: _laid(ways, found))
+    kept_routes = ways.topology.memo.of("ways laid", lambda: Memo(KEPT_SCHEDULES))
+    return kept_routes.of((found.classes, ends), lambda: _laid(ways, found))
 
 
 def _laid(ways: Ways, found: Distinct) -> _Laid:
@@ -99,23 +113,26 @@ def _laid(ways: Ways, found: Distinct) -> _Laid:
 def _stored(
     schedule: Schedule, path: NDArray[np.int32], laid: _Laid
 ) -> tuple[NDArray[np.int32], Paths]:
-    """Paths by what goes over them, too: it takes its time on each link, and on one while it is
-    sent; what it waits for others there is that of one link only."""
+    """Paths for store-and-forward: a message takes its time on each link, one after the other.
+
+    Each distinct pair of path and amount gets a path of its own, with a longer latency: the time of
+    the amount on all links but the slowest. A message waits for others as on a single link."""
     paths, moving = laid.paths, np.flatnonzero(path >= 0)
     owner = np.repeat(np.arange(len(paths)), np.diff(paths.ptr))
-    each, most = paths.weight / laid.links.capacity[paths.link], np.zeros(len(paths))
-    np.maximum.at(most, owner, each)
-    beyond = np.bincount(owner, each, len(paths)) - most
+    seconds_per_byte = paths.weight / laid.links.capacity[paths.link]
+    slowest = np.zeros(len(paths))
+    np.maximum.at(slowest, owner, seconds_per_byte)
+    beyond = np.bincount(owner, seconds_per_byte, len(paths)) - slowest
     both = np.stack([path[moving], schedule.amount[moving]])
     (old, amount), place = np.unique(both, axis=1, return_inverse=True)
     old = old.astype(np.int64)
     size = np.diff(paths.ptr)[old]
     ptr = np.append(0, np.cumsum(size))
-    kept = np.arange(ptr[-1]) + np.repeat(paths.ptr[old] - ptr[:-1], size)
+    entries = np.arange(ptr[-1]) + np.repeat(paths.ptr[old] - ptr[:-1], size)
     new = np.full(len(path), -1, np.int32)
     new[moving] = place.ravel()
     latency = paths.latency[old] + amount * beyond[old]
-    link, weight, active = paths.link[kept], paths.weight[kept], paths.active[kept]
+    link, weight, active = paths.link[entries], paths.weight[entries], paths.active[entries]
     return new, Paths(ptr, link, weight, active, latency)
 
 
@@ -136,7 +153,7 @@ def _devices(
 
 
 def _refuse_unbounded(schedule: Schedule, found: Distinct, ptr: NDArray[np.int64]) -> None:
-    """A row with bytes but neither link nor cap would end at once: nobody means that."""
+    """Refuse a row with bytes but neither a link nor a cap, which would end at once."""
     bare = np.append(np.diff(ptr) == 0, True)
     # Only marks have no path at all; where all paths have links, only they have to be looked at.
     kinds = {style.kind for style in schedule.styles} if bare[:-1].any() else {MARK}

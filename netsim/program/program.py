@@ -21,10 +21,13 @@ from netsim.topology.network import entries_of
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Paths that messages choose from when they start: path p is one of way `way[p]`, which is the
-    first of these paths; the others are `more[way]` to `more[way + 1]`. On path p the messages
-    under way are counted on `slot[ptr[p]:ptr[p + 1]]`, which stand for `link[slot]`; those that are
-    `apart`, not on all paths of the way, are what it is chosen by."""
+    """Paths that messages choose from when they start (adaptive routing).
+
+    Path p belongs to route `way[p]`, whose number is that of its first path; its further paths are
+    `more[way]` to `more[way + 1]`. On path p the messages under way are counted in the slots
+    `slot[ptr[p]:ptr[p + 1]]`, one for each link: slot s counts those of `link[s]`. Slots that are
+    `apart` belong to links that not all paths of the route share; a path is chosen by these.
+    """
 
     way: NDArray[np.int32]
     more: NDArray[np.int64]
@@ -64,13 +67,19 @@ Steps = tuple[NDArray[np.float64], NDArray[np.float64]]  # times, and the value 
 
 @dataclass(frozen=True, slots=True)
 class LinkTable:
-    """Every resource of a Program: what it is, where, and its capacity. `name` and `kind` answer by
-    number, so that nothing is spelled out for links nobody looks at; a kind is that of a wire, or
-    the name of a resource. `changes` are (time, link, capacity), in order of time. `count` is how
-    many like it each stands for; None: for itself. With `incast` a link at which k senders are at
-    work has capacity ÷ (1 + incast · (k − 1)): `senders` are resources that stand for one each, by
-    number, with the link; `met`, of a run, the times from which such links had which capacity.
-    `own` is what is no wire, behind those, in order of first use: of which kind, whose, which."""
+    """Every resource of a Program: what it is, where, and its capacity.
+
+    - `name`, `kind`: functions of a link's number, so that no text is made for links that nobody
+      looks at. A kind is that of a wire, or the name of a resource.
+    - `capacity`: units a second; `latency`: seconds.
+    - `changes`: (time, link, capacity), in order of time.
+    - `count`: the number of equal links that each link represents; None: each represents itself.
+    - `incast`: a link at which k senders are at work has capacity ÷ (1 + incast · (k − 1)).
+    - `senders`: the link that each sender resource belongs to, by the number of the resource.
+    - `resources`: what is not a wire, in order of first use: kind, owner, index. Their numbers
+      follow those of the wires.
+    - `met`: after a run, the times at which links with senders got which capacity.
+    """
 
     name: Callable[[int], str]
     kind: Callable[[int], str]
@@ -80,24 +89,38 @@ class LinkTable:
     count: NDArray[np.int32] | None = None
     incast: float = 0.0
     senders: Mapping[int, int] = field(default_factory=dict)
-    own: Sequence[tuple[str, int, int]] = ()
+    resources: Sequence[tuple[str, int, int]] = ()
     met: Mapping[int, Steps] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.capacity)
 
+    @property
+    def wires(self) -> int:
+        """The number of wires, which have the lowest numbers."""
+        return len(self.capacity) - len(self.resources)
+
     def steps(self, link: int) -> Steps:
-        """When a link gets another capacity, from the beginning on, and which."""
-        given = [(0.0, self.capacity[link]), *((t, c) for t, n, c in self.changes if n == link)]
-        since, capacity = np.array(given).T
+        """The times (seconds, from 0 on) at which a link's capacity changes, and the capacities."""
+        changes = [(time, capacity) for time, number, capacity in self.changes if number == link]
+        since, capacity = np.array([(0.0, self.capacity[link]), *changes]).T
         return self.met.get(link, (since, capacity))
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A placed schedule. `path` gives every row its entry of `paths`; -1 where it draws on nothing.
-    Styles, pieces, dependencies and tags are the schedule's own columns. `gpus` names the device of
-    every rank. Rates are solved once for what begins or ends within an `instant` (seconds)."""
+    """A schedule placed on a topology: what an engine simulates.
+
+    - `schedule`: its styles, pieces and dependencies are those of the program.
+    - `path`: for every row its entry of `paths`, or -1 if it draws on nothing.
+    - `paths`: the distinct sets of links that rows draw on.
+    - `links`: the capacity of every link, by number, and how it changes in time.
+    - `gpus`: the name of every rank's GPU.
+    - `instant`: rates are solved once for everything that begins or ends within so many seconds; 0
+      is the exact simulation.
+
+    `netsim.place` makes it and has an example.
+    """
 
     schedule: Schedule
     path: NDArray[np.int32]
@@ -143,7 +166,7 @@ class Program:
         return latency
 
     def as_run(self, timeline: "Timeline") -> "Program":
-        """It with the paths that its messages chose, and what links had where senders met."""
+        """The program with the paths that messages chose, and the capacity where senders met."""
         run = self if timeline.path is None else replace(self, path=timeline.path)
         links = run.links
         return replace(run, links=replace(links, met=_met(run, timeline))) if links.senders else run
@@ -151,7 +174,14 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Start and end of every row, in seconds; and its path, where messages choose theirs."""
+    """When every row starts and ends, in seconds since the start of the simulation.
+
+    `path` is the path of every row if messages choose theirs (adaptive routing), else None.
+
+    >>> timeline = Timeline(start=np.zeros(2), end=np.array([1e-6, 3e-6]))
+    >>> timeline.makespan
+    3e-06
+    """
 
     start: NDArray[np.float64]
     end: NDArray[np.float64]
@@ -171,7 +201,7 @@ class Timeline:
 
 
 def _met(program: Program, timeline: Timeline) -> dict[int, Steps]:
-    """Of links that several senders had at work at a time: from when on which capacity."""
+    """For each link at which several senders met: the times at which its capacity changed."""
     table, schedule = program.links, program.schedule
     into = np.full(len(table), -1)
     into[[*table.senders]] = [*table.senders.values()]
@@ -182,38 +212,45 @@ def _met(program: Program, timeline: Timeline) -> dict[int, Steps]:
     late = program.style_values("latency")[schedule.style[row]]
     begin = np.minimum(timeline.start[row] + late, timeline.end[row])
     when, more = np.append(begin, timeline.end[row]), np.repeat([1, -1], len(row))
-    who, when, more, busy = _counted(np.append(sender, sender), when, more)
+    senders, when, more, busy = _counted(np.append(sender, sender), when, more)
     first_or_last = busy == (more > 0)
-    link, when, _, busy = _counted(*(one[first_or_last] for one in (into[who], when, more)))
+    columns = (into[senders], when, more)
+    link, when, _, busy = _counted(*(column[first_or_last] for column in columns))
     met = {}
-    for one in different(link[busy > 1]).tolist():
-        mine, (since, whole) = link == one, table.steps(one)
-        times = np.union1d(since, when[mine])
-        senders = np.append(0, busy[mine])[np.searchsorted(when[mine], times, side="right")]
-        have = whole[np.searchsorted(since, times, side="right") - 1]
-        met[one] = times, have / (1 + table.incast * np.maximum(0, senders - 1))
+    for number in different(link[busy > 1]).tolist():
+        is_here = link == number
+        since, healthy = table.steps(number)
+        times = np.union1d(since, when[is_here])
+        places = np.searchsorted(when[is_here], times, side="right")
+        sender_counts = np.append(0, busy[is_here])[places]
+        capacity = healthy[np.searchsorted(since, times, side="right") - 1]
+        met[number] = times, capacity / (1 + table.incast * np.maximum(0, sender_counts - 1))
     return met
 
 
 def _counted(
-    who: NDArray[Any], when: NDArray[np.float64], more: NDArray[Any]
+    owner: NDArray[Any], when: NDArray[np.float64], more: NDArray[Any]
 ) -> tuple[NDArray[Any], ...]:
-    """What begins (1) and ends (-1) of each, in order of time, and how many are there then."""
-    order = np.lexsort((-more, when, who))
-    return who[order], when[order], more[order], np.cumsum(more[order])
+    """Begins (`more` 1) and ends (-1) sorted by owner and time, and how many are under way then."""
+    order = np.lexsort((-more, when, owner))
+    return owner[order], when[order], more[order], np.cumsum(more[order])
 
 
-COARSE = 1e-11  # what lies so close is one instant where messages choose by what is under way
+COARSE = 1e-11  # relative distance of times that are one instant for adaptive routing
 
 
 # Operations: a placed schedule done several times over, one operation after the other.
-# It is written down once: what changes from one to the next is only when the host launches it.
+# It is kept once: only the launch by the host differs from one operation to the next.
 
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """`once` is one operation between its marks (see `framed`), `launched` when the host has
-    launched each (first axis) on every rank. A rank begins one when it has ended the one before."""
+    """Operations back to back: one operation and the times of its launches.
+
+    `once` is one operation between its marks (see `framed`). `launched` holds the seconds at which
+    the host has launched each operation (first axis) on each rank. A rank begins an operation when
+    it has ended the one before.
+    """
 
     once: Program
     launched: NDArray[np.float64]
@@ -223,7 +260,7 @@ class Operations:
 
     @property
     def ranks(self) -> int:
-        """Marks at either end of an operation."""
+        """The number of ranks, which is that of the marks at either end of an operation."""
         return self.once.schedule.ranks
 
     @property
@@ -233,7 +270,7 @@ class Operations:
         return first - self.ranks + np.arange(self.ranks)
 
     def unrolled(self) -> Program:
-        """All of them written out."""
+        """One program with the rows of all operations."""
         schedule = unrolled(self.once.schedule, self.launched).schedule
         path = np.tile(self.once.path, len(self.launched))
         return replace(self.once, schedule=schedule, path=path)
@@ -249,8 +286,8 @@ def operations(program: Program, times: int, launch: Launch) -> Operations:
 
 
 # Ranks that begin at times of their own: none of a rank's rows starts before the rank does.
-# As no row starts before one that it follows, it is enough for all of them to be told so; which of
-# them come first on their ranks need not be known.
+# As no row starts before a row that it follows, it is enough that every row gets this limit; which
+# rows come first on their ranks need not be known.
 
 Floats = NDArray[np.float64]
 
@@ -264,7 +301,7 @@ def released(program: Program, begins: Floats) -> Program:
 
 
 def earliest(schedule: Schedule, begins: Floats) -> Floats:
-    """By row, when it may start at the earliest; `begins` is by rank."""
+    """The earliest start of every row in seconds, where `begins` is that of every rank."""
     times, held = _last_of_ranks(schedule, begins), schedule.release_row
     times[held] = np.maximum(times[held], schedule.release_time)
     return times
@@ -293,7 +330,9 @@ _MOST_NAMED = 5  # rows and links that a message names
 def stalled(
     program: Program, start: Sequence[float], end: Sequence[float], now: float
 ) -> StalledError:
-    """The error for rows that have started and stand still, and those that wait for them."""
+    """The error for a simulation in which rows have started and no longer move.
+
+    `start` and `end` are seconds by row, infinite if not reached; `now` is the time."""
     begun, over = np.asarray(start) < inf, np.asarray(end) < inf
     stuck = np.flatnonzero(begun & ~over)
     waiting = int((~begun).sum())
@@ -310,13 +349,13 @@ def stalled(
     links = [program.links.name(link) for link in sorted(dead)]
     return StalledError(
         f"the simulation cannot finish: at {now:.9g} s, {len(stuck)} rows stand still and "
-        f"{waiting} more wait for them; ranks {_some(list(map(str, ranks)))}; "
-        f"{_some(rows, len(stuck))}; links without capacity: {_some(links)}",
+        f"{waiting} more wait for them; ranks {_first_names(list(map(str, ranks)))}; "
+        f"{_first_names(rows, len(stuck))}; links without capacity: {_first_names(links)}",
         dead_links=links,
     )
 
 
-def _some(names: list[str], total: int | None = None) -> str:
+def _first_names(names: list[str], total: int | None = None) -> str:
     total = len(names) if total is None else total
     more = f" and {total - _MOST_NAMED} more" if total > _MOST_NAMED else ""
     return ", ".join(names[:_MOST_NAMED]) + more if names else "none"

@@ -45,8 +45,8 @@ def sheet_of(table: pd.DataFrame, axes: Sequence[str]) -> dict[str, Any]:
     for name, title, kind in (row.values() for row in table_beside(__file__, "page/columns.csv")):
         if name in table.columns and not _told(table, name, axes):
             values = table[name].tolist()
-            known = {value for value in values if not blank(value)}
-            if len(known) > (1 if kind == "text" else 0):
+            distinct_values = {value for value in values if not blank(value)}
+            if len(distinct_values) > (1 if kind == "text" else 0):
                 columns.append(_column(values, title, kind))
     unsure = np.flatnonzero(doubtful(table)).tolist()
     return {"rows": len(table), "columns": columns, "doubtful": unsure}
@@ -63,12 +63,12 @@ def _told(table: pd.DataFrame, name: str, axes: Sequence[str]) -> bool:
 def _column(values: Sequence[Any], title: str, kind: str) -> dict[str, Any]:
     if kind == "text":
         texts = ["" if blank(value) else str(value) for value in values]
-        known = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        place_of = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         return {
             "title": title,
             "kind": kind,
-            "texts": list(known),
-            "values": [known[text] for text in texts],
+            "texts": list(place_of),
+            "values": [place_of[text] for text in texts],
         }
     digits = 17 if kind == "size" else DIGITS  # a rounded 1 GiB would be shown as 1024 MiB
     numbers = [None if blank(v) else float(f"{float(v):.{digits}g}") for v in values]
@@ -152,9 +152,9 @@ def _with_more(table: pd.DataFrame, manifest: Mapping[str, Any], extra: Extra) -
             table.merge(extra.costs[["cell", *priced]], on="cell", how="left")
         )
     good = table[table["status"].isin(["", "ok"])]
-    asked = results.asked_of(good, manifest)
-    if asked.base and len(good):
-        every = replace(asked, choices=(*asked.choices, *{SEED} & {*table.columns}))
+    question = results.asked_of(good, manifest)
+    if question.base and len(good):
+        every = replace(question, choices=(*question.choices, *{SEED} & {*table.columns}))
         table = table.assign(
             speedup=1 / results.against(results.compared(good, every), every)["ratio"]
         )
@@ -200,26 +200,33 @@ def _pictures(
     groups: dict[str, list[Picture]] = {"results": [], "why": [], "topology": []}
     if not summary.answers:  # of rows with times
         return groups
-    rows, asked, found = summary.rows, summary.asked, extra.explanations
+    rows, question, explanations = summary.rows, summary.asked, extra.explanations
     name, front = results.title_of(good) + summary.at, rows[rows["shown"]]
     front = front[front["question"] == summary.answers[-1][0]]
-    best = found.get("chosen") or found.get("best") or next(iter(found.values()), {})
-    step, other = bool(best) and _is_step(best), _other_of(found)
-    if other is best:
-        other = found["best"]
-    what, front_of = best.get("title", ""), ", ".join(filter(None, (name, summary.answers[-1][0])))
+    best = (
+        explanations.get("chosen")
+        or explanations.get("best")
+        or next(iter(explanations.values()), {})
+    )
+    step, second = bool(best) and _is_step(best), _other_of(explanations)
+    if second is best:
+        second = explanations["best"]
+    subject, front_of = (
+        best.get("title", ""),
+        ", ".join(filter(None, (name, summary.answers[-1][0]))),
+    )
     figures: dict[str, Callable[[], Figure | None]] = {
         "sizes": lambda: _sizes(good, manifest, summary),
-        "axes": lambda: results.axes_figure(rows, asked, name),
-        "heat": lambda: results.heat_figure(rows, asked, name),
+        "axes": lambda: results.axes_figure(rows, question, name),
+        "heat": lambda: results.heat_figure(rows, question, name),
         "interference": lambda: results.interference_figure(folder / "interference.csv"),
         "cost": lambda: results.pareto_figure(front, "cost_usd", "cost (USD)", front_of),
         "power": lambda: results.pareto_figure(front, "power_w", "power (W)", front_of),
-        "breakdown": lambda: breakdown_figure(found) if best else None,
-        "tornado": lambda: tornado_figure(best, what) if best else None,
-        "timeline": lambda: timeline_figure(best, what) if best else None,
+        "breakdown": lambda: breakdown_figure(explanations) if best else None,
+        "tornado": lambda: tornado_figure(best, subject) if best else None,
+        "timeline": lambda: timeline_figure(best, subject) if best else None,
         "step": lambda: step_breakdown_figure(best),
-        "step-other": lambda: step_breakdown_figure(other) if other else None,
+        "step-other": lambda: step_breakdown_figure(second) if second else None,
         "what-if": lambda: _answers_figure(best),
     }
     numbers = {
@@ -230,7 +237,7 @@ def _pictures(
     plans = (
         pages()
         .get_template("pictures.txt")
-        .render(sum=summary, what=what, step=step, other=other.get("title", ""), **numbers)
+        .render(sum=summary, what=subject, step=step, other=second.get("title", ""), **numbers)
     )
     with drawing():
         for number, line in enumerate(filter(None, plans.splitlines())):

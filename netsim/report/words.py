@@ -48,9 +48,11 @@ def longer(ratio: float) -> str:
 
 @dataclass(frozen=True)
 class Choice:
-    """One choice over all conditions: under how many it is the fastest, or cannot be told from it
-    (of how many); how many times as long it takes, as geometric mean, at least and at most, and
-    under which conditions; and its row where that is most."""
+    """One choice over all conditions.
+
+    It has the number of conditions under which it is the fastest, or not clearly slower, and the
+    number of all; its time relative to the fastest as geometric mean, least and most, and the
+    conditions of these; and its row where that is most."""
 
     name: str
     fastest: int
@@ -64,16 +66,16 @@ class Choice:
 
 def summed(rows: pd.DataFrame) -> list[Choice]:
     """All choices, those that take least on average first."""
-    found = []
-    for name, mine in rows.sort_values("ratio", kind="stable").groupby("choice", sort=False):
-        first, last = mine.iloc[0], mine.iloc[-1]
-        mean = float(np.exp(np.log(mine["ratio"]).mean()))
+    choices = []
+    for name, lines in rows.sort_values("ratio", kind="stable").groupby("choice", sort=False):
+        first, last = lines.iloc[0], lines.iloc[-1]
+        mean = float(np.exp(np.log(lines["ratio"]).mean()))
         where = first["question"], last["question"]
-        found.append(
+        choices.append(
             Choice(
                 str(name),
-                int(mine["equal"].sum()),
-                len(mine),
+                int(lines["equal"].sum()),
+                len(lines),
                 mean,
                 first["ratio"],
                 last["ratio"],
@@ -81,7 +83,7 @@ def summed(rows: pd.DataFrame) -> list[Choice]:
                 dict(last),
             )
         )
-    return sorted(found, key=lambda one: one.mean)
+    return sorted(choices, key=lambda one: one.mean)
 
 
 def blank(value: Any) -> bool:
@@ -90,13 +92,13 @@ def blank(value: Any) -> bool:
 
 
 def doubtful(table: pd.DataFrame) -> NDArray[np.bool_]:
-    """Rows whose time may be off by so much that it is not called the best."""
+    """For each row, whether its error bound is too large to call it the best."""
     off = table.get("approximation_pct", pd.Series(np.nan, table.index))
     return (pd.to_numeric(off, errors="coerce") > DOUBTFUL).to_numpy(bool)
 
 
 def sure_rows(good: pd.DataFrame) -> pd.DataFrame:
-    """Those that may be the best; all, where each may be off by much."""
+    """The rows that may be called the best; all rows if each has a large error bound."""
     sure = good[~doubtful(good)]
     return sure if len(sure) else good
 
@@ -104,8 +106,8 @@ def sure_rows(good: pd.DataFrame) -> pd.DataFrame:
 def trust(good: pd.DataFrame) -> list[str]:
     """How far the figures can be trusted, a sentence for each way that they were validated."""
     table = good.reindex(columns=[*good.columns, *{*_OF_TRUST} - {*good.columns}])
-    some = table[table["time_low_us"].notna()]
-    ends = [some[f"time_{end}_us"].div(some["time_us"]).median() - 1 for end in ("low", "high")]
+    rated = table[table["time_low_us"].notna()]
+    ends = [rated[f"time_{end}_us"].div(rated["time_us"]).median() - 1 for end in ("low", "high")]
     near = table[~table["approximation"].map(blank)]
     kinds = near["approximation"].astype(str)
     for counts, words in ((r"\d+ of \d+ (\w+)", r"fewer \1"), (r"\d+", "some")):
@@ -115,7 +117,7 @@ def trust(good: pd.DataFrame) -> list[str]:
     text = _rendered(
         "trust.txt",
         validated=table["validated"].value_counts().items(),
-        spans=[len(some), *ends] if len(some) else (),
+        spans=[len(rated), *ends] if len(rated) else (),
         errors=pd.to_numeric(measured, errors="coerce").dropna().abs(),
         approximated=[(kind, len(one), one.max()) for kind, one in off],
     )
@@ -152,7 +154,7 @@ class Summary:
     left_out: Sequence[str]
     failures: Sequence[str]
     validated: Sequence[str]
-    sign: str = ""  # before times, where all of them may be off by much
+    sign: str = ""  # `~` before times if all of them have a large error bound
     headline: str = ""
     choices: Sequence[Choice] = ()
     base: Sequence[Choice] = ()
@@ -170,10 +172,10 @@ class Summary:
 def pages() -> Environment:
     """The templates of reports, and what words they may ask for."""
     loader = PackageLoader("netsim.report", "page")
-    found = Environment(loader=loader, autoescape=select_autoescape())
-    found.filters.update(longer=longer, time=time_text, bytes=format_size, dollars=dollars)
-    found.tests["blank"] = blank
-    return found
+    environment = Environment(loader=loader, autoescape=select_autoescape())
+    environment.filters.update(longer=longer, time=time_text, bytes=format_size, dollars=dollars)
+    environment.tests["blank"] = blank
+    return environment
 
 
 def _rendered(template: str, **told: Any) -> str:
@@ -182,51 +184,51 @@ def _rendered(template: str, **told: Any) -> str:
 
 def summary_of(table: pd.DataFrame, good: pd.DataFrame, manifest: Mapping[str, Any]) -> Summary:
     """Sum up a table of results."""
-    asked = asked_of(good, manifest)
-    rows = compared(over_seeds(sure_rows(good)), asked) if len(good) else good
+    question = asked_of(good, manifest)
+    rows = compared(over_seeds(sure_rows(good)), question) if len(good) else good
     failed = table[~table["status"].isin(["", "ok"])]["error"].astype(str)
     failures = [*dict.fromkeys(failed)][:_LISTED]
-    found = Summary(
-        asked,
+    summary = Summary(
+        question,
         rows,
         left_out(table, rows, manifest),
         failures,
         trust(good),
         sign="~" if len(good) and doubtful(good).all() else "",
     )
-    told = dict[str, Any]()
+    more = dict[str, Any]()
     if len(rows):
         shown = rows[rows["shown"]].sort_values("ratio", kind="stable")
-        base = against(shown, asked) if asked.base else shown[:0].assign(is_base=False)
+        base = against(shown, question) if question.base else shown[:0].assign(is_base=False)
         lines = base[base["is_base"].astype(bool)]
         groups = shown.groupby("question", sort=False)
         answers = {str(name): mine.to_dict("records") for name, mine in groups}
         ordered = [(name, answers[name]) for name in dict.fromkeys(rows["question"])]
-        found = replace(
-            found,
+        summary = replace(
+            summary,
             choices=summed(shown),
             base=summed(base.drop(lines.index)),
             answers=ordered,
             base_line=dict(lines.iloc[0]) if len(lines) else {},
         )
-        told = _told(found, shown)
-    text = _rendered("answer.txt", sum=found, **told)
-    if compares_parts(asked, manifest) and len(rows):
-        texts = parts.sentences(_part_costs(table, rows, asked.choices[0]), found.at)
+        more = _told(summary, shown)
+    text = _rendered("answer.txt", sum=summary, **more)
+    if compares_parts(question, manifest) and len(rows):
+        texts = parts.sentences(_part_costs(table, rows, question.choices[0]), summary.at)
         text = ". ".join(line[:1].upper() + line[1:] for line in texts) + "."
-        found = replace(found, compares_parts=True, choices=_healthy_first(found))
-    return replace(found, headline=" ".join(text.split()))
+        summary = replace(summary, compares_parts=True, choices=_healthy_first(summary))
+    return replace(summary, headline=" ".join(text.split()))
 
 
-def compares_parts(asked: Asked, manifest: Mapping[str, Any]) -> bool:
+def compares_parts(question: Asked, manifest: Mapping[str, Any]) -> bool:
     """Whether the only choice of a sweep is which part is at fault, which nobody chooses."""
     part_axes = {AXIS + axis for axis in manifest.get("part_axes", ())}
-    return len(asked.choices) == 1 and set(asked.choices) <= part_axes
+    return len(question.choices) == 1 and set(question.choices) <= part_axes
 
 
-def _healthy_first(found: Summary) -> Sequence[Choice]:
+def _healthy_first(summary: Summary) -> Sequence[Choice]:
     """The choices with the healthy cluster first, as it is what the page is about."""
-    return sorted(found.choices, key=lambda one: one.name != HEALTHY)
+    return sorted(summary.choices, key=lambda one: one.name != HEALTHY)
 
 
 PLACE = re.compile(r"^\S*:\d+:\d+: [\w.]+: ")  # of a mistake in a file, which a sentence leaves out
@@ -248,15 +250,17 @@ def _part_costs(table: pd.DataFrame, rows: pd.DataFrame, axis: str) -> parts.Par
     return parts.part_costs(times, lost)
 
 
-def _told(found: Summary, shown: pd.DataFrame) -> dict[str, Any]:
-    """What the headline needs beside the summary: the fastest row, what cannot be told from it,
-    what bounds the fastest; of one question, which is fastest over stretches of sizes."""
+def _told(summary: Summary, shown: pd.DataFrame) -> dict[str, Any]:
+    """What the headline needs beside the summary.
+
+    That is the fastest row, the rows that are not clearly slower, and what bounds the fastest; for
+    a single question also which choice is fastest over which range of sizes."""
     best, fastest = dict(shown.iloc[0]), shown.groupby("question").head(1)
     kinds = fastest["bound_by"].astype(str).str.replace(r" \S*\d+ %$", "", regex=True)
     every = {
         size: mine.sort_values("ratio")
-        for size, mine in found.rows.groupby("size")
-        if len(found.answers) == 1 and mine["choice"].nunique() > 1
+        for size, mine in summary.rows.groupby("size")
+        if len(summary.answers) == 1 and mine["choice"].nunique() > 1
     }
     near = {size: mine[mine["equal"]]["choice"].tolist() for size, mine in every.items()}
     winners = groupby(
@@ -270,8 +274,8 @@ def _told(found: Summary, shown: pd.DataFrame) -> dict[str, Any]:
         "spells": [(name, [*sizes]) for name, sizes in winners],
         "sure": [
             one
-            for one in found.choices[1:]
-            if len(found.answers) == 1 and one.fastest and one.mean > 1 + EQUAL
+            for one in summary.choices[1:]
+            if len(summary.answers) == 1 and one.fastest and one.mean > 1 + EQUAL
         ],
     }
 

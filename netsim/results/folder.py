@@ -494,8 +494,8 @@ def rows_in_order(finished: Mapping[Key, Row], manifest: Mapping[str, Any]) -> l
         for size in point["sizes"]:
             row = finished.get((point["cell"], size))
             if row is not None:
-                own = {"scenario": manifest["scenario"], "axes": point["axes"]}
-                rows.append(replace(row, **own, size_asked=size or None))
+                common = {"scenario": manifest["scenario"], "axes": point["axes"]}
+                rows.append(replace(row, **common, size_asked=size or None))
     return rows
 
 
@@ -519,11 +519,13 @@ def _version_text(manifest: Mapping[str, Any]) -> str:
 def _check_shard(
     part: Path, shard: list[int] | None, first: list[int] | None, places: dict[int, Path]
 ) -> None:
-    """Note which part of a sweep a folder has; each must be there once, of as many as the first."""
+    """Record which part of a sweep a folder has; parts must be of one sweep, each present once."""
     number, parts = shard or (0, 0)
     if number in places:
-        what = f"part {number} of {parts}" if shard else "the whole"
-        raise InputError(f"{part}: is {what}, as {places[number]} is", hint="name each part once")
+        part_text = f"part {number} of {parts}" if shard else "the whole"
+        raise InputError(
+            f"{part}: is {part_text}, as {places[number]} is", hint="name each part once"
+        )
     if first and shard and parts != first[1]:
         raise InputError(f"{part}: is one of {parts} parts, {places[first[0]]} one of {first[1]}")
     places[number] = part

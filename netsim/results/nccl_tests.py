@@ -316,12 +316,16 @@ COLUMNS = (
 def acceptance_csv(rows: Sequence[Row], part: float, root: int) -> str:
     """A line a size that could be simulated; `part` is what must be reached of its bandwidth."""
     lines: list[Sequence[object]] = [COLUMNS]
-    for row in rows:
-        if row.status == "ok" and row.size_bytes:
-            figures = [*_least(row, OUT_OF_PLACE, part), *_least(row, IN_PLACE, part)]
-            fixed = [row.size_bytes, row.count, row.dtype, redop_of(row.collective)]
-            lines.append([*fixed, root_of(row.collective, root), *figures])
+    done = [row for row in rows if row.status == "ok" and row.size_bytes]
+    lines += [least_values(row, part, root) for row in done]
     return csv_of(lines)
+
+
+def least_values(row: Row, fraction: float, root: int) -> list[object]:
+    """The values of a row in `COLUMNS`: `fraction` of its bandwidths, and the times of those."""
+    fixed = [row.size_bytes, row.count, row.dtype, redop_of(row.collective)]
+    figures = [*_least(row, OUT_OF_PLACE, fraction), *_least(row, IN_PLACE, fraction)]
+    return [*fixed, root_of(row.collective, root), *figures]
 
 
 def min_bandwidth(rows: Sequence[Row], part: float) -> float:

@@ -18,7 +18,16 @@ from netsim.base.values import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line of results.csv; None is an empty cell. GB/s are 1e9 bytes a second."""
+    """One line of results.csv: the result of one cell at one size.
+
+    Names end with the unit: `_us` is microseconds, `_GBps` 1e9 bytes a second, `_pct` percent.
+    None is an empty cell. `docs/reference/columns.md` says what every column means. `axes` holds
+    the values of the sweep for this cell.
+
+    >>> row = Row(collective="all_reduce", size_bytes=2**20, time_us=12.5)
+    >>> row.status, row.busbw_GBps is None
+    ('ok', True)
+    """
 
     scenario: str = ""
     cell: str = ""
@@ -75,17 +84,17 @@ class Row:
 
     @property
     def asked(self) -> int:
-        """The size that was asked for, by which rows of several cells match; 0 of a step."""
+        """The requested size in bytes, by which rows of several cells match; 0 of a step."""
         return self.size_asked or self.size_bytes or 0
 
     @property
     def doubtful(self) -> bool:
-        """Whether its time may be off by so much that it is neither the best nor validated."""
+        """Whether the error bound is too large for the row to be called best or validated."""
         return (self.approximation_pct or 0.0) > DOUBTFUL
 
 
 EQUAL = 0.005  # by which two times may differ and be called equal
-DOUBTFUL = 5.0  # percent by which a time may be off
+DOUBTFUL = 5.0  # percent of error bound above which a time is neither best nor validated
 BESIDE = ("axes", "details", "quantiles", "neighbours")
 QUANTILES = (0, 0.5, *range(1, 100), 99.5, 100)
 COLUMNS = tuple(column.name for column in fields(Row) if column.name not in BESIDE)
@@ -104,12 +113,12 @@ def csv_text(rows: Sequence[Row], axes: Iterable[str] = ()) -> str:
 
 def details_text(rows: Sequence[Row], axes: Iterable[str], of: str = "details") -> str:
     """What rows have beside their own columns, as CSV: a line a row, the swept axes last."""
-    found = [(row, getattr(row, of)) for row in rows if getattr(row, of)]
-    names, ends = list(dict.fromkeys(name for _, own in found for name in own)), list(axes)
+    pairs = [(row, getattr(row, of)) for row in rows if getattr(row, of)]
+    names, ends = list(dict.fromkeys(name for _, cells in pairs for name in cells)), list(axes)
     lines: list[Iterable[object]] = [["scenario", "cell", *names, *(AXIS + name for name in ends)]]
-    for row, given in found:
-        own = [given.get(name) for name in names]
-        lines.append([row.scenario, row.cell, *own, *(row.axes.get(name) for name in ends)])
+    for row, values in pairs:
+        cells = [values.get(name) for name in names]
+        lines.append([row.scenario, row.cell, *cells, *(row.axes.get(name) for name in ends)])
     return csv_of(lines)
 
 
@@ -119,9 +128,9 @@ def of_samples(
     """The columns of a row that samples of its time fill."""
     if not len(microseconds):
         return {}
-    found = {f"p{p}_us": float(np.percentile(microseconds, p)) for p in (5, 50, 95, 99)}
+    columns = {f"p{p}_us": float(np.percentile(microseconds, p)) for p in (5, 50, 95, 99)}
     every = {f"p{p:g}": float(np.percentile(microseconds, p)) for p in QUANTILES}
-    return {**found, "samples": len(microseconds), "quantiles": {"size_bytes": size, **every}}
+    return {**columns, "samples": len(microseconds), "quantiles": {"size_bytes": size, **every}}
 
 
 def row_from(values: Mapping[str, Any]) -> Row:
@@ -130,9 +139,9 @@ def row_from(values: Mapping[str, Any]) -> Row:
     if unknown:
         raise InputError(f"not a row of results: unknown column {unknown[0]!r}")
     for name, value in values.items():
-        kinds, what = KINDS[name]
+        kinds, expected = KINDS[name]
         if isinstance(value, bool) or not isinstance(value, kinds):
-            raise InputError(f"{name}: expected {what}, got {shown(value)}")
+            raise InputError(f"{name}: expected {expected}, got {shown(value)}")
     return Row(**values)
 
 
@@ -204,9 +213,9 @@ def stored() -> dict[tuple[Joined, str, str], tuple[float, int]]:
 def validated(where: Joined, collective: str, size_bytes: int) -> str:
     """The error of a class and from how many runs, or the nearest that was timed instead."""
     band = band_of(size_bytes)
-    found = stored().get((where, collective, band))
-    if found is not None:
-        return f"{found[0]:.0%} ({found[1]} run{'s' * (found[1] > 1)})"
+    entry = stored().get((where, collective, band))
+    if entry is not None:
+        return f"{entry[0]:.0%} ({entry[1]} run{'s' * (entry[1] > 1)})"
     others = sorted(
         (median, name)
         for (machines, name, size), (median, _) in stored().items()
@@ -221,8 +230,8 @@ def validated(where: Joined, collective: str, size_bytes: int) -> str:
         == (where.machine, where.transport, collective, band)
     }
     if rates:
-        known = " and ".join(str(rate) for rate in sorted(rates))
-        return not_validated(f"only NICs of {known} Gb/s a host were timed")
+        rates_text = " and ".join(str(rate) for rate in sorted(rates))
+        return not_validated(f"only NICs of {rates_text} Gb/s a host were timed")
     return NOT_VALIDATED
 
 
@@ -246,7 +255,9 @@ Class = tuple[str, str, str, str]  # machine or kind, transport, collective, ban
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The factors of a simulated time between which measured ones lie, by so many systems."""
+    """The factors of a simulated time between which 80 % of measured ones lie.
+
+    `systems` is the number of systems that they are from."""
 
     low: float
     high: float
@@ -272,46 +283,49 @@ def intervals() -> Intervals:
     path = preset_folder("scenarios") / "measured" / INTERVALS
     if not path.is_file():
         return {}
-    found = {}
+    table = {}
     with path.open(encoding="utf-8", newline="") as file:
-        for one in csv.DictReader(file):
-            key = (one["machine"], one["transport"], one["collective"], one["band"])
-            ends = float(one["low"]), float(one["high"])
-            found[one["of"], key] = Interval(*ends, int(one["systems"]))
-    return found
+        for line in csv.DictReader(file):
+            key = (line["machine"], line["transport"], line["collective"], line["band"])
+            ends = float(line["low"]), float(line["high"])
+            table[line["of"], key] = Interval(*ends, int(line["systems"]))
+    return table
 
 
 def interval_of(
-    classes: Sequence[Class], known: Intervals | None = None, of: str = TIME
+    classes: Sequence[Class], table: Intervals | None = None, of: str = TIME
 ) -> Interval | None:
     """The interval of the first of some classes that has one, or of time so wide that it holds the
     half of the very first class."""
-    known = intervals() if known is None else known
-    found = next((known[of, one] for one in classes if (of, one) in known), None)
-    half = known.get((HALF, classes[0])) if of == TIME else None
-    if found is None or half is None:
-        return found
-    return Interval(min(found.low, half.low), max(found.high, half.high), found.systems)
+    table = intervals() if table is None else table
+    interval = next((table[of, one] for one in classes if (of, one) in table), None)
+    half = table.get((HALF, classes[0])) if of == TIME else None
+    if interval is None or half is None:
+        return interval
+    return Interval(min(interval.low, half.low), max(interval.high, half.high), interval.systems)
 
 
-def ratio_of(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> tuple[float, float, float]:
+def ratio_of(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> tuple[float, float, float]:
     """How many times as long the second of two rows takes, each with its `time`, and between which
     ratios 80 % of measured ones lie, as far as that is known."""
-    ratio = other["time"] / one["time"]
+    ratio = second["time"] / first["time"]
     spans = [
         (row.get("time_low_us", nan) / row["time"], row.get("time_high_us", nan) / row["time"])
-        for row in (one, other)
+        for row in (first, second)
     ]
-    if one["cell"] == other["cell"] or any(isnan(low) for low, _ in spans):
+    if first["cell"] == second["cell"] or any(isnan(low) for low, _ in spans):
         return ratio, ratio, ratio
-    names, same = (one["collective"], other["collective"]), one["topology"] == other["topology"]
-    off = off_of(one), off_of(other)
-    low, high = ratio_span(names, int(one["size"]), (spans[0], spans[1]), same=same, off=off)
+    names, same = (
+        (first["collective"], second["collective"]),
+        first["topology"] == second["topology"],
+    )
+    off = off_of(first), off_of(second)
+    low, high = ratio_span(names, int(first["size"]), (spans[0], spans[1]), same=same, off=off)
     return ratio, ratio * low, ratio * high
 
 
 def off_of(row: Mapping[Any, Any]) -> float:
-    """By which part a row says that its time may be off for being approximated."""
+    """The error bound of a row's time as a fraction (`approximation_pct` / 100)."""
     percent = float(row.get("approximation_pct") or 0.0)
     return 0.0 if isnan(percent) else percent / 100
 
@@ -328,15 +342,17 @@ def ratio_span(
     same: bool,
     off: tuple[float, float] = (0.0, 0.0),
 ) -> Span:
-    """Between which factors of a simulated ratio (of the second time over the first) 80 % of
-    measured ones lie; `same`: both are of one machine, and what is off in both is no error of it.
-    `off`: by which part each may be off itself, which nobody's errors tell."""
+    """The factors of a simulated ratio (second time over first) between which 80 % of measured
+    ratios lie.
+
+    With `same` both times are of one machine, so a common error cancels. `off` are the error bounds
+    of the two times, as fractions, which are added."""
     most = (1 + off[0]) * (1 + off[1])
     if same and EXACT not in spans:
-        band, alike = band_of(size_bytes), SAME if collectives[0] == collectives[1] else ""
-        found = interval_of([("", "", alike, band), ("", "", "", band)], of=RATIO)
-        if found is not None:
-            return min(found.low, 1 / most), max(found.high, most)
+        band, sameness = band_of(size_bytes), SAME if collectives[0] == collectives[1] else ""
+        interval = interval_of([("", "", sameness, band), ("", "", "", band)], of=RATIO)
+        if interval is not None:
+            return min(interval.low, 1 / most), max(interval.high, most)
     ends = [(log(low), log(high)) for low, high in spans]
     low, high = hypot(ends[1][0], ends[0][1]), hypot(ends[1][1], ends[0][0])
     return min(exp(-low), 1 / most), max(exp(high), most)

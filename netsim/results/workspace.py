@@ -225,9 +225,9 @@ def _check_own_folder(place: Path) -> None:
 
 def foreign_files(folder: Path) -> list[Path]:
     """The entries of a folder without a manifest that no run of netsim can have left there."""
-    own = {folder / name for name in (*OWN_FOLDERS, JOURNAL, LOCK_FILE)}
-    own.update(half_written(folder, ".*.half"))
-    return [entry for entry in folder.iterdir() if entry not in own]
+    own_files = {folder / name for name in (*OWN_FOLDERS, JOURNAL, LOCK_FILE)}
+    own_files.update(half_written(folder, ".*.half"))
+    return [entry for entry in folder.iterdir() if entry not in own_files]
 
 
 def clear_partial(place: Path, *, but: Sequence[str] = ()) -> None:
@@ -259,8 +259,8 @@ def replace_results(workspace: Workspace, manifest: Mapping[str, Any]) -> None:
     if _has_same_content(folder / RESULTS, place / RESULTS):
         added = [name for name in _names(earlier, "added") if name not in files]
     _refuse_to_overwrite(folder, files, earlier)
-    whole = {**manifest, "files": files, "added": added}
-    write_text(place / MANIFEST, sealed(whole))
+    new_manifest = {**manifest, "files": files, "added": added}
+    write_text(place / MANIFEST, sealed(new_manifest))
     _sync_all(place, files)
     with held():  # an interrupt waits until all files are in place
         complete = folder / COMPLETE_FOLDER
@@ -390,9 +390,9 @@ def _refuse_to_overwrite(
                 raise InputError(message, hint=hint)
 
 
-def _has_same_content(file: Path, other: Path) -> bool:
+def _has_same_content(file: Path, second: Path) -> bool:
     try:
-        return file.read_bytes() == other.read_bytes()
+        return file.read_bytes() == second.read_bytes()
     except OSError:
         return False
 

@@ -1,8 +1,8 @@
 """From a scenario to its cells: every combination of the swept axes, each with an identity.
 
-A cell is a Scenario without a sweep. Its id is a hash of what is asked (the contents of machine and
+A cell is a Scenario without a sweep. Its id is a hash of the question (the contents of machine and
 fabric files, parameters, seed, model version), not of names, sizes or outputs: equal questions have
-equal ids, whoever asks."""
+equal ids in all files."""
 
 import hashlib
 import json
@@ -52,10 +52,10 @@ class Cell:
     axes: Mapping[str, Any]
     cluster: str = ""
 
-    def title(self, what: str, *notes: str) -> str:
+    def title(self, subject: str, *notes: str) -> str:
         """What runs, on which machines, where the cell lies, and what else one must know."""
-        told = f"{what}, {hosts_label(self.scenario.cluster)}", named(self.axes), *notes
-        return "; ".join(filter(None, told))
+        parts = f"{subject}, {hosts_label(self.scenario.cluster)}", named(self.axes), *notes
+        return "; ".join(filter(None, parts))
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def expand_all(source: Source) -> Expansion:
 
 
 def _check_base(bare: Source, sweep: Sweep) -> None:
-    """What is wrong apart from the axes is told once, at its own place, not once for each cell."""
+    """Report mistakes that do not depend on the axes once, and not for each cell."""
     swept = {
         key.partition(".")[0] for axis in sweep.axes for step in axis.steps for key, _, _ in step[1]
     }
@@ -196,8 +196,8 @@ def _holds(condition: Condition, source: Source, placed: Source, point: Point) -
         try:
             return looked_up(placed.data, point.axes, key)
         except KeyError:
-            known = [*point.axes, *_keys(placed.data)]
-            hint = suggest(key, known)
+            keys = [*point.axes, *_keys(placed.data)]
+            hint = suggest(key, keys)
             message = f"{key} has no value here{hint}; write it out in the scenario"
             raise InputError(str(source.error(condition.path, message))) from None
 
@@ -217,52 +217,56 @@ def _keys(data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 def _cell(placed: Source, point: Point) -> Cell:
     placed = _with_code(with_job(placed))
     scenario = validate(Scenario, placed)
-    asked = question(scenario.cluster)
-    return Cell(cell_id(scenario, asked), scenario, placed, point.axes, _hash(asked))
+    cluster_question = question(scenario.cluster)
+    return Cell(
+        cell_id(scenario, cluster_question), scenario, placed, point.axes, _hash(cluster_question)
+    )
 
 
 def with_job(source: Source, name: str = "") -> Source:
     """A source of several jobs with the workload of one, which it names or else the first."""
     jobs, name = source.data.get("jobs"), name or source.data.get("job", "")
-    known = [job for job in jobs if isinstance(job, Mapping)] if isinstance(jobs, list) else []
-    if not known:
+    job_sections = (
+        [job for job in jobs if isinstance(job, Mapping)] if isinstance(jobs, list) else []
+    )
+    if not job_sections:
         return source
-    names = [str(job.get("name")) for job in known]
+    names = [str(job.get("name")) for job in job_sections]
     if "workload" in source.data and "job" not in source.data:
         raise source.error(("workload",), "stands in jobs, where there are several", key=True)
-    for number, one in enumerate(names):
-        if one in names[:number]:
-            raise source.error(("jobs", number, "name"), f"two jobs are called {one}")
-        if one == "background" and one in source.data:
+    for number, job_name in enumerate(names):
+        if job_name in names[:number]:
+            raise source.error(("jobs", number, "name"), f"two jobs are called {job_name}")
+        if job_name == "background" and job_name in source.data:
             raise source.error(("jobs", number, "name"), "the background is called that")
     if name and name not in names:
         raise source.error(("job",), f"there is no job '{name}'{suggest(name, names)}")
     number = names.index(name) if name else 0
-    if "workload" not in known[number]:
+    if "workload" not in job_sections[number]:
         raise source.error(("jobs", number), "missing key 'workload'")
-    data = {**source.data, "job": names[number], "workload": known[number]["workload"]}
+    data = {**source.data, "job": names[number], "workload": job_sections[number]["workload"]}
     return replace(source, data=data, aliases={"workload": ("jobs", number, "workload")})
 
 
 def _with_code(source: Source) -> Source:
     """The source with the text of the Python file that its algorithm names, from where it goes into
     the id of the cell and to workers. The file is beside the scenario, or in the current folder."""
-    given = source.data.get("workload")
-    work = given if isinstance(given, Mapping) else {}
+    workload = source.data.get("workload")
+    work = workload if isinstance(workload, Mapping) else {}
     name = work.get("algorithm")
     if not isinstance(name, str) or not is_own(name) or work.get("code"):
         return source
     path = Path(name.rpartition(":")[0] or name)
     path = path if path.suffix == ".py" else Path(name)
-    found, place = named_in(source.name, path), ("workload", "algorithm")
-    if not found.is_file():
+    path_found, place = named_in(source.name, path), ("workload", "algorithm")
+    if not path_found.is_file():
         message = f"there is no file {path} beside the scenario, nor in the current folder"
         beside = sorted(f.name for f in Path(source.name).parent.glob("*") if is_own(f.name))
         raise source.error(place, message + suggest(path.name, beside))
     try:
-        text = text_of(found)
+        text = text_of(path_found)
     except ScenarioError as error:
-        raise source.error(place, f"{found} cannot be read: {error.message}") from None
+        raise source.error(place, f"{path_found} cannot be read: {error.message}") from None
     return replace(source, data={**source.data, "workload": {**work, "code": text}})
 
 
@@ -272,8 +276,8 @@ def cell_of(source: Source, axes: Mapping[str, Any]) -> Cell:
 
 
 NOT_ASKED = frozenset({"name", "sweep", "outputs", "report", "prices", "measured", "job"})
-"""Keys of a scenario that change no row: how it is called, what is written of it and what is
-compared with it later. All other keys are part of what is asked, those of the future included."""
+"""Keys of a scenario that change no row: its name, its outputs and what is compared with it later.
+All other keys are part of the question, including those of the future."""
 
 SPELLED_APART = frozenset({"cluster", "workload", "launch", "jobs", "background"})
 """Keys that enter an id resolved: machine files by their contents, launch costs in full."""
@@ -286,15 +290,15 @@ def cell_id(scenario: Scenario, cluster: Mapping[str, Any] | None) -> str:
     """The hash of the question that a scenario without a sweep asks."""
     without = {"sizes"} if getattr(scenario.workload, "code", "") else {"sizes", "code"}
     workload = scenario.workload.model_dump(mode="json", exclude=without)
-    asked = scenario.model_dump(mode="json", exclude=set(NOT_ASKED | SPELLED_APART))
-    asked["model_version"] = MODEL_VERSION
-    asked["cluster"] = question(scenario.cluster) if cluster is None else cluster
-    asked["workload"] = _with_contents(workload)
-    asked["launch"] = scenario.launch_costs().model_dump(mode="json")
+    hashed = scenario.model_dump(mode="json", exclude=set(NOT_ASKED | SPELLED_APART))
+    hashed["model_version"] = MODEL_VERSION
+    hashed["cluster"] = question(scenario.cluster) if cluster is None else cluster
+    hashed["workload"] = _with_contents(workload)
+    hashed["launch"] = scenario.launch_costs().model_dump(mode="json")
     if scenario.shared:
         names = {"jobs", "job", "background"}
-        asked["shared"] = scenario.model_dump(mode="json", include=names)
-    return _hash(asked)
+        hashed["shared"] = scenario.model_dump(mode="json", include=names)
+    return _hash(hashed)
 
 
 def _with_contents(value: Any) -> Any:
@@ -331,8 +335,8 @@ def _contents_digest(file: Path, _changed: int, _size: int) -> bytes:
         return hashlib.file_digest(stream, "sha256").digest()
 
 
-def _hash(asked: Mapping[str, Any]) -> str:
-    text = json.dumps(asked, sort_keys=True, separators=(",", ":"), default=str)
+def _hash(question: Mapping[str, Any]) -> str:
+    text = json.dumps(question, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -363,8 +367,8 @@ def with_settings(source: Source, assignments: Iterable[str]) -> Source:
             source = _swept(source, _with_variant(sweep, key, value, assignment))
         else:
             _refuse_in_vain(sweep, key, assignment)
-            mine = key not in WORDS and key in sweep
-            left = _without_base(_without(sweep, key), key) if mine else dict(sweep)
+            is_axis = key not in WORDS and key in sweep
+            left = _without_base(_without(sweep, key), key) if is_axis else dict(sweep)
             source = _swept(apply_overrides(source, [assignment]), left, key)
     return source
 
@@ -381,8 +385,8 @@ def _without(values: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def _variants(sweep: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = sweep.get("variants")
-    return found if isinstance(found, Mapping) else {}
+    variants = sweep.get("variants")
+    return variants if isinstance(variants, Mapping) else {}
 
 
 def _with_variant(
@@ -391,8 +395,10 @@ def _with_variant(
     named = _variants(sweep)[axis]
     names = {str(one): one for one in named} if isinstance(named, Mapping) else {}
     if name not in names:
-        known, hint = ", ".join(names), suggest(name, names)
-        raise InputError(f"--set {assignment}: expected a variant ({known}), got '{name}'{hint}")
+        names_text, hint = ", ".join(names), suggest(name, names)
+        raise InputError(
+            f"--set {assignment}: expected a variant ({names_text}), got '{name}'{hint}"
+        )
     chosen = {**_variants(sweep), axis: {names[name]: named[names[name]]}}
     return _without_base({**sweep, "variants": chosen}, axis, unless=name)
 
@@ -409,9 +415,9 @@ def _without_base(sweep: dict[str, Any], axis: str, unless: str | None = None) -
 def _refuse_in_vain(sweep: Mapping[str, Any], key: str, assignment: str) -> None:
     """Say so if every point of the sweep sets a key again."""
     for axis, others in _set_by(sweep):
-        for other in others:
-            if (key == other and axis != f"sweep.{key}") or key.startswith(f"{other}."):
-                message = f"--set {assignment}: every point of {axis} sets {other} again"
+        for rival in others:
+            if (key == rival and axis != f"sweep.{key}") or key.startswith(f"{rival}."):
+                message = f"--set {assignment}: every point of {axis} sets {rival} again"
                 hint = f"--set '{axis}=…' replaces that, --set sweep=null all axes"
                 raise InputError(message, hint=hint)
 
@@ -495,7 +501,7 @@ RULES: tuple[tuple[KeyPath, Callable[[Scenario], bool], str], ...] = (
 
 def unused_keys(cells: Sequence[Cell]) -> Iterator[str]:
     """A warning for every key, or variable of NCCL's, that is idle in all cells."""
-    told: list[KeyPath] = []
+    reported: list[KeyPath] = []
     idle = [
         (path, why)
         for path, idle, why in RULES
@@ -508,9 +514,9 @@ def unused_keys(cells: Sequence[Cell]) -> Iterator[str]:
         if all(name in one for one in every)
     ]
     for path, reason in idle:
-        if any(path[: len(one)] == one for one in told):
+        if any(path[: len(one)] == one for one in reported):
             continue
-        told.append(path)
+        reported.append(path)
         place = cells[0].source.locate(path, key=True)
         where = ":".join(str(p) for p in (place.name, place.line, place.column) if p)
         yield f"{where}: {'.'.join(map(str, path))} changes nothing: {reason}"
@@ -577,10 +583,11 @@ def _assumed_static_paths(cluster: ClusterConfig, fabric: Any) -> Iterator[str]:
     missing = any(override.nics is not None for override in cluster.overrides)
     if transport.routing != "static" or not (dead or missing):
         return
-    who = ", ".join(dead[:3]) + (" and more" if len(dead) > 3 else "")
+    dead_text = ", ".join(dead[:3]) + (" and more" if len(dead) > 3 else "")
+    left_out = dead_text or "the NICs that are left out"
     yield (
         f"assumed: static paths, as {transport.name} usually has them: what "
-        f"{who or 'the NICs that are left out'} carried keeps to the fixed paths of other NICs and "
+        f"{left_out} carried keeps to the fixed paths of other NICs and "
         "may collide there (cluster.fabric.routing: adaptive or ecmp spreads it)"
     )
 

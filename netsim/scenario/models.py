@@ -17,7 +17,7 @@ from netsim.base.errors import InputError, shown, suggest
 from netsim.base.files import text_of
 from netsim.base.units import parse_ratio, parse_time, size_steps
 from netsim.collectives.collective import CollectiveError
-from netsim.collectives.table import own
+from netsim.collectives.table import own_algorithm_key
 from netsim.nccl import environment, tuning
 from netsim.nccl.facts import NCCL_NAMES, NEWEST, facts_of, parse_version, supported_version
 from netsim.nccl.graph_xml import read_graph_file
@@ -91,9 +91,9 @@ class TimedOperations(Model):
     over_processes: OverProcesses = "mean"
 
 
-def _usual(given: object) -> object:
+def _usual(value: object) -> object:
     """The value of `timing`; `throughput` is an older name of what is usual."""
-    return {} if given == "throughput" else given
+    return {} if value == "throughput" else value
 
 
 Timing = Annotated[TimedOperations | Literal["single"], BeforeValidator(_usual)]
@@ -133,7 +133,7 @@ class Workload(Model):
             raise FieldError("p2p needs pairs such as [[0, 1]]", "collective")
         if self.code:
             try:
-                own(self.algorithm, self.code)
+                own_algorithm_key(self.algorithm, self.code)
             except CollectiveError as error:
                 raise FieldError(error.message, "algorithm") from None
         return self
@@ -146,7 +146,7 @@ class Workload(Model):
     @property
     def built_by(self) -> str:
         """The name by which `build` knows the algorithm."""
-        return own(self.algorithm, self.code) if self.code else self.algorithm
+        return own_algorithm_key(self.algorithm, self.code) if self.code else self.algorithm
 
     def size_list(self) -> list[int]:
         """The sizes in bytes, as listed."""
@@ -170,9 +170,9 @@ def kind_of_workload(value: object) -> str:
 def _of_one_kind(value: object) -> object:
     """Refuse a mixture, as `--set workload.trace=…` makes where a file has a collective."""
     keys = value if isinstance(value, Mapping) else ()
-    for other in [one for one in ("trace", "model") if one in keys and "collective" in keys]:
-        whole = f"`workload={{{other}: …}}` replaces all of it"
-        raise FieldError(f"a collective has no {other}; {whole}", other)
+    for rival in [one for one in ("trace", "model") if one in keys and "collective" in keys]:
+        advice = f"`workload={{{rival}: …}}` replaces all of it"
+        raise FieldError(f"a collective has no {rival}; {advice}", rival)
     return value
 
 
@@ -274,15 +274,15 @@ def _lines(value: object) -> object:
     path = Path(str(value))
     if not path.is_file():
         raise ValueError(f"no such file: {value}")
-    found = []
+    values = []
     for number, line in enumerate(_text(path).split("\n"), 1):
         try:
-            found += [_on_top(line.strip())] if line.strip() else []
+            values += [_on_top(line.strip())] if line.strip() else []
         except ValueError as error:
             raise ValueError(f"{value}, line {number}: {error}") from None
-    if len({kind for kind, _ in found}) != 1:
+    if len({kind for kind, _ in values}) != 1:
         raise ValueError(f"{value}: expected values of one kind, one a line, such as 2us or 1%")
-    return tuple(found)
+    return tuple(values)
 
 
 OnTop = Annotated[tuple[str, float], models.Quantity(_on_top, "2%", "3us")]
@@ -331,11 +331,13 @@ class Spread(Model):
 
     @property
     def _amounts(self) -> list[tuple[str, float]]:
-        one = self.normal or self.lognormal or self.exponential
-        if one is None:
+        distribution = self.normal or self.lognormal or self.exponential
+        if distribution is None:
             return list(self.file)
         return [
-            given for name in type(one).model_fields if type(given := getattr(one, name)) is tuple
+            amount
+            for name in type(distribution).model_fields
+            if type(amount := getattr(distribution, name)) is tuple
         ]
 
     @property
@@ -346,15 +348,15 @@ class Spread(Model):
     def draw(self, random: "np.random.Generator", size: int) -> "NDArray[np.float64]":
         """As many draws, none below nothing."""
         values = np.array([value for _, value in self._amounts])
-        found: NDArray[np.float64] = random.choice(values, size)
+        drawn: NDArray[np.float64] = random.choice(values, size)
         if self.lognormal is not None:
-            found = values[0] * np.exp(self.lognormal.sigma * random.standard_normal(size))
+            drawn = values[0] * np.exp(self.lognormal.sigma * random.standard_normal(size))
         elif self.exponential is not None:
-            found = values[0] * random.standard_exponential(size)
+            drawn = values[0] * random.standard_exponential(size)
         elif self.normal is not None:
             mean = values[0] if len(values) > 1 else 0.0
-            found = np.maximum(0.0, mean + values[-1] * random.standard_normal(size))
-        return found
+            drawn = np.maximum(0.0, mean + values[-1] * random.standard_normal(size))
+        return drawn
 
 
 PRESETS = ("quiet", "production")
@@ -366,14 +368,14 @@ def _preset(value: object) -> object:
     if not isinstance(value, str):
         return value
     if value not in PRESETS:
-        known = ", ".join(PRESETS)
-        raise ValueError(f"expected {known} or distributions, got {value}{suggest(value, PRESETS)}")
-    found = {}
-    for what, unit, of in (("compute", "%", 1e2), ("launch", "us", 1e6)):
-        name = f"noise.{value}.{what}"
+        names = ", ".join(PRESETS)
+        raise ValueError(f"expected {names} or distributions, got {value}{suggest(value, PRESETS)}")
+    figures = {}
+    for kind, unit, of in (("compute", "%", 1e2), ("launch", "us", 1e6)):
+        name = f"noise.{value}.{kind}"
         median = f"{constants.value(f'{name}.median') * of:.9g}{unit}"
-        found[what] = {"lognormal": {"median": median, "sigma": constants.value(f"{name}.sigma")}}
-    return found
+        figures[kind] = {"lognormal": {"median": median, "sigma": constants.value(f"{name}.sigma")}}
+    return figures
 
 
 class Noise(Model):
@@ -387,26 +389,28 @@ class Noise(Model):
     @model_validator(mode="after")
     def _kinds(self) -> "Noise":
         for name, wanted in (("compute", "part"), ("launch", "time"), ("link", "part")):
-            one = getattr(self, name)
-            if one is not None and one.kind != wanted:
-                what = "a part such as 2%" if wanted == "part" else "a time such as 3us"
-                raise FieldError(f"expected {what}, got a {one.kind}", name)
+            spread = getattr(self, name)
+            if spread is not None and spread.kind != wanted:
+                expected = "a part such as 2%" if wanted == "part" else "a time such as 3us"
+                raise FieldError(f"expected {expected}, got a {spread.kind}", name)
         return self
 
     @property
     def draws(self) -> dict[str, Any]:
         """What is disturbed: how it is drawn, and whether hosts have one draw for all."""
-        given = {name: getattr(self, name) for name in type(self).model_fields}
-        return {name: (s.draw, s.common == "host") for name, s in given.items() if s is not None}
+        spreads = {name: getattr(self, name) for name in type(self).model_fields}
+        return {name: (s.draw, s.common == "host") for name, s in spreads.items() if s is not None}
 
 
 JobName = Annotated[str, Field(pattern=r"^[^\W_][\w.-]*$")]
 
 
 class JobConfig(Model):
-    """One of several jobs of a cluster: how many hosts and how they are chosen among those that are
-    free, or which; operations or steps one after the other from `start`, so many, or as many as
-    take until the longest of the others is over."""
+    """One of several jobs of a cluster.
+
+    It has a number of hosts and how they are chosen among the free ones, or names hosts. Its
+    operations or steps run one after the other from `start` on: `repeat` of them, or until the
+    longest of the other jobs is over."""
 
     name: JobName
     nodes: Annotated[int, Field(ge=1)] | None = None
@@ -417,8 +421,10 @@ class JobConfig(Model):
 
 
 class BackgroundConfig(Model):
-    """Messages of one `size` between hosts, which begin at random: of each sender so many that they
-    are the part `load` of what its NICs carry (of an incast, of what those of its target do)."""
+    """Messages of one `size` between hosts, which begin at random.
+
+    Each sender has as much traffic as the fraction `load` of its NICs' rate (of an incast, of the
+    rate of the target's NICs)."""
 
     pattern: Literal["uniform", "permutation", "incast", "hotspot"]
     load: Part
@@ -466,8 +472,8 @@ class Scenario(Model, json_schema_extra=lambda schema: schema["required"].remove
     seed: Index = 0
     prices: str | None = None
     report: dict[Literal["conditions", "choices"], ListOf[str]] = Field(default_factory=dict)
-    fold: Literal["auto", "off"] = "auto"  # whether what is alike is simulated once
-    exact: bool = False  # whether calls are refused that only a part of them would tell
+    fold: Literal["auto", "off"] = "auto"  # whether equal rows are simulated once
+    exact: bool = False  # whether tasks are refused that need an extrapolation
     noise: Annotated[Noise, BeforeValidator(_preset)] | None = None
     samples: Annotated[int, Field(ge=1, le=100_000)] | None = None  # of noise
     limits: bool = False  # whether rows have the time that no algorithm beats
@@ -589,10 +595,10 @@ def hosts_label(config: ClusterConfig) -> str:
 
 def question(config: ClusterConfig) -> dict[str, Any]:
     """The cluster with the contents of its machine files, as plain values."""
-    asked: dict[str, Any] = config.model_dump(mode="json", exclude={"machine", "groups"})
+    section: dict[str, Any] = config.model_dump(mode="json", exclude={"machine", "groups"})
     hosts = [(one.model_dump(mode="json"), one.loaded.machine) for one in config.members]
-    asked["hosts"] = [one | {"machine": of.model_dump(mode="json")} for one, of in hosts]
-    return asked
+    section["hosts"] = [one | {"machine": of.model_dump(mode="json")} for one, of in hosts]
+    return section
 
 
 def line_rate(config: ClusterConfig) -> float | None:

@@ -26,12 +26,12 @@ _FOLDED = {name.replace("_", ""): name for name in NAMES} | _SHORT
 def collective_name(value: object) -> str:
     """The name of a collective as nccl-tests writes it, from any spelling people use."""
     if isinstance(value, str):
-        found = _FOLDED.get(value.lower().replace("_", "").replace("-", "").removesuffix("perf"))
-        if found:
-            return found
-    known = ", ".join(NAMES)
+        name = _FOLDED.get(value.lower().replace("_", "").replace("-", "").removesuffix("perf"))
+        if name:
+            return name
+    names = ", ".join(NAMES)
     hint = suggest(value, NAMES) if isinstance(value, str) else ""
-    raise ValueError(f"expected one of {known}, got {shown(value)}{hint}")
+    raise ValueError(f"expected one of {names}, got {shown(value)}{hint}")
 
 
 def dtype_name(value: object) -> object:

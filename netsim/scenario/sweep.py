@@ -44,11 +44,11 @@ def _files(source: Source, path: KeyPath, value: Mapping[str, Any]) -> list[Any]
     pattern = value["files"]
     if len(value) > 1 or not isinstance(pattern, str):
         raise source.error(path, "expected {files: PATTERN} such as {files: 'topologies/*.yaml'}")
-    found = sorted(glob.glob(pattern, recursive=True))
-    if not found and not Path(pattern).is_absolute():  # presets, from any directory
+    paths = sorted(glob.glob(pattern, recursive=True))
+    if not paths and not Path(pattern).is_absolute():  # presets, from any directory
         shipped = preset_folder("topologies").parent
-        found = sorted(str(file) for file in shipped.glob(pattern) if file.is_file())
-    files = [Path(file).as_posix() for file in found if Path(file).is_file()]
+        paths = sorted(str(file) for file in shipped.glob(pattern) if file.is_file())
+    files = [Path(file).as_posix() for file in paths if Path(file).is_file()]
     if not files:
         raise source.error((*path, "files"), f"no file matches {pattern!r}")
     return list(files)
@@ -98,10 +98,10 @@ def _check_range_keys(source: Source, path: KeyPath, value: Mapping[str, Any]) -
 
 def _geometric(first: Fraction, last: Fraction, factor: Fraction) -> list[Fraction]:
     """Each a factor times the one before; a last one that rounding alone puts outside counts."""
-    found = [first]
-    while found[-1] * factor <= last * (1 + Fraction(1, 10**12)) and len(found) < MOST_VALUES:
-        found.append(found[-1] * factor)
-    return found
+    values = [first]
+    while values[-1] * factor <= last * (1 + Fraction(1, 10**12)) and len(values) < MOST_VALUES:
+        values.append(values[-1] * factor)
+    return values
 
 
 def _sizes(source: Source, path: KeyPath, value: Mapping[str, Any]) -> list[Any]:
@@ -115,10 +115,10 @@ def _sizes(source: Source, path: KeyPath, value: Mapping[str, Any]) -> list[Any]
 
 def _quantity(source: Source, path: KeyPath, value: Any) -> tuple[Fraction, str]:
     text = str(getattr(value, "text", value))
-    found = _QUANTITY.fullmatch(text.strip()) if not isinstance(value, bool) else None
-    if not found:
+    match = _QUANTITY.fullmatch(text.strip()) if not isinstance(value, bool) else None
+    if not match:
         raise source.error(path, f"expected a number or a quantity, got {shown(value)}")
-    return Fraction(found[1]), found[2]
+    return Fraction(match[1]), match[2]
 
 
 def _written(number: Fraction, unit: str) -> Any:
@@ -169,9 +169,9 @@ class Condition:
     @property
     def names(self) -> tuple[str, ...]:
         """The keys that it speaks of."""
-        found: list[str] = []
-        _value(self.tree, found.append, self.text, trial=True)
-        return tuple(dict.fromkeys(found))
+        names: list[str] = []
+        _value(self.tree, names.append, self.text, trial=True)
+        return tuple(dict.fromkeys(names))
 
 
 def parse_condition(text: str, path: KeyPath) -> Condition:
@@ -220,22 +220,24 @@ def _key(node: ast.expr, text: str) -> str:
     raise ValueError(f"{_EXAMPLE}, got {shown(text)}")
 
 
-def _worked(work: Callable[[Any, Any], Any], one: Any, other: Any, text: str) -> Any:
+def _worked(work: Callable[[Any, Any], Any], left: Any, right: Any, text: str) -> Any:
     try:
-        return work(_number(one), _number(other))
+        return work(_number(left), _number(right))
     except (TypeError, ZeroDivisionError):
-        raise ValueError(f"cannot compute with {shown(one)} and {shown(other)} in {text}") from None
+        raise ValueError(
+            f"cannot compute with {shown(left)} and {shown(right)} in {text}"
+        ) from None
 
 
-def _compared(compare: Callable[[Any, Any], bool], one: Any, other: Any, text: str) -> bool:
-    if isinstance(one, str) and isinstance(other, str) and one != other:
-        one, other = _measured(one, other)
-    elif isinstance(one, int | float) != isinstance(other, int | float):
-        one, other = _as_number(one), _as_number(other)
+def _compared(compare: Callable[[Any, Any], bool], left: Any, right: Any, text: str) -> bool:
+    if isinstance(left, str) and isinstance(right, str) and left != right:
+        left, right = _measured(left, right)
+    elif isinstance(left, int | float) != isinstance(right, int | float):
+        left, right = _as_number(left), _as_number(right)
     try:
-        return compare(one, other)
+        return compare(left, right)
     except TypeError:
-        raise ValueError(f"cannot compare {shown(one)} with {shown(other)} in {text}") from None
+        raise ValueError(f"cannot compare {shown(left)} with {shown(right)} in {text}") from None
 
 
 def _as_number(value: Any) -> Any:
@@ -246,13 +248,13 @@ def _as_number(value: Any) -> Any:
     return value
 
 
-def _measured(one: str, other: str) -> tuple[Any, Any]:
+def _measured(left: str, right: str) -> tuple[Any, Any]:
     for parse in (parse_bandwidth, parse_time, parse_size):
         try:
-            return parse(one), parse(other)
+            return parse(left), parse(right)
         except UnitError:
             continue
-    return one, other
+    return left, right
 
 
 def _number(value: Any) -> Any:
@@ -279,7 +281,7 @@ def looked_up(data: Mapping[str, Any], axes: Mapping[str, Any], key: str) -> Any
 
 MOST_CELLS = 1_000_000
 NOT_SWEPT = ("name", "sweep", "outputs", "prices", "report")
-# What is asked for, which nobody chooses; answers are compared where it is equal.
+# Axes that are conditions and not choices; results are compared under equal conditions.
 CONDITIONS = (
     "workload.collective", "workload.sizes", "workload.root", "workload.ranks", "workload.pairs",
     "workload.matrix", "workload.split", "workload.model", "workload.batch", "workload.sequence",
@@ -339,7 +341,7 @@ class Sweep:
         return [name for name in self.names if name in asked or self._is_part_condition(name)]
 
     def _is_condition(self, axis: Axis, name: str) -> bool:
-        """Whether the scenario says so, or leaves it open and the axis changes what is asked."""
+        """Whether an axis is a condition: the scenario says so, or by default it is one."""
         if name in self.report.get("conditions", ()):
             return True
         if name in (SEED, *self.report.get("choices", ())):
@@ -364,11 +366,11 @@ class Sweep:
 
 def read_sweep(source: Source) -> Sweep:
     """The sweep of a scenario; what is wrong with it is raised with its place."""
-    given = source.data.get("sweep") or {}
-    if not isinstance(given, Mapping):
-        raise source.error(("sweep",), f"expected keys and their values, got {shown(given)}")
+    section = source.data.get("sweep") or {}
+    if not isinstance(section, Mapping):
+        raise source.error(("sweep",), f"expected keys and their values, got {shown(section)}")
     axes: list[Axis] = []
-    for key, value in given.items():
+    for key, value in section.items():
         path: KeyPath = ("sweep", key)
         if key == "zip":
             axes += _zipped(source, path, value)
@@ -378,17 +380,17 @@ def read_sweep(source: Source) -> Sweep:
             axes.append(_each_part(source, path, str(key), value))
         elif key not in WORDS:
             axes.append(_plain(source, path, str(key), value))
-    axes += _seeds(source, given)
+    axes += _seeds(source, section)
     jobs = source.data.get("jobs")
     if isinstance(jobs, list) and len(jobs) > 1 and "job" not in source.data:
         names = dict.fromkeys(str(job["name"]) for job in jobs if "name" in job)
         axes.append(Axis((JOB,), tuple(((name,), ((JOB, name, ("jobs",)),)) for name in names)))
     _check(source, axes)
-    skip, only = (_conditions(source, word, given) for word in ("skip", "only"))
-    part_axes = tuple(name for name in FAULTS if names_each_part(given.get(name)))
+    skip, only = (_conditions(source, word, section) for word in ("skip", "only"))
+    part_axes = tuple(name for name in FAULTS if names_each_part(section.get(name)))
     sweep = Sweep(tuple(axes), skip, only, report=_told_apart(source, axes), part_axes=part_axes)
-    if "base" in given:
-        return _with_base(source, sweep, given)
+    if "base" in section:
+        return _with_base(source, sweep, section)
     return replace(sweep, base=dict.fromkeys(part_axes, HEALTHY)) if part_axes else sweep
 
 
@@ -477,10 +479,10 @@ def _variants(source: Source, path: KeyPath, value: Any) -> list[Axis]:
     return axes
 
 
-def _seeds(source: Source, given: Mapping[str, Any]) -> list[Axis]:
-    if "seeds" not in given:
+def _seeds(source: Source, section: Mapping[str, Any]) -> list[Axis]:
+    if "seeds" not in section:
         return []
-    value, path = given["seeds"], ("sweep", "seeds")
+    value, path = section["seeds"], ("sweep", "seeds")
     if isinstance(value, int) and not isinstance(value, bool):
         if value < 1:
             raise source.error(path, f"expected at least 1 seed, got {value}")
@@ -500,23 +502,23 @@ def _check(source: Source, axes: list[Axis]) -> None:
             if name in seen:
                 raise source.error(("sweep",), f"{name} is swept twice", key=True)
             seen.add(name)
-        known = set()
+        seen_names = set()
         for values, changes in axis.steps:
             label = tuple(map(str, values))  # twice, it would be two rows of a cell
-            if label in known:
+            if label in seen_names:
                 raise source.error(changes[0][2], f"{', '.join(label)} stands here twice", key=True)
-            known.add(label)
+            seen_names.add(label)
     cells = prod(len(axis.steps) for axis in axes)
     if cells > MOST_CELLS:
         raise source.error(("sweep",), f"makes {cells} cells, more than {MOST_CELLS}", key=True)
 
 
-def _conditions(source: Source, word: str, given: Mapping[str, Any]) -> tuple[Condition, ...]:
-    value = given.get(word)
+def _conditions(source: Source, word: str, section: Mapping[str, Any]) -> tuple[Condition, ...]:
+    value = section.get(word)
     if value is None:
         return ()
     texts = value if isinstance(value, list) else [value]
-    found = []
+    conditions = []
     for number, text in enumerate(texts):
         path: KeyPath = ("sweep", word, number) if isinstance(value, list) else ("sweep", word)
         if not isinstance(text, str):
@@ -524,14 +526,14 @@ def _conditions(source: Source, word: str, given: Mapping[str, Any]) -> tuple[Co
                 path, f"expected a condition such as 'cluster.nodes > 4', got {shown(text)}"
             )
         try:
-            found.append(parse_condition(text, path))
+            conditions.append(parse_condition(text, path))
         except ValueError as error:
             raise source.error(path, str(error)) from None
-    return tuple(found)
+    return tuple(conditions)
 
 
-def _with_base(source: Source, sweep: Sweep, given: Mapping[str, Any]) -> Sweep:
-    base = given.get("base")
+def _with_base(source: Source, sweep: Sweep, section: Mapping[str, Any]) -> Sweep:
+    base = section.get("base")
     if base is None:
         return sweep
     path: KeyPath = ("sweep", "base")

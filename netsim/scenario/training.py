@@ -123,8 +123,8 @@ class Parallelism(Model):
     def _axes(self) -> "Parallelism":
         axes = self.order.split("-")
         if sorted(axes) != sorted(AXES):
-            known = ", ".join(AXES)
-            message = f"expected the axes {known} joined by '-', each once, got {self.order!r}"
+            names = ", ".join(AXES)
+            message = f"expected the axes {names} joined by '-', each once, got {self.order!r}"
             raise FieldError(message, "order")
         return self
 
@@ -152,8 +152,8 @@ class Replicas(Model):
     """What data parallelism does with gradients and weights. DDP: `bucket`, `first_bucket`,
     `overlap`, `no_sync`. FSDP: `reshard`, `backward_prefetch`, `limit_all_gathers`, `shard` (ranks
     that share one copy: HYBRID_SHARD). Distributed optimizer: `overlap_gather`. With `sync_every`,
-    gradients stay in one of the `islands`, which exchange weights each so many steps, beside the
-    next steps with `overlap_sync`."""
+    gradients stay in one of the `islands`, which exchange weights after that number of steps,
+    with `overlap_sync` beside the next steps."""
 
     bucket: Bytes | Literal[0] = 25 * 2**20  # 0: each tensor alone
     first_bucket: Bytes | Literal[0] = 2**20
@@ -230,7 +230,7 @@ class ComputeConfig(Model):
 
 
 class Straggler(Model):
-    """A GPU that computes so many times slower."""
+    """A GPU that computes `slowdown` times slower."""
 
     rank: Index
     slowdown: Annotated[float, Field(ge=1, strict=False)]
@@ -244,7 +244,7 @@ class _Step(Model):
     what: ClassVar[str] = "a training step of"
 
     def size_list(self) -> list[int]:
-        """A step has no message size; 0 stands for none."""
+        """The sizes of a step: 0, since a step has no message size."""
         return [0]
 
 

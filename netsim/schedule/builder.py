@@ -1,7 +1,7 @@
-"""The Builder: writes a Schedule down, many rows at a time.
+"""The Builder: writes a Schedule, many rows at a time.
 
-It interns what repeats (styles, pieces, lags, groups) and refuses a dependency on a row that does
-not come earlier. It knows nothing of collectives."""
+It keeps equal styles, pieces, lags and groups once, and refuses a dependency on a row that does not
+come earlier. It knows nothing of collectives."""
 
 from __future__ import annotations
 
@@ -18,24 +18,30 @@ Joins = tuple[ArrayLike, ArrayLike, schedule.Lag | NDArray[np.int16]]
 Rows = NDArray[np.int32]
 
 MAX_ROWS = 2**31 - 1  # row numbers are int32
-COMPUTE_SHARE = 1e-15  # work-seconds a second stand beside bytes a second in one fair division
+COMPUTE_SHARE = 1e-15  # compute is counted in seconds a second, transfers in bytes a second
 
 
 class Builder:
     """Collects rows for `ranks` ranks and finishes them as a Schedule.
 
-    A row is one piece of work: who (`src`, `dst`), how (a Style: kind, operation, buffers,
-    channel), which elements (a piece), after which earlier rows. Arguments may be arrays: there are
-    as many new rows as the longest has entries, the others are repeated. Two ranks swap halves of
-    four elements, then are done when these have arrived:
+    `element_bytes` is the size of an element, `collectives` the names of the operations that the
+    schedule contains. A row states its ranks (`src`, `dst`), its Style (kind, operation, buffers,
+    channel), its elements (a piece), and the earlier rows that it waits for. Arguments may be
+    arrays: there are as many new rows as the longest has entries, and the others are repeated.
 
-        b = Builder(2, element_bytes=4)
-        halves = b.pieces(count=[2, 2], src_offset=[0, 2])
-        sent = b.rows(Style(src_buffer=IN), src=[0, 1], dst=[1, 0], piece=halves)
-        b.marks([1, 0], after=[(sent, ARRIVED)])
-        schedule = b.finish()
+    Two ranks exchange halves of four elements, and are done when these have arrived:
 
-    docs/extending.md goes through a whole algorithm."""
+    >>> from netsim.schedule.schedule import ARRIVED, IN, Style
+    >>> builder = Builder(2, element_bytes=4)
+    >>> halves = builder.pieces(count=[2, 2], src_offset=[0, 2])
+    >>> sent = builder.rows(Style(src_buffer=IN), src=[0, 1], dst=[1, 0], piece=halves)
+    >>> marks = builder.marks([1, 0], after=[(sent, ARRIVED)])
+    >>> schedule = builder.finish()
+    >>> len(schedule), schedule.amount.tolist()
+    (4, [8.0, 8.0, 0.0, 0.0])
+
+    docs/extending.md goes through an entire algorithm.
+    """
 
     def __init__(
         self, ranks: int, element_bytes: float = 1.0, collectives: Sequence[str] = ("",)
@@ -64,7 +70,7 @@ class Builder:
         return self._rows
 
     def style(self, style: schedule.Style) -> int:
-        """The number of a style."""
+        """The number of a style, which is a new one the first time that it is asked for."""
         if not 0 <= style.collective < len(self.collectives):
             raise ValueError(f"collective: expected 0..{len(self.collectives) - 1}, got {style}")
         self._grouped |= style.kind in (schedule.MULTICAST, schedule.SWITCH_REDUCE)
@@ -76,7 +82,7 @@ class Builder:
         return tuple(self._styles)
 
     def lag(self, lag: schedule.Lag) -> int:
-        """The number of a lag."""
+        """The number of a lag, which is a new one the first time that it is asked for."""
         return self._lags.setdefault(lag, len(self._lags))
 
     def group(self, ranks: Sequence[int]) -> int:
@@ -95,20 +101,24 @@ class Builder:
         dst_offset: ArrayLike | None = None,
         own_offset: ArrayLike | None = None,
     ) -> Rows:
-        """Numbers of new pieces of data, in elements; offsets default to `src_offset`. `own_offset`
-        is where the receiver's own input lies for a fused receive-reduce."""
+        """The numbers of new pieces of data, in elements.
+
+        `dst_offset` is `src_offset` unless stated. `own_offset` is where the receiver's own input
+        lies for a fused receive-reduce; it is `dst_offset` unless stated.
+        """
         dst = src_offset if dst_offset is None else dst_offset
-        own = dst if own_offset is None else own_offset
-        given = [np.atleast_1d(np.asarray(x, np.int64)) for x in (src_offset, dst, own, count)]
-        has_one_shape = all(column.shape == given[0].shape for column in given)
-        table = tuple(given) if has_one_shape else tuple(np.broadcast_arrays(*given))
+        input_offset = dst if own_offset is None else own_offset
+        arguments = (src_offset, dst, input_offset, count)
+        columns = [np.atleast_1d(np.asarray(values, np.int64)) for values in arguments]
+        has_one_shape = all(column.shape == columns[0].shape for column in columns)
+        table = tuple(columns) if has_one_shape else tuple(np.broadcast_arrays(*columns))
         if any((column < 0).any() for column in table):
             raise ValueError("pieces: offsets and counts must not be negative")
-        amounts = np.broadcast_to(given[3] * float(self.element_bytes), table[3].shape)
+        amounts = np.broadcast_to(columns[3] * float(self.element_bytes), table[3].shape)
         return self._add_pieces(table, amounts)
 
     def work(self, seconds: ArrayLike) -> Rows:
-        """Numbers of new pieces of work, in seconds, for compute rows."""
+        """The numbers of new pieces of work, in seconds, for compute rows."""
         amounts = np.atleast_1d(np.asarray(seconds, np.float64))
         if not ((amounts >= 0) & np.isfinite(amounts)).all():
             raise ValueError("work: expected finite seconds from 0 up")
@@ -137,15 +147,18 @@ class Builder:
     ) -> Rows:
         """Append rows (arrays broadcast against each other) and return their numbers.
 
-        `style` is a Style or numbers from `style()`, `piece` numbers from `pieces()`. Each entry of
-        `after` holds one earlier row for every new row (-1: none) and the lag: ARRIVED where what
-        it sent is read, IN_ORDER where the sender has to be done. `joins` gives any number of them
-        instead, in CSR form: pointers, rows, and a lag or the numbers of lags; row i waits for
-        rows[pointers[i]:pointers[i + 1]]. `step` is a label for messages and traces."""
+        - `style`: a Style or numbers from `style()`.
+        - `piece`: numbers from `pieces()` or `work()`.
+        - `step`: a label for messages and traces.
+        - `after`: entries of one earlier row for every new row (-1: none) and the lag: ARRIVED if
+          the new row reads what the earlier one sent, IN_ORDER if the sender has to be done.
+        - `joins`: any number of earlier rows instead, in CSR form: pointers, rows, and one lag or
+          the numbers of lags. Row i waits for rows[pointers[i]:pointers[i + 1]].
+        """
         number = self.style(style) if isinstance(style, schedule.Style) else style
-        given = [np.asarray(x, np.int32) for x in (number, src, dst, piece, step)]
-        shape = np.broadcast_shapes((1,), *(x.shape for x in given))
-        block = tuple(x if x.shape == shape else np.broadcast_to(x, shape) for x in given)
+        columns = [np.asarray(values, np.int32) for values in (number, src, dst, piece, step)]
+        shape = np.broadcast_shapes((1,), *(x.shape for x in columns))
+        block = tuple(x if x.shape == shape else np.broadcast_to(x, shape) for x in columns)
         first, size = self._rows, shape[0]
         if first + size > MAX_ROWS:
             raise ValueError(f"a schedule has at most {MAX_ROWS} rows, got {first + size}")
@@ -172,7 +185,7 @@ class Builder:
         return self.rows(style, rank, rank, self._no_piece, step=step, after=after, joins=joins)
 
     def release(self, rows: ArrayLike, seconds: ArrayLike) -> None:
-        """Let rows start no earlier than given times."""
+        """Let rows start no earlier than these times, in seconds from the start."""
         which, when = np.broadcast_arrays(
             np.atleast_1d(np.asarray(rows, np.int32)), np.asarray(seconds, np.float64)
         )
@@ -186,16 +199,22 @@ class Builder:
         """The Schedule of everything that was appended."""
         columns = [_join([block[k] for block in self._columns], np.int32) for k in range(5)]
         self._columns.clear()
-        counts = _join([deps[0] for deps in self._deps], np.int32)
         ptr = np.broadcast_to(np.int32(0), self._rows + 1)
         if self._edges:
-            ptr = np.append(ptr[:1], np.cumsum(counts, dtype=np.int32))
-        src, dst, own, count = (_join([p[k] for p in self._pieces], np.int64) for k in range(4))
+            counts = _join([deps[0] for deps in self._deps], np.int32)
+            ptr = np.empty(self._rows + 1, np.int32)
+            ptr[0] = 0
+            np.cumsum(counts, out=ptr[1:])
+            del counts
+        src_offset, dst_offset, own_offset, count = (
+            _join([block[k] for block in self._pieces], np.int64) for k in range(4)
+        )
+        amount = _join(self._amounts, np.float64)
         row, time = self._finished_releases()
         return schedule.Schedule(
             ranks=self.ranks,
             styles=tuple(self._styles),
-            pieces=schedule.Pieces(src, dst, own, count, _join(self._amounts, np.float64)),
+            pieces=schedule.Pieces(src_offset, dst_offset, own_offset, count, amount),
             lags=tuple(self._lags) or (schedule.IN_ORDER,),
             groups=tuple(self._groups),
             style=columns[0],
@@ -205,7 +224,7 @@ class Builder:
             step=columns[4],
             dep_ptr=ptr,
             dep_row=_join([deps[1] for deps in self._deps], np.int32),
-            dep_lag=_join([deps[2] for deps in self._deps], np.int16),
+            dep_lag=np.ascontiguousarray(_join([deps[2] for deps in self._deps], np.int16)),
             release_row=row,
             release_time=time,
             collectives=self.collectives,
@@ -231,9 +250,12 @@ class Builder:
             rows[:, k] = earlier
             lags[:, k] = self.lag(lag)
         if rows.min(initial=0) >= 0:
-            return np.full(size, len(after), np.int32), rows.reshape(-1), lags.reshape(-1)
-        given = rows >= 0
-        return given.sum(axis=1, dtype=np.int32), rows[given], lags[given]
+            counts = np.broadcast_to(np.int32(len(after)), size)  # takes no memory
+            if len(after) == 1 and size:
+                return counts, rows.reshape(-1), np.broadcast_to(lags[0], size)
+            return counts, rows.reshape(-1), lags.reshape(-1)
+        is_stated = rows >= 0  # -1: this row waits for nothing here
+        return is_stated.sum(axis=1, dtype=np.int32), rows[is_stated], lags[is_stated]
 
     def _joins(
         self, joins: Joins, size: int
@@ -241,8 +263,10 @@ class Builder:
         ptr, rows = np.asarray(joins[0], np.int64), np.asarray(joins[1], np.int32)
         if len(ptr) != size + 1 or ptr[0] != 0 or ptr[-1] != len(rows):
             raise ValueError(f"joins: pointers do not fit {size} rows and {len(rows)} dependencies")
-        one = joins[2]
-        lags = np.full(len(rows), self.lag(one), np.int16) if isinstance(one, schedule.Lag) else one
+        stated_lags = joins[2]
+        if not isinstance(stated_lags, schedule.Lag):
+            return np.diff(ptr).astype(np.int32), rows, stated_lags
+        lags = np.broadcast_to(np.int16(self.lag(stated_lags)), len(rows))  # takes no memory
         return np.diff(ptr).astype(np.int32), rows, lags
 
     def _check(self, block: tuple[NDArray[np.int32], ...]) -> None:
@@ -275,23 +299,27 @@ class Builder:
 
 
 def _not_earlier(counts: Rows, rows: Rows, first: int) -> NDArray[np.int64]:
-    each = len(rows) // len(counts)
+    mean_count = len(rows) // len(counts)
     owner = np.arange(first, first + len(counts), dtype=np.int32)
-    if (counts == each).all():
-        return np.flatnonzero(rows.reshape(-1, each) >= owner[:, None])
+    if (counts == mean_count).all():
+        return np.flatnonzero(rows.reshape(-1, mean_count) >= owner[:, None])
     return np.flatnonzero(rows >= np.repeat(owner, counts))
 
 
-def compute_style(**given: Any) -> schedule.Style:
-    """The style of a compute row: work-seconds on the SMs of one GPU, at most one a second.
+def compute_style(**attributes: Any) -> schedule.Style:
+    """The style of a compute row, with further attributes of a Style.
 
-    By its tiny share it yields to communication: what channels hold of the SMs is theirs, and
-    compute has the rest."""
-    return schedule.Style(kind=schedule.COMPUTE, cap=1.0, share=COMPUTE_SHARE, **given)
+    It is seconds of work on the SMs of one GPU, at most one a second. Its tiny share yields to
+    communication: channels keep the SMs that they hold, and compute gets the rest.
+
+    >>> compute_style(stream="compute").cap
+    1.0
+    """
+    return schedule.Style(kind=schedule.COMPUTE, cap=1.0, share=COMPUTE_SHARE, **attributes)
 
 
 def _join(blocks: list[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
-    """One column of all blocks; that of a single one may be one value for all."""
+    """One column of all blocks. A single block is returned as it is: it may repeat one value."""
     if len(blocks) == 1:
         return blocks[0]
     return np.concatenate([np.zeros(0, dtype), *blocks])

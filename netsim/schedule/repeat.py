@@ -1,7 +1,8 @@
-"""One operation between marks: one that lets each rank begin, and one that it is done.
+"""An operation between marks, and operations back to back as nccl-tests issues them.
 
-A rank's rows begin after its start mark, and its end mark comes when all that it sends has left and
-all that it receives has arrived. Rows that follow others of their rank need no word from a mark."""
+A rank's rows begin after its start mark. Its end mark comes when all that it sends has left and all
+that it receives has arrived. Rows that follow other rows of their rank need not wait for the start
+mark themselves."""
 
 from dataclasses import replace
 from typing import Any, Literal
@@ -23,15 +24,17 @@ from netsim.schedule.schedule import (
     spelled_out,
 )
 
-COLUMNS = ("style", "src", "dst", "piece", "step")  # of what each row is by itself
-_CHUNK = 1 << 20  # dependencies looked at at a time
+COLUMNS = ("style", "src", "dst", "piece", "step")  # what a row is, without dependencies
+_CHUNK = 1 << 20  # dependencies handled at a time
 
 Flags = NDArray[np.bool_]
 Rows = NDArray[np.int32]
 
 
 def framed(schedule: Schedule, kernel: float) -> Schedule:
-    """Start marks 0…n-1, which take `kernel` seconds, then all rows, then end marks."""
+    """The schedule between marks: start marks 0…n-1, then all rows, then n end marks.
+
+    A start mark takes `kernel` seconds."""
     ranks, rows = schedule.ranks, len(schedule)
     lags, arrived, in_order = _lags(schedule.lags)
     gates, closing = _ends(schedule)
@@ -40,7 +43,7 @@ def framed(schedule: Schedule, kernel: float) -> Schedule:
     table = [getattr(schedule.pieces, name) for name in Pieces.__slots__]
     waits = np.diff(schedule.dep_ptr)
     counts = [np.zeros(ranks, np.int64), waits + np.bincount(gates.row, minlength=rows)]
-    counts.append(1 + np.bincount(closing.rank, minlength=ranks))  # who does nothing ends, too
+    counts.append(1 + np.bincount(closing.rank, minlength=ranks))  # idle ranks complete immediately
     ptr = np.zeros(rows + 2 * ranks + 1, np.int32)
     np.cumsum(np.concatenate(counts), out=ptr[1:])
     inner = np.ones(int(ptr[ranks + rows]), bool)
@@ -52,7 +55,7 @@ def framed(schedule: Schedule, kernel: float) -> Schedule:
     at = np.searchsorted(closing.rank, everyone)  # where its own start mark goes
     last = np.insert(closing.row + ranks, at, everyone)
     last_lag = np.insert(np.where(closing.receives, arrived, in_order), at, in_order)
-    usual = ((one, one) for one in (everyone, everyone, nothing, 0))
+    usual = ((value, value) for value in (everyone, everyone, nothing, 0))
     marks = zip(COLUMNS, ((len(style) - 2, len(style) - 1), *usual), strict=True)
     columns: dict[str, Any] = {
         name: _between(getattr(schedule, name), *ends, ranks) for name, ends in marks
@@ -81,54 +84,58 @@ class _Touch:
 
 @dataclass(frozen=True, slots=True)
 class _Plain:
-    """By row, for its source and for its target: whether it follows a row of that rank, and
-    whether another follows it (a receiving rank's: once its data has arrived)."""
+    """By row, for its source and for its target rank: does it follow a row of that rank, and does
+    a further row of that rank follow it (on a receiving rank: after its data has arrived)?"""
 
     follows: tuple[Flags, Flags]
     followed: tuple[Flags, Flags]
 
 
 def _ends(schedule: Schedule) -> tuple[_Touch, _Touch]:
-    """Who has to wait for start marks, by row, and whom end marks have to wait for, by rank."""
+    """The rows that must wait for start marks, sorted by row, and those that end marks must wait
+    for, sorted by rank."""
     grouped = np.isin(schedule.kind, (MULTICAST, SWITCH_REDUCE))
     ends = schedule.src.copy(), schedule.dst.copy()
     for end in ends:
         end[~grouped] = schedule.stand_in(end[~grouped])
     plain = _in_line(schedule, ends, grouped)
-    own = ~grouped, ~grouped & (schedule.src != schedule.dst)
+    has_end = ~grouped, ~grouped & (schedule.src != schedule.dst)  # source, then target
     groups = _of_groups(schedule, np.flatnonzero(grouped))
     first, last = (
         [
-            _touch(np.flatnonzero(mine & ~known), end, receives=end is ends[1])
-            for mine, known, end in zip(own, flags, ends, strict=True)
+            _touch(np.flatnonzero(present & ~ordered), end, receives=end is ends[1])
+            for present, ordered, end in zip(has_end, flags, ends, strict=True)
         ]
         for flags in (plain.follows, plain.followed)
     )
-    first.append(_some(groups, ~_groups_known(schedule, groups, ends, grouped, ahead=True)))
-    last.append(_some(groups, ~_groups_known(schedule, groups, ends, grouped, ahead=False)))
+    first.append(_chosen(groups, ~_ordered_groups(schedule, groups, ends, grouped, ahead=True)))
+    last.append(_chosen(groups, ~_ordered_groups(schedule, groups, ends, grouped, ahead=False)))
     return _together(first, "row"), _together(last, "rank")
 
 
 def _in_line(schedule: Schedule, ends: tuple[Rows, Rows], grouped: Flags) -> _Plain:
-    rows, some = len(schedule), bool(grouped.any())
-    found = _Plain(*((np.zeros(rows, bool), np.zeros(rows, bool)) for _ in range(2)))
+    """Which plain rows follow, and are followed by, plain rows of their own ranks."""
+    rows = len(schedule)
+    has_groups = bool(grouped.any())
+    result = _Plain(*((np.zeros(rows, bool), np.zeros(rows, bool)) for _ in range(2)))
     owner = np.repeat(np.arange(rows, dtype=np.int32), np.diff(schedule.dep_ptr))
     arrival = np.array([lag.arrival for lag in schedule.lags], bool)
     for start in range(0, len(owner), _CHUNK):
         part = slice(start, start + _CHUNK)
         here, there, lag = owner[part], schedule.dep_row[part], schedule.dep_lag[part]
-        here_plain = ~grouped[here] if some else True
-        there_plain = ~grouped[there] if some else True
-        same = [[mine[here] == other[there] for other in ends] for mine in ends]
+        here_plain = ~grouped[here] if has_groups else True
+        there_plain = ~grouped[there] if has_groups else True
+        # same[i][j]: end i of the later row is the rank at end j of the earlier one
+        same = [[later[here] == earlier[there] for earlier in ends] for later in ends]
         for k in (0, 1):
-            found.follows[k][here[(same[k][0] | same[k][1]) & there_plain]] = True
-            known = (same[0][k] | same[1][k]) & here_plain
-            found.followed[k][there[known & arrival[lag] if k else known]] = True
-    return found
+            result.follows[k][here[(same[k][0] | same[k][1]) & there_plain]] = True
+            ordered = (same[0][k] | same[1][k]) & here_plain
+            result.followed[k][there[ordered & arrival[lag] if k else ordered]] = True
+    return result
 
 
 def _of_groups(schedule: Schedule, rows: NDArray[np.int64]) -> _Touch:
-    """Multicasts and in-switch reductions: the group, and the one outside."""
+    """Multicasts and in-switch reductions with each rank: members of the group, and the root."""
     down = schedule.kind[rows] == MULTICAST
     root = np.where(down, schedule.src[rows], schedule.dst[rows])
     place, member = spelled_out(
@@ -143,10 +150,10 @@ def _of_groups(schedule: Schedule, rows: NDArray[np.int64]) -> _Touch:
     return _Touch(rows[key // schedule.ranks], key % schedule.ranks, receiving)
 
 
-def _groups_known(
+def _ordered_groups(
     schedule: Schedule, touch: _Touch, ends: tuple[Rows, Rows], grouped: Flags, *, ahead: bool
 ) -> Flags:
-    """Which ranks of grouped rows have another, plain row before them (`ahead`) or after."""
+    """Which ranks of grouped rows have a plain row before them (`ahead`), or after them."""
     if not len(touch.row):
         return np.zeros(0, bool)
     owner = np.repeat(np.arange(len(schedule)), np.diff(schedule.dep_ptr))
@@ -159,9 +166,9 @@ def _groups_known(
     for end in ends:
         key = here + end[there]
         place = np.minimum(np.searchsorted(wanted, key), len(wanted) - 1)
-        known = wanted[place] == key
-        anyhow[place[known]] = True
-        arrived[place[known & arrival]] = True
+        is_wanted = wanted[place] == key
+        anyhow[place[is_wanted]] = True
+        arrived[place[is_wanted & arrival]] = True
     return anyhow if ahead else np.where(touch.receives, arrived, anyhow)
 
 
@@ -169,7 +176,7 @@ def _touch(rows: NDArray[np.int64], end: Rows, *, receives: bool) -> _Touch:
     return _Touch(rows, end[rows].astype(np.int64), np.full(len(rows), receives))
 
 
-def _some(touch: _Touch, which: Flags) -> _Touch:
+def _chosen(touch: _Touch, which: Flags) -> _Touch:
     return _Touch(touch.row[which], touch.rank[which], touch.receives[which])
 
 
@@ -179,8 +186,9 @@ def _together(parts: list[_Touch], by: str) -> _Touch:
     return _Touch(*(column[order] for column in columns))
 
 
-def _lags(known: tuple[Lag, ...]) -> tuple[tuple[Lag, ...], int, int]:
-    lags = list(dict.fromkeys([*known, ARRIVED, IN_ORDER]))
+def _lags(present: tuple[Lag, ...]) -> tuple[tuple[Lag, ...], int, int]:
+    """The lags with ARRIVED and IN_ORDER among them, and the numbers of these two."""
+    lags = list(dict.fromkeys([*present, ARRIVED, IN_ORDER]))
     return tuple(lags), lags.index(ARRIVED), lags.index(IN_ORDER)
 
 
@@ -196,9 +204,15 @@ def _between(column: Rows, before: object, after: object, ranks: int) -> Rows:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What it takes to begin an operation. `host` seconds of a process for each launch, one after
-    the other over the GPUs it drives (`gpus_per_process`), and `kernel` seconds on the GPU before
-    the first byte moves."""
+    """What it costs to begin an operation.
+
+    - `host`: seconds that a process needs for each launch, one after the other over its GPUs.
+    - `kernel`: seconds on the GPU before the first byte moves.
+    - `gpus_per_process`: the number of GPUs that one process drives.
+
+    >>> Launch(host=5e-6, gpus_per_process=2).times(operations=1, ranks=4).tolist()
+    [[5e-06, 1e-05, 5e-06, 1e-05]]
+    """
 
     host: float = 0.0
     kernel: float = 0.0
@@ -215,7 +229,7 @@ class Launch:
         return self.host == 0 or self.gpus_per_process == 1
 
     def times(self, operations: int, ranks: int) -> NDArray[np.float64]:
-        """When the host has launched operations (first axis) on every rank."""
+        """The seconds at which the host has launched each operation (first axis) on each rank."""
         turn = np.arange(ranks) % self.gpus_per_process + 1
         times = np.arange(operations)[:, None] * self.gpus_per_process + turn
         return times.astype(np.float64) * self.host
@@ -224,7 +238,7 @@ class Launch:
 AT_ONCE = Launch()
 
 ITERATIONS = 20
-"""The operations that nccl-tests times unless it is told otherwise (`-n`)."""
+"""The operations that nccl-tests times by default (`-n`)."""
 OverProcesses = Literal["mean", "first", "min", "max"]
 
 
@@ -251,12 +265,22 @@ class Repeated:
 
 
 def repeat(schedule: Schedule, times: int, launch: Launch = AT_ONCE) -> Repeated:
-    """`times` operations of a schedule, one after the other on every rank."""
+    """A schedule of `times` equal operations, one after the other on every rank.
+
+    An operation begins on a rank when the rank's previous one is over and the host has launched it.
+    Row `ends[i, r]` of the result ends operation i on rank r.
+
+    >>> from netsim import Collective, build
+    >>> one_operation = build(Collective("all_reduce", ranks=2, count=8), "ring")
+    >>> repeated = repeat(one_operation, 3)
+    >>> repeated.ends.shape, len(repeated.schedule) > 3 * len(one_operation)
+    ((3, 2), True)
+    """
     return unrolled(framed(schedule, launch.kernel), launch.times(times, schedule.ranks))
 
 
 def unrolled(frame: Schedule, launched: NDArray[np.float64]) -> Repeated:
-    """As many operations as there are launches (by rank), of one between its marks."""
+    """One operation for each launch (first axis of `launched`), of a schedule between marks."""
     times, ranks = launched.shape
     size = len(frame)
     dep_ptr, dep_row, dep_lag = _in_a_row(frame, times)

@@ -14,7 +14,14 @@ from netsim.base.values import dataclass
 def spelled_out(
     groups: Sequence[Sequence[int]], which: NDArray[np.integer]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The members of some groups, each with the place in `which` of its group."""
+    """The members of the groups that `which` names: two columns with one entry for each member.
+
+    The first is the place of the member's group in `which`, the second is the member itself.
+
+    >>> place, member = spelled_out([(0, 1), (2, 3, 4)], np.array([1, 0]))
+    >>> place.tolist(), member.tolist()
+    ([0, 0, 0, 1, 1], [2, 3, 4, 0, 1])
+    """
     sizes = np.array([len(group) for group in groups], np.int64)
     flat = np.array([rank for group in groups for rank in group], np.int64)
     first, times = (np.cumsum(sizes) - sizes)[which], sizes[which]
@@ -60,7 +67,7 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Hops:
-    """Ways that data goes between blocks: numbers of blocks, and what each pair has in common."""
+    """Connections between blocks: the numbers of both blocks, and a label that equal ones share."""
 
     src: Ints
     dst: Ints
@@ -125,9 +132,16 @@ ENDS = ("src", "dst")
 class Use:
     """A draw on a shared resource other than a wire, per byte (or work-second) of a row.
 
-    Use("hbm", "dst", 2.0)              # two passes over the memory of the receiving GPU a byte
-    Use("sm", "src", 1.0, index=3)      # the SM of channel 3 on the sending GPU
-    Use("proxy", "src", 1e-6 / 2**20)   # 1 µs of the sender's proxy thread for each MiB"""
+    `resource` is one of `RESOURCES`, `end` says on whose GPU it is (`src` or `dst`), `weight` is
+    the units of the resource for each byte, and `index` distinguishes resources of one kind.
+
+    >>> Use("hbm", "dst", 2.0).weight  # two passes over the receiver's memory for each byte
+    2.0
+    >>> Use("sm", "src", 1.0, index=3).index  # the SM of channel 3 on the sending GPU
+    3
+    >>> f'{Use("proxy", "src", 1e-6 / 2**20).weight:.2g}'  # 1 µs of the proxy for each MiB
+    '9.5e-13'
+    """
 
     resource: str
     end: str
@@ -147,12 +161,25 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """All that many rows have in common; a row refers to its style by number. `latency` (seconds)
-    occupies the row before its bytes move; `cap` bounds its rate (bytes/s, or work-seconds a
-    second); `share` is its part in a fair division; `wire` multiplies the bytes on every wire
-    (16/15 for a protocol that carries 15 bytes in 16); `route` picks one of the topology's ways (""
-    is its own choice). `multiplicity` is the number of equal rows with the same endpoints that this
-    one represents, `copies` that of rows elsewhere that do the same (see Fold)."""
+    """What many rows have in common; a row refers to its style by number.
+
+    - `kind`: TRANSFER, LOCAL_COPY, MULTICAST, SWITCH_REDUCE, COMPUTE or MARK.
+    - `op`: what happens to the data at its destination: COPY, REDUCE or REDUCE_INPUT.
+    - `src_buffer`, `dst_buffer`: IN, OUT or SCRATCH.
+    - `collective`, `channel`, `stream`: which operation, channel and stream the row belongs to.
+    - `latency`: seconds that the row takes before its bytes move.
+    - `cap`: the highest rate of the row, in bytes a second (or seconds of work a second).
+    - `share`: its share when links are divided fairly.
+    - `wire`: bytes on every wire for each byte of data (16/15 for LL128).
+    - `uses`: draws on resources other than wires.
+    - `route`: the name of one of the topology's routes; "" is the topology's choice.
+    - `multiplicity`: the number of equal rows with the same endpoints that this one represents.
+    - `copies`: the number of rows elsewhere that do the same (see Fold).
+
+    >>> from math import inf
+    >>> Style(src_buffer=IN, latency=1e-6).cap == inf
+    True
+    """
 
     kind: int = TRANSFER
     op: int = COPY
@@ -185,9 +212,15 @@ class Style:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How long after the end of a row its dependant may start. With `arrival`, the latency of the
-    earlier row's path comes on top: the dependant waits for the data to arrive (2: and for the
-    answer). Without, it waits for the sender's side only (order on one channel)."""
+    """How long after the end of a row its dependent row may start.
+
+    `seconds` is a fixed delay. With `arrival` the latency of the earlier row's path is added: the
+    dependent row waits until the data has arrived (2: until the answer is back). Without, it waits
+    for the sender's side only, which is the order on one channel.
+
+    >>> ARRIVED, IN_ORDER
+    (Lag(seconds=0.0, arrival=True), Lag(seconds=0.0, arrival=False))
+    """
 
     seconds: float = 0.0
     arrival: int = True
@@ -203,9 +236,11 @@ IN_ORDER = Lag(0.0, False)
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """The table of distinct pieces of data or work; a row refers to its piece by number. Offsets
-    and counts are in elements; `amount` is the bytes that move, or the work-seconds of a compute
-    row."""
+    """The table of distinct pieces of data or work; a row refers to its piece by number.
+
+    Offsets and counts are in elements. `amount` is the bytes that move, or the seconds of work of a
+    compute row.
+    """
 
     src_offset: NDArray[np.int64]
     dst_offset: NDArray[np.int64]
@@ -216,10 +251,19 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Rows in a topological order, with their dependencies in CSR form. Row i depends on
-    `dep_row[dep_ptr[i]:dep_ptr[i + 1]]`, all of them earlier rows, so there can be no cycle.
-    `src` is the sending rank (the group, for an in-switch reduction), `dst` the receiving one
-    (the group, for a multicast). With a `fold`, a row may represent others too."""
+    """The transfers and computations of an operation, with their dependencies; no links, no times.
+
+    One entry of `style`, `src`, `dst`, `piece` and `step` is a row. Row i depends on
+    `dep_row[dep_ptr[i]:dep_ptr[i + 1]]` with the lags `dep_lag` there, all of them earlier rows, so
+    there can be no cycle. `src` is the sending rank (the group, for an in-switch reduction), `dst`
+    the receiving one (the group, for a multicast). Row `release_row[k]` starts no earlier than
+    `release_time[k]` seconds. With a `fold`, a row may represent further ones.
+
+    >>> from netsim import Collective, build
+    >>> schedule = build(Collective("all_reduce", ranks=4, count=1024), "ring")
+    >>> len(schedule), schedule.ranks, schedule.describe(0)
+    (28, 4, 'row 0 (transfer, rank 0 -> 1, channel 0, step 0)')
+    """
 
     ranks: int
     styles: tuple[Style, ...]
@@ -266,7 +310,7 @@ class Schedule:
         return np.array([getattr(style, name) for style in self.styles])[self.style]
 
     def stand_in(self, ranks: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The representatives of some ranks, whose rows are in the schedule."""
+        """The representative of each of these ranks: the rank whose rows are in the schedule."""
         return ranks if self.fold is None else self.fold.ranks.first[ranks]
 
     @property
@@ -290,7 +334,7 @@ class Schedule:
         return sum(column.nbytes for column in self.columns())
 
     def dependencies(self, row: int) -> list[tuple[int, Lag]]:
-        """What one row waits for."""
+        """The earlier rows that one row waits for, each with its lag."""
         span = slice(int(self.dep_ptr[row]), int(self.dep_ptr[row + 1]))
         both = zip(self.dep_row[span].tolist(), self.dep_lag[span].tolist(), strict=True)
         return [(earlier, self.lags[lag]) for earlier, lag in both]
@@ -325,8 +369,17 @@ def _span(ranks: tuple[int, ...]) -> str:
 
 
 def combine(schedules: Sequence[Schedule], ranks: Sequence[Sequence[int]], world: int) -> Schedule:
-    """All rows of all schedules, nothing of one waiting for another. Rank i of `schedules[k]`
-    becomes rank `ranks[k][i]` of `world`. Rows keep their order, schedule after schedule."""
+    """One schedule with all rows of all schedules, of which none waits for another.
+
+    Rank i of `schedules[k]` becomes rank `ranks[k][i]` of `world` ranks. Rows keep their order,
+    schedule after schedule. Folded schedules are refused with a ValueError.
+
+    >>> from netsim import Collective, build
+    >>> pair = build(Collective("all_reduce", ranks=2, count=8), "ring")
+    >>> both = combine([pair, pair], ranks=[(0, 2), (1, 3)], world=4)
+    >>> both.ranks, len(both) == 2 * len(pair)
+    (4, True)
+    """
     if any(one.fold is not None for one in schedules):
         raise ValueError("schedules: expected them in full, got one that is folded")
     tables = _Tables(world)

@@ -33,7 +33,7 @@ class DaskWorkers:
     ) -> None:
         self.tell = tell
         self.distributed = _imported("distributed")
-        # Let errors be told once, by netsim, and not by the loggers of Dask as well.
+        # Errors are reported once, by netsim, and not by the loggers of Dask as well.
         for name in list(logging.root.manager.loggerDict):
             if name.partition(".")[0] == "distributed":
                 logging.getLogger(name).setLevel(logging.CRITICAL + 1)
@@ -60,11 +60,11 @@ class DaskWorkers:
 
     def _check_versions(self) -> None:
         """Refuse a scheduler or workers with another netsim, or none; orders tell later ones."""
-        found = {"the scheduler": self._asked(self.client.run_on_scheduler)}
+        versions = {"the scheduler": self._asked(self.client.run_on_scheduler)}
         workers = self._asked(self.client.run, on_error="return")
-        each = workers if isinstance(workers, dict) else {"": workers}
-        found.update({f"worker {name}": version for name, version in each.items()})
-        for name, version in found.items():
+        by_worker = workers if isinstance(workers, dict) else {"": workers}
+        versions.update({f"worker {name}": version for name, version in by_worker.items()})
+        for name, version in versions.items():
             if version != VERSION and not isinstance(version, OSError):  # one that just died
                 has = "no netsim that can be used" if isinstance(version, Exception) else version
                 self.close()
@@ -81,16 +81,16 @@ class DaskWorkers:
     def fulfil(self, orders: Sequence[Order]) -> Fulfilled:
         """Every order with its answers, as they come."""
         left = list(reversed(orders))
-        known: dict[str, Order] = {}
+        order_of_key: dict[str, Order] = {}
         running = self.distributed.as_completed(loop=self.client.loop)
         patient = time.monotonic() + PATIENCE
         try:
             with held() as interrupt:
-                while left or known:
-                    while left and len(known) < AT_ONCE:
+                while left or order_of_key:
+                    while left and len(order_of_key) < AT_ONCE:
                         order = left.pop()
                         future = self.client.submit(fulfilled, order, pure=False, retries=0)
-                        known[future.key] = order
+                        order_of_key[future.key] = order
                         running.add(future)
                     while not (running.has_ready() or running.is_empty()):
                         interrupt.check()
@@ -100,12 +100,12 @@ class DaskWorkers:
                             patient = inf
                     interrupt.check()
                     future = next(running)
-                    order = known.pop(future.key)
+                    order = order_of_key.pop(future.key)
                     yield order, self._result(future, order)
         except (OSError, self.distributed.CancelledError, TimeoutError) as error:
-            what = f"the scheduler is gone ({type(error).__name__})"
-            told = f"{what}; what was finished is kept, --resume continues"
-            raise InputError(f"--dask {self.address}: {told}") from None
+            reason = f"the scheduler is gone ({type(error).__name__})"
+            message = f"{reason}; what was finished is kept, --resume continues"
+            raise InputError(f"--dask {self.address}: {message}") from None
 
     def _tell_if_alone(self) -> None:
         """Workers may come at any time; somebody who forgot to start one should know."""

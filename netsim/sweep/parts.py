@@ -49,13 +49,17 @@ class PartCosts:
 def part_costs(times: Iterable[PartTime], lost: Mapping[str, str]) -> PartCosts:
     """The cost of each part that has a time in a setting in which the healthy cluster has one."""
     every = list(times)
-    healthy = {one.setting: one.time_us for one in every if one.part == HEALTHY}
+    healthy = {
+        part_name.setting: part_name.time_us for part_name in every if part_name.part == HEALTHY
+    }
     ratios: dict[str, list[float]] = {}
     last: dict[str, float] = {}
-    for one in every:
-        if one.part != HEALTHY and one.setting in healthy:
-            ratios.setdefault(one.part, []).append(one.time_us / healthy[one.setting])
-            last[one.part] = one.time_us
+    for part_name in every:
+        if part_name.part != HEALTHY and part_name.setting in healthy:
+            ratios.setdefault(part_name.part, []).append(
+                part_name.time_us / healthy[part_name.setting]
+            )
+            last[part_name.part] = part_name.time_us
     costs = [
         PartCost(part, exp(sum(map(log, some)) / len(some)), last[part])
         for part, some in ratios.items()
@@ -98,24 +102,24 @@ def first_line(text: str) -> str:
     return lines[0] if lines else ""
 
 
-def sentences(found: PartCosts, at: str = "") -> list[str]:
+def sentences(costs: PartCosts, at: str = "") -> list[str]:
     """What the costs of parts come to: which costs most and least, and which cannot be lost."""
     lines = []
-    if found.costs:
-        several = found.setting_count > 1
-        where = f"on average over {found.setting_count} cells" if several else _healthy(found)
-        lines.append(f"compared with the healthy cluster{at} ({where}), {_range(found.costs)}")
-    if found.lost:
-        total = len(found.costs) + len(found.lost)
-        count = f"{len(found.lost)} of {total}"
-        reason = next(iter(found.lost.values()))
-        names = names_of(list(found.lost))
+    if costs.costs:
+        several = costs.setting_count > 1
+        where = f"on average over {costs.setting_count} cells" if several else _healthy(costs)
+        lines.append(f"compared with the healthy cluster{at} ({where}), {_range(costs.costs)}")
+    if costs.lost:
+        total = len(costs.costs) + len(costs.lost)
+        count = f"{len(costs.lost)} of {total}"
+        reason = next(iter(costs.lost.values()))
+        names = names_of(list(costs.lost))
         lines.append(f"it cannot run with one of these at fault ({count}): {names}: {reason}")
     return lines
 
 
-def _healthy(found: PartCosts) -> str:
-    return format_time(found.healthy_us / 1e6)
+def _healthy(costs: PartCosts) -> str:
+    return format_time(costs.healthy_us / 1e6)
 
 
 def _range(costs: Sequence[PartCost]) -> str:

@@ -118,8 +118,10 @@ def _sqlite() -> Any:
 
 
 class Cache:
-    """Rows that were computed before; found by cell, size, engine and version of netsim. Damaged
-    rows are told and computed again; a file that cannot be used any more is told once."""
+    """Rows that were computed before, by cell, size, engine and version of netsim.
+
+    Damaged rows are reported and computed again; a file that can no longer be used is reported
+    once."""
 
     def __init__(self, path: Path, tell: Tell = silent) -> None:
         self.path, self.tell, self.found = path, tell, 0
@@ -164,7 +166,7 @@ class Cache:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """What fails is told, and the cache left alone from then on."""
+        """Report a failure of the cache, and do not use it from then on."""
         try:
             yield
         except (OSError, _sqlite().Error) as error:
@@ -191,7 +193,7 @@ def _cached(text: bytes, key: Key) -> Row:
     return row_from(values["row"])
 
 
-# Orders: what a worker, in another process or on another machine, is told to compute.
+# Orders: what a worker, in another process or on another machine, has to compute.
 # An order is plain values. A worker checks them as it would check a file, refuses another version
 # of netsim or other machine files than those that the order was made from, and runs nothing else.
 
@@ -230,8 +232,8 @@ class Answer:
 def fulfil(order: Order) -> Iterator[Answer]:
     """Do what an order asks for, after checking it."""
     if order.version != VERSION:
-        told = f"worker {socket.gethostname()} runs netsim {VERSION}, the sweep {order.version}"
-        raise InputError(told, hint="install the same version everywhere")
+        message = f"worker {socket.gethostname()} runs netsim {VERSION}, the sweep {order.version}"
+        raise InputError(message, hint="install the same version everywhere")
     once = replace(order, sizes=())  # orders of one cell differ in sizes only
     _cell(once)  # what is wrong here is wrong with the worker
     try:
@@ -284,11 +286,11 @@ def answers(
 
 
 def no_room(resolved: AnyResolved, size: int) -> str:
-    """How a cell is told that ended for want of memory."""
+    """The message for a cell that ended for lack of memory."""
     most, limit = resolved.memory_needed(size), memory_limit()
     there = f" of {limit / 1e9:.2g} GB" if limit else ""
-    told = f"does not fit into the memory{there} (estimated at up to {most / 1e9:.2g} GB)"
-    return f"{told}; fewer ranks, sizes or chunks need less"
+    message = f"does not fit into the memory{there} (estimated at up to {most / 1e9:.2g} GB)"
+    return f"{message}; fewer ranks, sizes or chunks need less"
 
 
 @lru_cache(maxsize=4)
@@ -326,7 +328,7 @@ Fulfilled = Generator[tuple[Order, list[Answer]], None, None]
 
 
 class Workers(Protocol):
-    """Whoever fulfils orders, in any order of time."""
+    """Workers that fulfil orders, in any sequence."""
 
     def fulfil(self, orders: Sequence[Order]) -> Fulfilled:
         """Every order with its answers, as they come, some of them at a time."""
@@ -351,17 +353,17 @@ class Local:
             )
             for order in _shared_out(orders, self.processes.count)
         )
-        with closing(self.processes.results(jobs)) as found:
-            STAGE.others, whole = self.processes.memory, sum(len(one.sizes) for one in orders)
-            at(", ".join(self.processes.names()), 0, whole)
-            for done, (order, answer) in enumerate(found, 1):
-                at(", ".join(self.processes.names()), done, whole)
+        with closing(self.processes.results(jobs)) as results:
+            STAGE.others, total = self.processes.memory, sum(len(one.sizes) for one in orders)
+            at(", ".join(self.processes.names()), 0, total)
+            for done, (order, answer) in enumerate(results, 1):
+                at(", ".join(self.processes.names()), done, total)
                 ended = isinstance(answer, LostError)
                 yield order, [misfit(n, answer) for n in order.sizes] if ended else [answer]
 
 
 def left_of(order: Order, answered: int) -> Order:
-    """What is still to do of an order of which so many sizes are done."""
+    """The rest of an order of which `answered` sizes are done."""
     return replace(order, sizes=order.sizes[answered:])
 
 
@@ -413,12 +415,12 @@ def run_tasks(
                 yield ahead, finished_row(folder, ahead), errors.get(ahead.key)
                 ahead = next(waiting, None)
             if ahead is not None:
-                task, given = next(source)
-                for line in given.decisions:
+                task, known_row = next(source)
+                for line in known_row.decisions:
                     tell_listener(line)
                 if task.key not in folder.finished:
-                    keep(folder, task, given, errors)
-                    if cache is not None and not given.error:
+                    keep(folder, task, known_row, errors)
+                    if cache is not None and not known_row.error:
                         cache.keep(task.key, engine, folder.finished[task.key])
 
 
@@ -468,8 +470,8 @@ def _here(tasks: Sequence[SizedCell], engine: str, progress: Shown, later: Later
             return progress(known[size])
 
         at(titled(group[0].cell), done, len(tasks))
-        for one in answers(resolved, list(by_size), engine, shown):
-            yield by_size[one.size], one
+        for fulfilled in answers(resolved, list(by_size), engine, shown):
+            yield by_size[fulfilled.size], fulfilled
             done += 1
             if later is not None and len(every) > done + 1 and time.monotonic() > until:
                 with later() as workers:
@@ -479,7 +481,7 @@ def _here(tasks: Sequence[SizedCell], engine: str, progress: Shown, later: Later
 
 
 def _elsewhere(tasks: Sequence[SizedCell], engine: str, workers: Workers) -> Found:
-    known: dict[tuple[str, int], SizedCell] = {}
+    cell_of_size: dict[tuple[str, int], SizedCell] = {}
     orders = []
     for group in _cells(tasks):
         for first in range(0, len(group), CHUNK):
@@ -487,8 +489,8 @@ def _elsewhere(tasks: Sequence[SizedCell], engine: str, workers: Workers) -> Fou
             cell, sizes = part[0].cell, tuple(task.size for task in part)
             where = cell.source.name, cell.source.data, cell.axes
             orders.append(Order(cell.id, *where, sizes, engine))
-            known.update({task.key: task for task in part})
+            cell_of_size.update({task.key: task for task in part})
     with closing(workers.fulfil(orders)) as fulfilled:
-        for order, found in fulfilled:
-            for one in found:
-                yield known[order.cell, one.size], one
+        for order, results in fulfilled:
+            for answer in results:
+                yield cell_of_size[order.cell, answer.size], answer

@@ -1,4 +1,4 @@
-"""Constraints of a search: conditions on the figures of a cell and on the choices it stands for."""
+"""The search for the best choice of a sweep, under constraints on figures and choices."""
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -43,28 +43,28 @@ class Constraints:
 
 def constraints_of(texts: Sequence[str], cells: Sequence[Cell]) -> Constraints:
     """Constraints as they were written; names that no cell has are refused."""
-    found = []
+    constraints = []
     for text in texts:
         try:
-            found.append(parse_condition(text, ()))
+            constraints.append(parse_condition(text, ()))
         except ValueError as error:
             raise InputError(f"--subject-to: {error}") from None
     priced = any(cell.scenario.prices is not None for cell in cells)
     steps = any(not isinstance(cell.scenario.workload, Workload) for cell in cells)
     names = (*FIGURES, *(PRICED if priced else ()), *(NAMES if steps else ()))
-    known = tuple(dict.fromkeys(names))
-    for condition in found:
+    distinct_names = tuple(dict.fromkeys(names))
+    for condition in constraints:
         for name in condition.names:
-            if name not in known and _axis(name, cells[0].axes) is None:
-                raise _unknown(name, [*known, *cells[0].axes])
-    return Constraints(tuple(found))
+            if name not in distinct_names and _axis(name, cells[0].axes) is None:
+                raise _unknown(name, [*distinct_names, *cells[0].axes])
+    return Constraints(tuple(constraints))
 
 
-def _unknown(name: str, known: Sequence[str]) -> InputError:
+def _unknown(name: str, names: Sequence[str]) -> InputError:
     if name in PRICED:
         return InputError(f"--subject-to: {name} needs prices", hint="add prices: default")
     return InputError(
-        f"--subject-to: unknown figure '{name}'{suggest(name, known)}; known: {', '.join(known)}"
+        f"--subject-to: unknown figure '{name}'{suggest(name, names)}; known: {', '.join(names)}"
     )
 
 
@@ -101,28 +101,28 @@ def holds(condition: Condition, axes: Mapping[str, Any], figures: Mapping[str, A
 
 
 def nearest_misses(
-    constraints: Constraints, found: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
+    constraints: Constraints, trials: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
 ) -> str:
     """Why no cell will do: constraints that none meets, with what there is of each figure; if each
     is met by some, only together they rule out all. `found`: (axes, figures) of cells that ran."""
-    never = [c for c in constraints.conditions if not any(holds(c, *one) for one in found)]
+    never = [c for c in constraints.conditions if not any(holds(c, *one) for one in trials)]
     if not never:
         return "each constraint is met by some cell, but no cell meets all of them"
     parts = []
     for condition in never:
-        ranges = [text for name in condition.names if (text := _range(name, found))]
+        ranges = [text for name in condition.names if (text := _range(name, trials))]
         parts.append(f"none has {condition.text.strip()} ({', '.join(ranges) or 'no figures'})")
     return "; ".join(parts)
 
 
-def _range(name: str, found: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
-    values = [figures[name] for _, figures in found if figures.get(name) is not None]
+def _range(name: str, trials: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
+    values = [figures[name] for _, figures in trials if figures.get(name) is not None]
     if values:
         return f"{name} is {min(values):.6g} to {max(values):.6g}"
-    axis = _axis(name, found[0][0]) if found else None
+    axis = _axis(name, trials[0][0]) if trials else None
     if axis is None:
         return ""
-    choices = list(dict.fromkeys(shown(axes[axis]) for axes, _ in found))
+    choices = list(dict.fromkeys(shown(axes[axis]) for axes, _ in trials))
     return f"{name} is one of {', '.join(choices)}"
 
 
@@ -134,7 +134,7 @@ def _range(name: str, found: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]
 # ones. Rows are kept like those of any run.
 
 EXHAUSTIVE = 400  # choices up to which all are simulated
-LAYOUTS = 12  # training steps from which all are told first
+LAYOUTS = 12  # training steps from which all are estimated first
 IN_FULL = 5  # of those, what is simulated
 OBJECTIVES = ("time_us", "busbw_GBps", "step_time_us", "cost_usd", "power_w", "time_x_cost")
 LARGER_IS_BETTER = ("busbw_GBps",)
@@ -170,20 +170,20 @@ class Trial:
 
     @property
     def doubtful(self) -> bool:
-        """Whether its time may be off by so much that it is not the best."""
+        """Whether its error bound is too large to call it the best."""
         return any(row.doubtful for row in self.rows)
 
     def value(self, objective: str) -> float:
         """What is to be as small as possible."""
-        found = self.figures.get(objective)
-        if not self.allowed or self.failure or found is None:
+        value = self.figures.get(objective)
+        if not self.allowed or self.failure or value is None:
             return inf
-        return -float(found) if objective in LARGER_IS_BETTER else float(found)
+        return -float(value) if objective in LARGER_IS_BETTER else float(value)
 
 
 @dataclass(frozen=True)
 class Told:
-    """A training step told by one rank of each stage; or why it is refused."""
+    """The estimate of a training step by one rank of each stage; or why it is refused."""
 
     choice: Choice
     seconds: float = inf
@@ -201,13 +201,13 @@ class Search:
     @cached_property
     def choices(self) -> list[Choice]:
         """What can be chosen, in the order of the cells."""
-        found = grouped(self.cells, lambda cell: place_of(without_seed(cell.axes)))
+        groups = grouped(self.cells, lambda cell: place_of(without_seed(cell.axes)))
         return [
             Choice(
                 without_seed(some[0].axes),
                 tuple(SizedCell(one, max(one.scenario.workload.size_list())) for one in some),
             )
-            for some in found.values()
+            for some in groups.values()
         ]
 
     @cached_property
@@ -215,13 +215,15 @@ class Search:
         """Many layouts of a training step, the fastest first; of anything else, nothing."""
         choices = self.choices
         layouts = len(choices) >= LAYOUTS and self.objective == "step_time_us"
-        if not layouts or any(len(one.tasks) > 1 or one.tasks[0].size for one in choices):
+        if not layouts or any(
+            len(estimate.tasks) > 1 or estimate.tasks[0].size for estimate in choices
+        ):
             return []
-        found = []
+        estimates = []
         for number, choice in enumerate(choices):
-            at("layouts, told by one rank of each stage", number, len(choices))
-            found.append(told(choice))
-        return sorted(found, key=lambda one: one.seconds)
+            at("estimating layouts by one rank of each stage", number, len(choices))
+            estimates.append(told(choice))
+        return sorted(estimates, key=lambda estimate: estimate.seconds)
 
     @cached_property
     def engine(self) -> str:
@@ -233,9 +235,9 @@ class Search:
     ) -> Generator[Trial, None, None]:
         """Look at some choices; what is known already is not simulated again."""
         tasks = [task for choice in choices for task in choice.tasks]
-        with closing(run_tasks(tasks, folder, engine=self.engine, workers=workers)) as found:
+        with closing(run_tasks(tasks, folder, engine=self.engine, workers=workers)) as results:
             for choice in choices:
-                ended = [next(found) for _ in choice.tasks]
+                ended = [next(results) for _ in choice.tasks]
                 lost = (
                     str(one) for *_, one in ended if one and one.exit_code == LostError.exit_code
                 )
@@ -245,21 +247,25 @@ class Search:
         """What rows make of a choice."""
         # What objectives and constraints can speak of; over several seeds, medians.
         good = [row for row in rows if row.status == "ok"]
-        each = [{name: getattr(row, name) for name in FIGURES} | {**row.details} for row in good]
+        figures_of_rows = [
+            {name: getattr(row, name) for name in FIGURES} | {**row.details} for row in good
+        ]
         figures = {
-            name: _middle([one.get(name) for one in each]) for one in each[:1] for name in one
+            name: _middle([one.get(name) for one in figures_of_rows])
+            for one in figures_of_rows[:1]
+            for name in one
         }
         priced = bill(choice.cell)
         if priced is not None:
             for name in COLUMNS:
                 figures[name] = getattr(priced, name)
-            if each:
+            if figures_of_rows:
                 figures["time_x_cost"] = median(map(time_of, rows)) * priced.cost_usd
         return Trial(choice, rows, figures, self.constraints.hold(choice.axes, figures), lost)
 
 
 def told(choice: Choice) -> Told:
-    """A layout told by one rank of each stage."""
+    """The estimate of a layout by one rank of each stage."""
     try:
         return Told(choice, folded_step(resolve_step(choice.cell)).seconds)
     except InputError as error:
@@ -269,13 +275,13 @@ def told(choice: Choice) -> Told:
 def _best_told(
     search: Search, folder: Folder, workers: Workers | None
 ) -> Generator[Trial, None, None]:
-    """Simulate layouts, those told to be the fastest first, until enough of them will do."""
+    """Simulate layouts, those with the shortest estimate first, until enough are valid."""
     able = [one.choice for one in search.told if not one.refused]
-    found = 0
-    while able and found < IN_FULL:
-        batch, able = able[: IN_FULL - found], able[IN_FULL - found :]
+    best = 0
+    while able and best < IN_FULL:
+        batch, able = able[: IN_FULL - best], able[IN_FULL - best :]
         for trial in search.look(batch, folder, workers):
-            found += trial.value(search.objective) < inf
+            best += trial.value(search.objective) < inf
             yield trial
 
 
@@ -293,8 +299,9 @@ def trials(
     workers: Workers | None = None,
     together: int = 1,
 ) -> Generator[Trial, None, None]:
-    """All choices where they are few, the best of many layouts, else those that a sampler decides
-    for, `most` of them, so many `together`."""
+    """All choices if they are few, the best of many layouts, else those that a sampler selects.
+
+    The sampler selects at most `most` choices, `together` at once."""
     if most is None and any(not one.refused for one in search.told):
         yield from _best_told(search, folder, workers)
         return
@@ -334,20 +341,22 @@ class _Sampler:
         self.seen: dict[Place, Trial] = {}
 
     def ask(self, count: int) -> list[Choice]:
-        """So many choices that were not tried yet; fewer, where the sampler insists on others."""
+        """Choices that were not tried yet; fewer than asked for if the sampler repeats itself."""
         batch: dict[Place, Choice] = {}
         for _ in range(20 * len(self._choices)):  # it may ask for one again and again
             if len(batch) == count:
                 break
-            asked = self._study.ask()
-            axes = {a: asked.suggest_categorical(a, values) for a, values in self._axes.items()}
+            suggestion = self._study.ask()
+            axes = {
+                a: suggestion.suggest_categorical(a, values) for a, values in self._axes.items()
+            }
             key = place_of(axes)
             if key in self.seen:
-                self._report(asked, self.seen[key])
+                self._report(suggestion, self.seen[key])
             elif key in batch or key not in self._choices:  # left out by a condition
-                self._study.tell(asked, state=self._optuna.trial.TrialState.FAIL)
+                self._study.tell(suggestion, state=self._optuna.trial.TrialState.FAIL)
             else:
-                batch[key], self._asked[key] = self._choices[key], asked
+                batch[key], self._asked[key] = self._choices[key], suggestion
         return list(batch.values())
 
     def tell(self, trial: Trial) -> None:
@@ -356,24 +365,25 @@ class _Sampler:
         self.seen[key] = trial
         self._report(self._asked.pop(key), trial)
 
-    def _report(self, asked: Any, trial: Trial) -> None:
+    def _report(self, suggestion: Any, trial: Trial) -> None:
         value = trial.value(self._objective)
         if value < inf:
-            self._study.tell(asked, value)
+            self._study.tell(suggestion, value)
         else:
-            self._study.tell(asked, state=self._optuna.trial.TrialState.FAIL)
+            self._study.tell(suggestion, state=self._optuna.trial.TrialState.FAIL)
 
 
 def _optuna() -> Any:
     try:
         return import_module("optuna")
     except ImportError:
-        told = f"to try some of many choices (--trials, or more than {EXHAUSTIVE}) needs optuna"
-        raise InputError(told, hint="pip install 'netsim[optimize]'") from None
+        reason = f"to try some of many choices (--trials, or more than {EXHAUSTIVE}) needs optuna"
+        raise InputError(reason, hint="pip install 'netsim[optimize]'") from None
 
 
-def best_of(found: Sequence[Trial], objective: str) -> Trial | None:
-    """The best trial that meets all constraints, the first of equal ones; none whose time may be
-    off by much."""
-    good = [one for one in found if one.value(objective) < inf and not one.doubtful]
+def best_of(trials: Sequence[Trial], objective: str) -> Trial | None:
+    """The best trial that meets all constraints, the first of equal ones.
+
+    Trials with a large error bound are not considered."""
+    good = [one for one in trials if one.value(objective) < inf and not one.doubtful]
     return min(good, key=lambda trial: trial.value(objective), default=None)

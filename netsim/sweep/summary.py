@@ -47,13 +47,13 @@ def time_of(row: Row) -> float:
 def base_rows(rows: Sequence[Row], base: Mapping[str, Any]) -> dict[tuple[str, int], Row]:
     """For every row by (cell, size), the one it is compared with: the same cell, but for the axes
     that the base line gives values."""
-    known = {(place_of(row.axes), row.asked): row for row in rows if time_of(row)}
-    found = {}
+    row_of_place = {(place_of(row.axes), row.asked): row for row in rows if time_of(row)}
+    base_of_row = {}
     for row in rows:
-        other = known.get((place_of({**row.axes, **base}), row.asked))
-        if time_of(row) and other is not None:
-            found[row.cell, row.asked] = other
-    return found
+        base_row = row_of_place.get((place_of({**row.axes, **base}), row.asked))
+        if time_of(row) and base_row is not None:
+            base_of_row[row.cell, row.asked] = base_row
+    return base_of_row
 
 
 def place_of(axes: Mapping[str, Any]) -> Place:
@@ -72,10 +72,10 @@ def comparison_csv(rows: Sequence[Row], axes: Sequence[str], base: Mapping[str, 
     fixed = ("cell", "size_bytes", "time_us", "base_cell", "base_time_us", "speedup")
     lines: list[list[object]] = [[*fixed, *(AXIS + name for name in axes)]]
     for row in rows:
-        other = against.get((row.cell, row.asked))
-        if other is not None:
-            own, base_time = time_of(row), time_of(other)
-            figures = [own, other.cell, base_time, base_time / own]
+        base_row = against.get((row.cell, row.asked))
+        if base_row is not None:
+            row_time, base_time = time_of(row), time_of(base_row)
+            figures = [row_time, base_row.cell, base_time, base_time / row_time]
             lines.append([row.cell, row.size_bytes, *figures, *(row.axes[a] for a in axes)])
     return csv_of(lines)
 
@@ -89,17 +89,18 @@ def bands_csv(rows: Sequence[Row], axes: Sequence[str]) -> str:
     lines: list[list[object]] = [
         [*(AXIS + n for n in others), "size_bytes", "seeds", "time_us_min", *names, "time_us_max"]
     ]
-    for key, some in groups.items():
-        times = list(map(time_of, some))
+    for key, group_rows in groups.items():
+        times = list(map(time_of, group_rows))
         bands = np.percentile(times, PERCENTILES).tolist()
         lines.append([*key, len(times), min(times), *bands, max(times)])
     return csv_of(lines)
 
 
 def best_row(rows: Iterable[Row], base: Mapping[str, Any] | None = None) -> Row | None:
-    """The fastest row of the largest size; of cells without a size, the shortest step. Of cells
-    that differ in their seed only, the one in the middle stands for all. What is not clearly faster
-    than the base line does not beat it, and what may be off by much is not the best."""
+    """The fastest row of the largest size; of cells without a size, the shortest step.
+
+    Cells that differ in their seed only are represented by their median. A row that is not clearly
+    faster than the base line does not beat it, and one with a large error bound is not the best."""
     good = [row for row in rows if row.status == "ok" and time_of(row) and not row.doubtful]
     largest = max((row.asked for row in good), default=0)
     shown = (row for row in good if row.asked == largest)
@@ -145,7 +146,7 @@ def idle_axes(cells: Sequence[Cell], rows: Sequence[Row]) -> list[Idle]:
     for row in rows:
         if row.status == "ok" and time_of(row):
             by_cell.setdefault(row.cell, {})[row.asked] = time_of(row) + (row.p99_us or 0.0)
-    found = []
+    idle = []
     for axis in cells[0].axes if cells and by_cell else ():
         if axis == JOB:
             continue
@@ -156,9 +157,9 @@ def idle_axes(cells: Sequence[Cell], rows: Sequence[Row]) -> list[Idle]:
                 groups.setdefault(repr(sorted(others.items(), key=str)), []).append(cell)
         compared = [group for group in groups.values() if len(group) > 1]
         if compared and all(_alike([by_cell[c.id] for c in group]) for group in compared):
-            one, other = compared[-1][0], compared[-1][-1]
-            found.append(Idle(axis, (one, other), max(sizes[one.id])))
-    return found
+            first, last = compared[-1][0], compared[-1][-1]
+            idle.append(Idle(axis, (first, last), max(sizes[first.id])))
+    return idle
 
 
 def _alike(times: Sequence[Mapping[int, float]]) -> bool:
@@ -170,18 +171,18 @@ def _alike(times: Sequence[Mapping[int, float]]) -> bool:
 
 def reason(idle: Idle, engine: str = "auto") -> str:
     """Why an axis changed nothing, from what is simulated in two of its cells."""
-    known = idle_axis(idle.cells, idle.axis)
-    if known:
-        return known
+    idle_reason = idle_axis(idle.cells, idle.axis)
+    if idle_reason:
+        return idle_reason
     if not isinstance(idle.cells[0].scenario.workload, Workload) or idle.cells[0].scenario.shared:
         return "what is run does not depend on it"
     programs = [_program(cell, idle.size) for cell in idle.cells]
-    one, other = programs
-    changed = _changed_kinds(one, other)
-    if len(one) > MOST_ROWS:
+    first, second = programs
+    changed = _changed_kinds(first, second)
+    if len(first) > MOST_ROWS:
         return f"it changes {', '.join(changed) or 'nothing that is simulated'}"
-    timeline = simulate(one, engine)
-    most = _most_used(one.as_run(timeline), timeline)
+    timeline = simulate(first, engine)
+    most = _most_used(first.as_run(timeline), timeline)
     if changed:
         used = {kind: most.get(kind, 0.0) for kind in changed}
         parts = [
@@ -195,7 +196,7 @@ def reason(idle: Idle, engine: str = "auto") -> str:
         busiest = sorted(most, key=lambda kind: -most[kind])[:_NAMED]
         parts = [f"{SPOKEN.get(kind, kind)} {most[kind]:.0%}" for kind in busiest]
         why = f"{_unchanged(idle)}; used at most: {', '.join(parts)}"
-    text = f"{why}; bound by {bound_by(one, timeline)}"
+    text = f"{why}; bound by {bound_by(first, timeline)}"
     return text.replace("%", " %").replace("  %", " %")
 
 
@@ -210,10 +211,10 @@ def _most_used(program: Program, timeline: Timeline) -> dict[str, float]:
 
 def _unchanged(idle: Idle) -> str:
     """Why the same data moves over the same links in two cells."""
-    one, other = idle.cells
+    first, second = idle.cells
     if idle.axis.rpartition(".")[2] == SEED:
         return "no host is placed at random, and no way is hashed that has a choice"
-    plan = resolve(one).planned(idle.size)
+    plan = resolve(first).planned(idle.size)
     if plan is not None and idle.axis.startswith("nccl."):
         chosen = f"{plan.algorithm} {plan.protocol} on {plan.n_channels} channels"
         variable = idle.axis.removeprefix("nccl.env.")
@@ -223,8 +224,8 @@ def _unchanged(idle: Idle) -> str:
         if effect:
             return f"{variable} ({effect}) makes no difference to {chosen}"
         return f"{variable}: {variable_reason(variable)}"
-    if one.cluster != other.cluster:
-        return f"both values make the same {_links(one)}"
+    if first.cluster != second.cluster:
+        return f"both values make the same {_links(first)}"
     return f"the same {format_size(idle.size)} move in the same order"
 
 
@@ -234,9 +235,11 @@ def _links(cell: Cell) -> str:
     names = [LINK_KINDS[kind] for kind in table.kind.tolist()]
     name = next((kind for kind in ("fabric", "nic") if kind in names), next(iter(names), ""))
     rates = zip(names, table.bandwidth.tolist(), strict=True)
-    found = [rate for kind, rate in rates if kind == name]
-    span = dict.fromkeys(map(format_bandwidth, (min(found, default=0.0), max(found, default=0.0))))
-    return f"{len(found)} {SPOKEN.get(name, name)} links of {' to '.join(span)}"
+    rates_of_kind = [rate for kind, rate in rates if kind == name]
+    span = dict.fromkeys(
+        map(format_bandwidth, (min(rates_of_kind, default=0.0), max(rates_of_kind, default=0.0)))
+    )
+    return f"{len(rates_of_kind)} {SPOKEN.get(name, name)} links of {' to '.join(span)}"
 
 
 def _program(cell: Cell, size: int) -> Program:
@@ -245,9 +248,9 @@ def _program(cell: Cell, size: int) -> Program:
     return place(schedule, resolved.topology, resolved.gpus.tolist())
 
 
-def _changed_kinds(one: Program, other: Program) -> list[str]:
+def _changed_kinds(first: Program, second: Program) -> list[str]:
     """The kinds of links of which two programs have other numbers, rates or latencies."""
-    tables = [_table(one), _table(other)]
+    tables = [_table(first), _table(second)]
     kinds = dict.fromkeys([*tables[0], *tables[1]])
     return [kind for kind in kinds if tables[0].get(kind) != tables[1].get(kind)]
 
@@ -270,8 +273,8 @@ def bill(cell: Cell) -> Bill | None:
     models: list[str] = []
     for group in config.members:
         gpu = group.loaded.machine.gpu
-        some = group.gpus_per_node or gpu.count if group.gpus is None else len(group.gpus)
-        models += [gpu.model] * (group.nodes * some)
+        gpu_count = group.gpus_per_node or gpu.count if group.gpus is None else len(group.gpus)
+        models += [gpu.model] * (group.nodes * gpu_count)
     return bill_of(_healthy(cell.cluster, config), models, load_prices(name))
 
 
@@ -279,7 +282,7 @@ MADE = Memo(32)
 
 
 def _healthy(key: str, config: ClusterConfig) -> "Cluster":
-    """The cluster as it was bought, whatever has failed since; `key` stands for its section."""
+    """The cluster as it was bought, before faults; `key` identifies its section."""
     bought = config.model_copy(update={"faults": ()})
     return MADE.of(key, lambda: build_cluster(bought)) if key else build_cluster(bought)
 
@@ -353,5 +356,5 @@ def _plain(axes: Mapping[str, Any]) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """What the results were computed with."""
-    found = {"netsim": __version__, "model": MODEL_VERSION, "python": platform.python_version()}
-    return {**found, **{name: version_of(name) for name in PACKAGES}}
+    entries = {"netsim": __version__, "model": MODEL_VERSION, "python": platform.python_version()}
+    return {**entries, **{name: version_of(name) for name in PACKAGES}}

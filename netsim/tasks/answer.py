@@ -83,10 +83,10 @@ def _given_up(resolved: AnyResolved, size: int, seconds: float) -> Row:
     """The row of a job that a fault ends."""
     error, microseconds = f"after {format_time(seconds)}: {GIVEN_UP}", seconds * 1e6
     if isinstance(resolved, ResolvedCell):
-        known = question_row(resolved, size)
-        return replace(known, status="failed", error=error, time_us=microseconds)
-    known = untimed(resolved.cell)
-    return replace(known, status="failed", error=error, step_time_us=microseconds)
+        row = question_row(resolved, size)
+        return replace(row, status="failed", error=error, time_us=microseconds)
+    row = untimed(resolved.cell)
+    return replace(row, status="failed", error=error, step_time_us=microseconds)
 
 
 def memory_needed(cell: Cell, sizes: Sequence[int]) -> int:
@@ -139,8 +139,8 @@ def _beside(value: Any, scenario: Path) -> Any:
         return [_beside(one, scenario) for one in value]
     if not isinstance(value, str) or "." not in value:
         return value
-    found = named_in(scenario, value)
-    return found.as_posix() if found != Path(value) else value
+    names = named_in(scenario, value)
+    return names.as_posix() if names != Path(value) else value
 
 
 def name_of(path: Path) -> str:
@@ -179,9 +179,9 @@ def notes_of(cells: Sequence[Cell]) -> list[str]:
     members = (group for cell in cells for group in cell.scenario.cluster.members)
     files = (note for group in members if (note := group.loaded.note))
     slots = (note for cell in cells for note in slow_slots(cell))
-    own = (f"note: {UNCHECKED[cell.id]}" for cell in cells if cell.id in UNCHECKED)
+    unchecked = (f"note: {UNCHECKED[cell.id]}" for cell in cells if cell.id in UNCHECKED)
     assumed = (text for cell in cells for text in assumed_defaults(cell))
-    return list(dict.fromkeys([*files, *slots, *own, *assumed, *_step_warnings(cells)]))
+    return list(dict.fromkeys([*files, *slots, *unchecked, *assumed, *_step_warnings(cells)]))
 
 
 def _step_warnings(cells: Sequence[Cell]) -> Iterator[str]:

@@ -34,10 +34,10 @@ def split_ranks(text: str | None, ranks: int) -> list[list[int]]:
     """Ranks by communicator, as NCCL_TESTS_SPLIT divides them: `MOD 8`, `DIV 4`, `AND 0x7`."""
     if text is None:
         return [list(range(ranks))]
-    found = _SPLIT.fullmatch(text.strip())
-    if not found:
+    match = _SPLIT.fullmatch(text.strip())
+    if not match:
         raise ValueError(f"expected a split such as 'MOD 8', 'DIV 4' or 'AND 0x7', got {text!r}")
-    operation, value = found[1].upper(), int(found[2], 0)
+    operation, value = match[1].upper(), int(match[2], 0)
     if operation in ("MOD", "DIV") and value < 1:
         raise ValueError(f"expected {operation} with a number of at least 1, got {text!r}")
     groups = grouped(range(ranks), lambda rank: _COLOURS[operation](rank, value))
@@ -48,7 +48,7 @@ def split_ranks(text: str | None, ranks: int) -> list[list[int]]:
 
 # **** Built ****
 # What cells have in common: topologies and communicators, each made once and kept for others.
-# Only for speed: whoever asks for them gets the same.
+# These caches are for speed only; results do not depend on them.
 
 SPLIT_VARIABLE = "NCCL_TESTS_SPLIT"
 QPS_VARIABLE = "NCCL_IB_QPS_PER_CONNECTION"  # how they are used, versions differ in
@@ -99,9 +99,9 @@ def built(cell: Cell) -> Built:
     return BUILT.of(key, made) if key else made()
 
 
-def groups_of(cell: Cell, found: Built) -> tuple[tuple[int, ...], ...]:
+def groups_of(cell: Cell, cluster: Built) -> tuple[tuple[int, ...], ...]:
     """The ranks of every communicator; what the cluster has not is said with its place."""
-    source, work, available = cell.source, cell.scenario.collective, len(found.topology)
+    source, work, available = cell.source, cell.scenario.collective, len(cluster.topology)
     if work.ranks is not None and max(work.ranks) >= available:
         place = ("workload", "ranks", work.ranks.index(max(work.ranks)))
         raise source.error(place, f"expected GPUs in 0..{available - 1}, got {max(work.ranks)}")
@@ -114,10 +114,10 @@ def groups_of(cell: Cell, found: Built) -> tuple[tuple[int, ...], ...]:
 
 
 def refuse_unjoined(
-    cell: Cell, found: Built, gpus: NDArray[np.int32], groups: Sequence[Sequence[int]]
+    cell: Cell, built: Built, gpus: NDArray[np.int32], groups: Sequence[Sequence[int]]
 ) -> None:
     """Refuse communicators over hosts that nothing joins: some of them have no NIC (left)."""
-    cluster = found.cluster
+    cluster = built.cluster
     if cluster is None:
         return
     hosts_with_nics = set() if cluster.fabric is None else set(cluster.ports.owner.tolist())
@@ -129,8 +129,8 @@ def refuse_unjoined(
         unjoined = [host for host in different(hosts).tolist() if host not in hosts_with_nics]
         if unjoined:
             are_all = len(unjoined) == len(different(hosts))
-            who = "they have" if are_all else f"node{unjoined[0]} has"
-            message = f"nothing joins these hosts: {who} no NIC"
+            subject = "they have" if are_all else f"node{unjoined[0]} has"
+            message = f"nothing joins these hosts: {subject} no NIC"
             raise cell.source.error(("cluster",), message, key=True)
 
 

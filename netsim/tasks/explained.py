@@ -1,7 +1,7 @@
-"""What traces, pictures and explanations of a cell are about; and its explanation at a size.
+"""The run that traces, pictures and explanations of a cell show; and its explanation at a size.
 
-All rows of an operation, or those that stand for all, or the first steps of long rings, where these
-would be too many. Its operation alone, from standstill."""
+It is one operation from an idle cluster: all of its rows, or its representatives or the first steps
+of long rings if all rows would be too many."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from netsim.base.values import dataclass, grouped
 from netsim.engines.engine import simulate
 from netsim.explain.explanation import as_values, explain
 from netsim.explain.what_if import MOST_ROWS, Case
-from netsim.extent.invariants import Answer, ask
+from netsim.extent.invariants import Answer, check
 from netsim.extent.shown import shown_schedule
 from netsim.nccl.communicator import Communicator
 from netsim.program.place import place
@@ -67,30 +67,30 @@ def explained_run(
     program = program.as_run(timeline)
     launch = resolved.launch(size)
     case = Case(program, launch.host + launch.kernel)
-    found = as_values(explain(case, timeline, engine=engine, most_rows=most_rows))
+    values = as_values(explain(case, timeline, engine=engine, most_rows=most_rows))
     plan = resolved.planned(size)
-    who = f"NCCL's {plan.algorithm}" if plan else resolved.cell.scenario.collective.algorithm
+    name = f"NCCL's {plan.algorithm}" if plan else resolved.cell.scenario.collective.algorithm
     limit: dict[str, Any] | None = None
     if not shown.notes:  # the whole operation is shown, and not only some loops of it
-        limit = {"who": who, **limit_columns(resolved, size, timeline.makespan, is_single=True)}
-        ask(Answer(timeline.makespan, limit=limit["limit_us"] * 1e-6), title)
+        limit = {"who": name, **limit_columns(resolved, size, timeline.makespan, is_single=True)}
+        check(Answer(timeline.makespan, limit=limit["limit_us"] * 1e-6), title)
     title = resolved.cell.title(title, *shown.notes)
-    return {"title": title, **found, "limit": limit}, program, timeline
+    return {"title": title, **values, "limit": limit}, program, timeline
 
 
 def explained_title(resolved: ResolvedCell, size: int) -> str:
     """The operation in words."""
     work, plan = resolved.cell.scenario.collective, resolved.planned(size)
-    how = f"{plan.algorithm} {plan.protocol}" if plan else work.algorithm
+    algorithm_text = f"{plan.algorithm} {plan.protocol}" if plan else work.algorithm
     ranks = len(resolved.groups[0])
-    return f"{work.collective} of {format_size(size)} on {ranks} GPUs, {how}"
+    return f"{work.collective} of {format_size(size)} on {ranks} GPUs, {algorithm_text}"
 
 
 # **** Paths ****
 # How the connections of a call spread over the links between switches, how the time answers to the
 # seed of hashes, and what would help: each tried.
 
-MOST_KINDS = 8  # of links that are told apart by the names of their switches
+MOST_KINDS = 8  # of links that are named by their switches
 
 
 def explained_paths(
@@ -103,9 +103,9 @@ def explained_paths(
     policy: Policy = selection.policy
     tried, on_trial = [], {"now": {}, **_changes(resolved, selection.fabric, policy)}
     on(explained_title(resolved, size))
-    for number, (what, changes) in enumerate(on_trial.items()):
-        at(what, number, len(on_trial))
-        tried.append(_tried(resolved, size, what, changes, seeds, engine))
+    for number, (label, changes) in enumerate(on_trial.items()):
+        at(label, number, len(on_trial))
+        tried.append(_tried(resolved, size, label, changes, seeds, engine))
     return {
         "routing": policy.routing,
         "qps": policy.qps,
@@ -124,17 +124,17 @@ def _spread_of(resolved: ResolvedCell, size: int) -> Iterator[dict[str, Any]]:
     kinds = grouped(between.tolist(), ends)
     if len(kinds) > MOST_KINDS:
         kinds = {"switch -> switch": between.tolist()}
-    for name, mine in kinds.items():
-        carried = flows[mine]
+    for name, members in kinds.items():
+        carried = flows[members]
         fullest = int(np.argmax(carried))
         yield {
             "links": name,
-            "count": len(mine),
+            "count": len(members),
             "used": int((carried > 0).sum()),
             "connections": float(carried.sum()),
             "mean": float(carried.mean()),
             "most": float(carried[fullest]),
-            "fullest": topology.link_name(mine[fullest]),
+            "fullest": topology.link_name(members[fullest]),
         }
 
 
@@ -142,24 +142,26 @@ def _changes(resolved: ResolvedCell, made: Fabric, policy: Policy) -> dict[str, 
     """What may help, with the settings that try it."""
     data, fabric = resolved.cell.source.data["cluster"], "cluster.fabric"
     inner = data.get("fabric") or {}
-    whole: dict[str, Any] = {} if inner else {fabric: {"kind": made.kind}}
+    fabric_change: dict[str, Any] = {} if inner else {fabric: {"kind": made.kind}}
     if inner.get("between"):
         fabric, inner = f"{fabric}.between", inner["between"]
     comm = resolved.jobs[0].comm if resolved.is_nccl else None
     settings = comm.settings if comm else None
-    found = _queue_pairs(comm, policy, fabric) if policy.hashed else {}
+    trials = _queue_pairs(comm, policy, fabric) if policy.hashed else {}
     for routing in ("static", "adaptive", "spray"):
         if routing != policy.routing:
-            found[f"{routing} routing"] = {f"{fabric}.routing": routing}
+            trials[f"{routing} routing"] = {f"{fabric}.routing": routing}
     if made.kind == "leaf-spine" and made.ports > node_count(resolved.cell.scenario.cluster):
-        kept = {key: inner[key] for key in SHARED if key in inner}
-        found["rails"] = {fabric: {"kind": "rail-optimized", "routing": policy.routing, **kept}}
+        shared_keys = {key: inner[key] for key in SHARED if key in inner}
+        trials["rails"] = {
+            fabric: {"kind": "rail-optimized", "routing": policy.routing, **shared_keys}
+        }
     if settings is not None:
         off = settings.pxn_disabled
-        found[f"PXN {'on' if off else 'off'}"] = {"nccl.env.NCCL_PXN_DISABLE": 0 if off else 1}
+        trials[f"PXN {'on' if off else 'off'}"] = {"nccl.env.NCCL_PXN_DISABLE": 0 if off else 1}
     if resolved.cell.scenario.cluster.placement != "random":
-        found["hosts in random order"] = {"cluster.placement": "random"}
-    return {what: {**whole, **changes} for what, changes in found.items()}
+        trials["hosts in random order"] = {"cluster.placement": "random"}
+    return {what: {**fabric_change, **changes} for what, changes in trials.items()}
 
 
 def _queue_pairs(
@@ -171,13 +173,13 @@ def _queue_pairs(
         keys = ["nccl.env.NCCL_IB_QPS_PER_CONNECTION", "nccl.env.NCCL_IB_SPLIT_DATA_ON_QPS"]
     split = policy.split if comm is None or policy.qps > 1 else comm.facts.split_on_qps
     counts = [count for count in (2, 4, 8) if count > policy.qps]
-    found = {f"{count} queue pairs": {keys[0]: count} for count in counts}
-    count, what = max(4, policy.qps), "in turn" if split else "split"
-    return {**found, f"{count} queue pairs, {what}": {keys[0]: count, keys[1]: int(not split)}}
+    changes = {f"{count} queue pairs": {keys[0]: count} for count in counts}
+    count, mode = max(4, policy.qps), "in turn" if split else "split"
+    return {**changes, f"{count} queue pairs, {mode}": {keys[0]: count, keys[1]: int(not split)}}
 
 
 def _tried(
-    resolved: ResolvedCell, size: int, what: str, changes: dict[str, Any], seeds: int, engine: str
+    resolved: ResolvedCell, size: int, label: str, changes: dict[str, Any], seeds: int, engine: str
 ) -> dict[str, Any]:
     """The time with some settings, over seeds where it depends on any."""
     rows: list[Row] = []
@@ -188,11 +190,11 @@ def _tried(
             if not _draws(changed):
                 break
     except NetsimError as error:
-        return {"what": what, "settings": changes, "refused": str(error).splitlines()[0]}
+        return {"what": label, "settings": changes, "refused": str(error).splitlines()[0]}
     times = sorted(row.time_us or 0.0 for row in rows)
     fullest = [row.fullest_over_mean or 0.0 for row in rows]
     return {
-        "what": what,
+        "what": label,
         "settings": changes,
         "us": times,
         "median_us": median(times),

@@ -82,8 +82,8 @@ class Ran:
     @property
     def until(self) -> float:
         """When the last job was over."""
-        own = [part.name != BACKGROUND for part in self.parts]
-        return max(float(self.timeline.end[rows].max()) for rows in compress(self.ends, own))
+        is_job = [part.name != BACKGROUND for part in self.parts]
+        return max(float(self.timeline.end[rows].max()) for rows in compress(self.ends, is_job))
 
     def of(self, timeline: Timeline) -> tuple[float, ...]:
         """The seconds of another run."""
@@ -95,27 +95,29 @@ class Ran:
     def messages(self) -> NDArray[np.float64]:
         """Seconds from begin to arrival of every message of a background while jobs ran."""
         schedule, rows = self.program.schedule, self.program.schedule.release_row
-        own = np.array([name.split(" ")[0] == BACKGROUND for name in schedule.collectives])
-        mine = own[schedule.style_column("collective")] & (schedule.kind == TRANSFER)
-        mine = mine[rows] & (schedule.release_time < self.until)
+        is_background = np.array(
+            [name.split(" ")[0] == BACKGROUND for name in schedule.collectives]
+        )
+        members = is_background[schedule.style_column("collective")] & (schedule.kind == TRANSFER)
+        members = members[rows] & (schedule.release_time < self.until)
         end = self.timeline.end + self.program.path_latency[self.program.path]
-        took: NDArray[np.float64] = end[rows[mine]] - schedule.release_time[mine]
+        took: NDArray[np.float64] = end[rows[members]] - schedule.release_time[members]
         return took
 
 
 def together(parts: Sequence[Part], topology: Topology, engine: str) -> Ran:
     """Run parts beside each other."""
     used = different(np.concatenate([part.gpus for part in parts]))
-    whole, ends, rows = list[Schedule](), list[NDArray[np.int64]](), 0
+    schedules, ends, rows = list[Schedule](), list[NDArray[np.int64]](), 0
     for part in parts:
         made = repeat(part.schedule, part.times, part.launch)
         late = made.schedule.release_time + part.start
         names = tuple(f"{part.name} {name}".strip() for name in made.schedule.collectives)
-        whole.append(replace(made.schedule, release_time=late, collectives=names))
+        schedules.append(replace(made.schedule, release_time=late, collectives=names))
         ends.append(rows + made.ends[-1])
         rows += len(made.schedule)
     ranks = [np.searchsorted(used, part.gpus).tolist() for part in parts]
-    program = place(combine(whole, ranks, len(used)), topology, used.tolist())
+    program = place(combine(schedules, ranks, len(used)), topology, used.tolist())
     timeline = simulate(program, engine)
     return Ran(program.as_run(timeline), timeline, parts, ends)
 
@@ -124,28 +126,30 @@ def together(parts: Sequence[Part], topology: Topology, engine: str) -> Ran:
 
 
 def hosts_of(cell: Cell, jobs: Sequence[JobConfig], total: int) -> list[Ints]:
-    """The hosts of every job: those that are named, then of the free ones as many as are asked for
-    (or all), in the order of the file."""
-    owner, found = dict[int, str](), dict[int, Ints]()
+    """The hosts of every job, in the order of the file.
+
+    Jobs that name hosts get these; then each other job gets the free hosts that it asks for, or all
+    that are left."""
+    owner, hosts = dict[int, str](), dict[int, Ints]()
     for number in sorted(range(len(jobs)), key=lambda n: isinstance(jobs[n].placement, str)):
-        job, path, how = jobs[number], ("jobs", number), jobs[number].placement
-        for turn, host in enumerate(() if isinstance(how, str) else how):
+        job, path, placement = jobs[number], ("jobs", number), jobs[number].placement
+        for turn, host in enumerate(() if isinstance(placement, str) else placement):
             check_host(cell, host, total, (*path, "placement", turn))
-            other = job.name if host in how[:turn] else owner.get(host)
-            if other is not None:
-                message = f"host {host} is one of job {other} already"
+            holder = job.name if host in placement[:turn] else owner.get(host)
+            if holder is not None:
+                message = f"host {host} is one of job {holder} already"
                 raise cell.source.error((*path, "placement", turn), message)
         left = [host for host in range(total) if host not in owner]
-        free = np.array(left if isinstance(how, str) else how, np.int32)
+        free = np.array(left if isinstance(placement, str) else placement, np.int32)
         count = job.nodes or len(free)
-        if not 0 < count <= len(free) or (count < len(free) and not isinstance(how, str)):
+        if not 0 < count <= len(free) or (count < len(free) and not isinstance(placement, str)):
             message = f"job {job.name} asks for {count or 'some'} hosts, but {len(free)} are there"
             raise cell.source.error((*path, "nodes"), message)
-        if how == "random":
+        if placement == "random":
             free = np.random.default_rng([cell.scenario.seed, number]).permutation(free)
-        found[number] = free[:: len(free) // count if how == "spread" else 1][:count]
-        owner |= dict.fromkeys(found[number].tolist(), job.name)
-    return [found[number] for number in range(len(jobs))]
+        hosts[number] = free[:: len(free) // count if placement == "spread" else 1][:count]
+        owner |= dict.fromkeys(hosts[number].tolist(), job.name)
+    return [hosts[number] for number in range(len(jobs))]
 
 
 def check_host(cell: Cell, host: int, total: int, path: Path) -> None:
@@ -164,50 +168,62 @@ def messages_of(
     cell: Cell, number: int, topology: Topology, gpus: Sequence[Ints], unused: Sequence[int]
 ) -> Messages:
     """The messages of a background between hosts, of which these are the GPUs."""
-    given, path = cell.scenario.background[number], (BACKGROUND, number)
+    background, path = cell.scenario.background[number], (BACKGROUND, number)
     usual = {"all": range(len(gpus)), "unused": unused}
-    hosts = usual[given.hosts] if isinstance(given.hosts, str) else sorted(set(given.hosts))
-    target = next(iter(hosts), 0) if given.target is None else given.target
+    hosts = (
+        usual[background.hosts]
+        if isinstance(background.hosts, str)
+        else sorted(set(background.hosts))
+    )
+    target = next(iter(hosts), 0) if background.target is None else background.target
     for key, host in [("target", target), *(("hosts", host) for host in hosts)]:
         check_host(cell, host, len(gpus), (*path, key))
     if len(hosts) < 2:
-        what = "an incast onto itself" if given.pattern == "incast" else "nobody to send to"
-        message = f"{what}: it has {len(hosts)} hosts, expected 2 or more"
+        problem = "an incast onto itself" if background.pattern == "incast" else "nobody to send to"
+        message = f"{problem}: it has {len(hosts)} hosts, expected 2 or more"
         raise cell.source.error((*path, "hosts"), message)
     if target not in hosts:
         raise cell.source.error((*path, "target"), f"host {target} is none of its hosts")
-    own = np.array([str(name).partition(".")[0] for name in topology.nodes])
+    host_names = np.array([str(name).partition(".")[0] for name in topology.nodes])
     links, place = topology.links, hosts.index(target)
     wires = np.isin(links.kind, [LINK_KINDS.index("nic"), LINK_KINDS.index("fabric")])
-    mine = [own[topology.gpu_nodes[gpus[host][0]]] for host in hosts]
-    rates = np.array([links.bandwidth[wires & (own[links.tail] == name)].sum() for name in mine])
-    if given.pattern == "incast":  # all senders together fill that part of the receiver's
+    names_here = [host_names[topology.gpu_nodes[gpus[host][0]]] for host in hosts]
+    rates = np.array(
+        [links.bandwidth[wires & (host_names[links.tail] == name)].sum() for name in names_here]
+    )
+    if background.pattern == "incast":  # all senders together fill that part of the receiver's
         rates[:] = rates[place] / (len(hosts) - 1)
         rates[place] = 0
-    return partial(_messages, given, rates * given.load, [gpus[host] for host in hosts], place)
+    return partial(
+        _messages, background, rates * background.load, [gpus[host] for host in hosts], place
+    )
 
 
 def _messages(
-    given: BackgroundConfig, rates: NDArray[np.float64], gpus: list[Ints], target: int, until: float
+    background: BackgroundConfig,
+    rates: NDArray[np.float64],
+    gpus: list[Ints],
+    target: int,
+    until: float,
 ) -> Part:
     sizes = np.array([len(some) for some in gpus])
-    builder = Builder(int(sizes.sum()), collectives=(given.pattern,))
-    first, piece = np.cumsum(sizes) - sizes, builder.pieces(given.size)
-    turn = np.random.default_rng(given.seed).permutation(len(gpus)).tolist()
+    builder = Builder(int(sizes.sum()), collectives=(background.pattern,))
+    first, piece = np.cumsum(sizes) - sizes, builder.pieces(background.size)
+    turn = np.random.default_rng(background.seed).permutation(len(gpus)).tolist()
     following = dict(zip(turn, turn[1:] + turn[:1], strict=True))
     for sender in np.flatnonzero(rates > 0).tolist():
-        each = given.size / rates[sender]  # seconds from one to the next, in the mean
-        gaps, random = (np.random.default_rng([given.seed, sender, what]) for what in (0, 1))
+        mean_gap = background.size / rates[sender]  # seconds from one to the next, in the mean
+        gaps, random = (np.random.default_rng([background.seed, sender, what]) for what in (0, 1))
         begins = np.cumsum(
-            gaps.exponential(each, int(until / each + 8 * (until / each) ** 0.5 + 16))
+            gaps.exponential(mean_gap, int(until / mean_gap + 8 * (until / mean_gap) ** 0.5 + 16))
         )
         begins = begins[begins < until]
         drawn = random.random((len(begins), 3))
         to = (sender + 1 + (drawn[:, 0] * (len(gpus) - 1)).astype(int)) % len(gpus)
-        if given.pattern == "permutation":
+        if background.pattern == "permutation":
             to[:] = following[sender]
-        elif given.pattern != "uniform" and sender != target:
-            to[(drawn[:, 1] < 0.5) | (given.pattern == "incast")] = target
+        elif background.pattern != "uniform" and sender != target:
+            to[(drawn[:, 1] < 0.5) | (background.pattern == "incast")] = target
         gpu = (drawn[:, 2] * sizes[sender]).astype(int)  # a message stays on its rail
         if len(begins):
             rows = builder.rows(Style(), first[sender] + gpu, first[to] + gpu % sizes[to], piece)
@@ -241,18 +257,18 @@ class ResolvedJobs:
 
     def part(self, number: int, turn: int) -> Part:
         """What a job does, once; where its list of sizes is shorter, of its last size."""
-        one, name, gpus = self.alone[number], self.jobs[number].name, self.gpus[number]
-        if isinstance(one, ResolvedCell):
-            size = one.cell.scenario.workload.size_list()[: turn + 1][-1]
-            task = one.task(size)
-            return Part(name, complete_schedule(task, one.budget), one.gpus, task.launch)
-        if one.lowered is not None:
-            return Part(name, one.lowered.schedule, gpus[: one.lowered.schedule.ranks])
+        cell, name, gpus = self.alone[number], self.jobs[number].name, self.gpus[number]
+        if isinstance(cell, ResolvedCell):
+            size = cell.cell.scenario.workload.size_list()[: turn + 1][-1]
+            task = cell.task(size)
+            return Part(name, complete_schedule(task, cell.budget), cell.gpus, task.launch)
+        if cell.lowered is not None:
+            return Part(name, cell.lowered.schedule, gpus[: cell.lowered.schedule.ranks])
         assert self.cluster is not None  # steps are not resolved on graphs
         fresh: Any = {name: {} for name in ("crossed", "known", "times", "patterns")}
-        costs = replace(one.costs, cluster=self.cluster, jobs=Memo(), **fresh)
+        costs = replace(cell.costs, cluster=self.cluster, jobs=Memo(), **fresh)
         lowered = lower(
-            one.tape(), len(gpus), lambda task, group: costs(task, tuple(gpus[[*group]].tolist()))
+            cell.tape(), len(gpus), lambda task, group: costs(task, tuple(gpus[[*group]].tolist()))
         )
         return Part(name, lowered.schedule, gpus)
 
@@ -307,8 +323,8 @@ def _resolved(cell: Cell, job: JobConfig, hosts: int, gpus: Ints) -> ResolvedCel
     if "machine" not in config:
         message = "a training step beside others needs a cluster of one machine"
         raise source.error(("workload",), message, key=True)
-    kept = {k: v for k, v in config.items() if k not in ("overrides", "faults", "placement")}
-    data["cluster"] = {**kept, "nodes": hosts}
+    kept_keys = {k: v for k, v in config.items() if k not in ("overrides", "faults", "placement")}
+    data["cluster"] = {**kept_keys, "nodes": hosts}
     return resolve_step(cell_of(replace(source, data=data), cell.axes))
 
 
@@ -331,10 +347,10 @@ class Shared:
     @cached_property
     def samples(self) -> NDArray[np.float64]:
         """The seconds of every part (second axis) in each sample of noise."""
-        given = self.resolved.cell.scenario.disturbances
-        if given is None:
+        disturbances = self.resolved.cell.scenario.disturbances
+        if disturbances is None:
             return np.zeros((0, len(self.parts)))
-        runs = sampled(self.all.program, NoiseDraws(*given), self.engine)
+        runs = sampled(self.all.program, NoiseDraws(*disturbances), self.engine)
         return np.array([self.all.of(timeline) for timeline in runs])
 
     def beside(self, numbers: Iterable[int], messages: Sequence[Messages] = ()) -> Ran:
@@ -348,16 +364,16 @@ class Shared:
 
     def slowed(self, number: int) -> Iterator[tuple[str, float, str]]:
         """By whom a job is slowed, how many times, and on which link they meet most."""
-        messages, mine = self.resolved.messages, self.alone[number]
+        messages, cell = self.resolved.messages, self.alone[number]
         few = len(self.parts) + bool(messages) < 3
-        for other, part in enumerate(self.parts):
-            if other != number:
-                both = self.all if few else self.beside((number, other))
+        for number_beside, part in enumerate(self.parts):
+            if number_beside != number:
+                both = self.all if few else self.beside((number, number_beside))
                 place = number if few else 0
-                yield part.name, both.seconds[place] / mine.seconds[0], self._met(mine, both)
+                yield part.name, both.seconds[place] / cell.seconds[0], self._met(cell, both)
         if messages:
             both = self.all if few else self.beside([number], messages)
-            yield BACKGROUND, both.seconds[0] / mine.seconds[0], self._met(mine, both)
+            yield BACKGROUND, both.seconds[0] / cell.seconds[0], self._met(cell, both)
 
     def _run(self, parts: Sequence[Part]) -> Ran:
         rows = sum(part.rows for part in parts)
@@ -367,23 +383,25 @@ class Shared:
         return together(parts, self.resolved.topology, self.engine)
 
     def _repeated(self, once: Sequence[Part]) -> list[Part]:
-        """Jobs begin again until the longest that is told how often, or runs once, is over."""
+        """How often each job runs: until the longest job with a stated number of runs is over."""
         jobs, took = self.resolved.jobs, [self._run([part]).until for part in once]
-        until = max(j.start + (j.repeat or 1) * each for j, each in zip(jobs, took, strict=True))
-        found = []
-        for part, job, each in zip(once, jobs, took, strict=True):
-            often = int(np.ceil((until - job.start) / each * (1 - 1e-9)))
+        until = max(
+            j.start + (j.repeat or 1) * seconds for j, seconds in zip(jobs, took, strict=True)
+        )
+        counts = []
+        for part, job, seconds in zip(once, jobs, took, strict=True):
+            often = int(np.ceil((until - job.start) / seconds * (1 - 1e-9)))
             often = job.repeat or max(1, min(often, MOST_ROWS // len(once) // 2 // part.rows))
-            found.append(replace(part, start=job.start, times=often))
-        return found
+            counts.append(replace(part, start=job.start, times=often))
+        return counts
 
-    def _met(self, one: Ran, both: Ran) -> str:
+    def _met(self, run: Ran, both: Ran) -> str:
         """The fullest of the links that both use."""
         wires = len(self.resolved.topology.links)
-        mine, every = (link_amounts(ran.program)[:wires] for ran in (one, both))
-        shared = (mine > 0) & (every > mine * (1 + 1e-9))
-        full = np.where(shared, every / one.program.links.capacity[:wires], 0.0)
-        return one.program.links.name(int(full.argmax())) if full.any() else ""
+        first_amounts, every = (link_amounts(ran.program)[:wires] for ran in (run, both))
+        shared = (first_amounts > 0) & (every > first_amounts * (1 + 1e-9))
+        full = np.where(shared, every / run.program.links.capacity[:wires], 0.0)
+        return run.program.links.name(int(full.argmax())) if full.any() else ""
 
 
 RUNS = Memo(1)  # the last one: its jobs are cells that ask one after the other
@@ -400,25 +418,25 @@ def shared(resolved: ResolvedJobs, size: int, engine: str) -> Shared:
 def row_of_job(resolved: ResolvedJobs, size: int, engine: str) -> Row:
     """The row of a job at a size: beside the others, and how much longer than alone."""
     runs, cell, number = shared(resolved, size, engine), resolved.cell, resolved.number
-    one, part, ran = resolved.alone[number], runs.parts[number], runs.all
+    job_cell, part, ran = resolved.alone[number], runs.parts[number], runs.all
     seconds, alone = ran.seconds[number], runs.alone[number].seconds[0]
     hosts = resolved.cluster.gpu_host[part.gpus] if resolved.cluster else np.zeros(1)
-    told: dict[str, Any] = {"size_bytes": size, "repeat": part.times, "alone_us": alone * 1e6}
+    columns: dict[str, Any] = {"size_bytes": size, "repeat": part.times, "alone_us": alone * 1e6}
     for name, times, link in runs.slowed(number):
-        told |= {f"by:{name}": times, f"on:{name}": link}
+        columns |= {f"by:{name}": times, f"on:{name}": link}
     if len(took := ran.messages * 1e6):
-        told["messages"] = len(took)
-        told |= {f"message_p{q}_us": float(np.percentile(took, q)) for q in (50, 99)}
-    found: dict[str, Any] = {
+        columns["messages"] = len(took)
+        columns |= {f"message_p{q}_us": float(np.percentile(took, q)) for q in (50, 99)}
+    time_columns: dict[str, Any] = {
         "alone_us": alone * 1e6, "slowdown": seconds / alone, "rows": len(ran.program),
-        "engine": choose(ran.program, engine), "neighbours": told, "ranks": len(part.gpus),
+        "engine": choose(ran.program, engine), "neighbours": columns, "ranks": len(part.gpus),
         "bound_by": bound_by(ran.program, ran.timeline), "nodes": len(different(hosts)),
         "validated": not_validated("beside others"), "cell": cell.id, "axes": dict(cell.axes),
         **of_samples(runs.samples[:, number] * 1e6, size),
     }  # fmt: skip
-    if not isinstance(one, ResolvedCell):
-        return replace(untimed(cell), step_time_us=seconds * 1e6, **found)
-    collective = one.collective(size)
+    if not isinstance(job_cell, ResolvedCell):
+        return replace(untimed(cell), step_time_us=seconds * 1e6, **time_columns)
+    collective = job_cell.collective(size)
     algbw = collective.size_bytes / seconds / 1e9
     rates = {"algbw_GBps": algbw, "busbw_GBps": algbw * collective.bus_factor}
-    return replace(question_row(one, size, time_us=seconds * 1e6, **rates), **found)
+    return replace(question_row(job_cell, size, time_us=seconds * 1e6, **rates), **time_columns)

@@ -8,7 +8,7 @@ from typing import Any
 from netsim.base.memo import kept
 from netsim.base.startup import MODEL_VERSION
 from netsim.extent.engine_runs import Progress
-from netsim.extent.invariants import Answer, ask
+from netsim.extent.invariants import Answer, check
 from netsim.results import row as result_rows
 from netsim.scenario.cells import Cell
 from netsim.scenario.models import Workload, cluster_label, node_count
@@ -107,7 +107,7 @@ def row_of_outcome(resolved: ResolvedCell, size: int, outcome: Outcome) -> resul
         limit=limit.get("limit_us", 0.0) * 1e-6,
         slowest=outcome.slowest,
     )
-    ask(answer, subject_of(resolved, collective))
+    check(answer, subject_of(resolved, collective))
     samples = [1e6 * seconds for seconds in outcome.samples]
     time_us = outcome.seconds * 1e6
     row = question_row(

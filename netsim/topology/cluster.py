@@ -43,7 +43,7 @@ from netsim.yamlio.validate import validate
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A topology with what it was made of; `notes` is what the user should be told."""
+    """A topology with its hosts and fabric; `notes` are messages for the user."""
 
     topology: graph.Topology
     hosts: tuple[Host, ...]
@@ -98,11 +98,11 @@ class Plan:
 
 def _buses(hosts: Sequence[Host]) -> graph.Floats:
     """What every GPU's PCIe link carries both ways together, by class of host and slot."""
-    found = np.full((len(hosts), max(len(host.gpus) for host in hosts)), np.inf)
+    limits = np.full((len(hosts), max(len(host.gpus) for host in hosts)), np.inf)
     for number, host in enumerate(hosts):
         rates = [host.machine.link_of(host.machine.gpu, gpu).usable for gpu in host.gpus]
-        found[number, : len(rates)] = both_ways(host.machine) * np.array(rates)
-    return found
+        limits[number, : len(rates)] = both_ways(host.machine) * np.array(rates)
+    return limits
 
 
 def join(plan: Plan, fabric: Fabric | None, policy: Policy, *, rail: bool = False) -> Cluster:
@@ -146,11 +146,10 @@ def _places(plan: Plan) -> Places:
 
 def _layout(plan: Plan, fabric: Fabric | None, ports: Ports) -> graph.Layout:
     layouts = [host.layout for host in plan.hosts]
-    own = [layouts[kind] for kind in plan.host_class.tolist()]
+    host_layouts = [layouts[kind] for kind in plan.host_class.tolist()]
     first_node = _starts(plan.per_host([len(one.nodes) for one in layouts]))
-    names: list[str] = [
-        f"{name}.{node}" for name, one in zip(plan.names, own, strict=True) for node in one.nodes
-    ]
+    pairs = zip(plan.names, host_layouts, strict=True)
+    names: list[str] = [f"{name}.{node}" for name, part in pairs for node in part.nodes]
     of_nodes = [
         _tiled(plan, [getattr(one, name) for one in layouts])
         for name in ("kinds", "passes", "reduces")
@@ -225,8 +224,10 @@ def _with_shared_switches(plan: Plan, layout: graph.Layout, first_node: graph.In
     names = np.array(layout.nodes, object)
     names[node[first]] = [f"nvlink{n}.nvswitch0" for n in range(len(first))]
     links = replace(layout.links, tail=number[layout.links.tail], head=number[layout.links.head])
-    kept = [column[keep] for column in (layout.kinds, layout.passes, layout.reduces)]
-    return graph.Layout(tuple(names[keep]), kept[0], kept[1], links, kept[2])
+    kinds, passes, reduces = (
+        column[keep] for column in (layout.kinds, layout.passes, layout.reduces)
+    )
+    return graph.Layout(tuple(names[keep]), kinds, passes, links, reduces)
 
 
 def assembled(config: ClusterConfig) -> Cluster:
@@ -358,9 +359,9 @@ def _transport(config: ClusterConfig) -> Transport:
     named = config.network.transport if config.network else None
     machine = oldest_machine(group.loaded.machine for group in config.members)
     usual = config.usual_transport
-    for one in config.overrides:
-        if not one.hosts and "calibration" in one.machine:  # it holds for all hosts
-            machine = with_figures(machine, {"calibration": one.machine["calibration"]})
+    for override in config.overrides:
+        if not override.hosts and "calibration" in override.machine:  # it holds for all hosts
+            machine = with_figures(machine, {"calibration": override.machine["calibration"]})
     return calibrated_transport(TRANSPORTS[named or usual], machine)
 
 
@@ -420,16 +421,16 @@ class _Classes:
 
     def of_all(self) -> tuple[tuple[Host, ...], graph.Ints]:
         """All classes, and the class of every host."""
-        known: dict[Any, int] = {}
+        class_numbers: dict[Any, int] = {}
         classes: list[Host] = []
         result: list[int] = []
         for member, group in enumerate(self.config.members):
             for _ in range(group.nodes):
                 key = (member, *self._peculiar(len(result)))
-                if key not in known:
-                    known[key] = len(classes)
+                if key not in class_numbers:
+                    class_numbers[key] = len(classes)
                     classes.append(self._host(group, *key[1:]))
-                result.append(known[key])
+                result.append(class_numbers[key])
         self._check_hosts(len(result))
         return tuple(classes), np.array(result, np.int32)
 
@@ -442,8 +443,8 @@ class _Classes:
         return tuple(numbers), self.damage.links_in(name), self.damage.nics_of(name)
 
     def _check_hosts(self, total: int) -> None:
-        for number, one in enumerate(self.config.overrides):
-            for host in one.hosts:
+        for number, override in enumerate(self.config.overrides):
+            for host in override.hosts:
                 if host >= total:
                     message = f"the cluster has hosts 0 to {total - 1}, got {host}"
                     raise FieldError(message, "overrides", number, "node")
@@ -465,9 +466,9 @@ class _Classes:
             machine = machine.model_copy(update=changed)
         nics: tuple[int, ...] | None = None
         for number in overrides:
-            one = self.config.overrides[number]
-            machine = with_figures(machine, one.machine, "overrides", number, "machine")
-            nics = one.nics if one.nics is not None else nics
+            override = self.config.overrides[number]
+            machine = with_figures(machine, override.machine, "overrides", number, "machine")
+            nics = override.nics if override.nics is not None else nics
         machine = calibrated_machine(machine)
         machine = with_nics(machine, group.nics_per_node, rate, gpus, self.transport)
         have = range(machine.nics.count if machine.nics else 0)
@@ -489,8 +490,15 @@ FIELD = re.compile(r"([a-z_]+(?:\.\w+)*): (.*)", re.DOTALL)
 
 
 def build_topology(config: ClusterConfig | Mapping[str, Any]) -> graph.Topology:
-    """The topology of a cluster section: as a mapping such as {"machine": "dgx-h100", "nodes": 2},
-    or as a scenario has it (`cell.scenario.cluster`)."""
+    """The topology of a `cluster` section.
+
+    `config` is a mapping with the keys of a scenario file, or as a scenario has it
+    (`cell.scenario.cluster`). What cannot be built raises an InputError.
+
+    >>> topology = build_topology({"machine": "dgx-h100", "nodes": 2})
+    >>> len(topology), topology.name
+    (16, '2 x dgx-h100')
+    """
     if isinstance(config, Mapping):
         config = validate(ClusterConfig, Source("cluster", dict(config)))
     if not isinstance(config, ClusterConfig):
@@ -505,7 +513,7 @@ def build_topology(config: ClusterConfig | Mapping[str, Any]) -> graph.Topology:
 
 
 def build_at(config: ClusterConfig, source: Source, path: KeyPath = ("cluster",)) -> graph.Topology:
-    """As `build_topology`; what cannot be built is told with its place in the source."""
+    """`build_topology` for a section of a file: an error names its place in the source."""
     try:
         return build_topology(config)
     except graph.TopologyError as error:
@@ -514,8 +522,8 @@ def build_at(config: ClusterConfig, source: Source, path: KeyPath = ("cluster",)
 
 def placed_in(source: Source, error: graph.TopologyError, path: KeyPath) -> ScenarioError:
     """An error that begins with the key that it is about, with its place in the source."""
-    told = FIELD.fullmatch(error.message)
-    field, message = told.groups() if told else ("", error.message)
+    match = FIELD.fullmatch(error.message)
+    field, message = match.groups() if match else ("", error.message)
     keys = [int(key) if key.isdigit() else key for key in field.split(".") if key]
     return source.error((*path, *keys), message)
 

@@ -19,7 +19,7 @@ FIBRE = constants.value("wire.fibre")  # seconds a metre
 MOST_NICS_A_GPU = 4  # 32 EFA devices beside 8 GPUs (p5.48xlarge)
 
 
-def _known(name: str) -> str:
+def _existing_machine(name: str) -> str:
     try:
         find_machine(name)
     except ScenarioError:
@@ -29,7 +29,7 @@ def _known(name: str) -> str:
     return name
 
 
-MachineName = Annotated[str, AfterValidator(_known)]
+MachineName = Annotated[str, AfterValidator(_existing_machine)]
 if TYPE_CHECKING:
     MachineChoice = MachineName | Machine
 else:  # most name a machine, and then nothing has to read one that is written out
@@ -292,8 +292,8 @@ class InlineGraph(Model):
             forwards = node.kind != "gpu" if node.forwards is None else node.forwards
             graph.node(node.name, kind=node.kind, forwards=forwards, reduces=node.reduces)
         for link in self.links:
-            given = link.model_dump(include={"bandwidth", "latency", "kind", "duplex"})
-            graph.edge(link.tail, link.head, both=link.both, **given)
+            attributes = link.model_dump(include={"bandwidth", "latency", "kind", "duplex"})
+            graph.edge(link.tail, link.head, both=link.both, **attributes)
         gpus = tuple(node.name for node in self.nodes if node.kind == "gpu")
         return Topology("graph", graph, gpus, StaticRouter(), switching=self.switching)
 
@@ -317,8 +317,10 @@ GraphConfig = Annotated[
 
 
 class Sites(Model):
-    """Sites of as many hosts each, or of those that `nodes` lists, in order of the hosts; `links`
-    cables of `bandwidth` join every two, as long as `latency` (one way) or `distance` says."""
+    """Sites with equal numbers of hosts, or with those that `nodes` lists, in order of the hosts.
+
+    `links` cables of `bandwidth` join every two sites. `latency` (one way) or `distance` says how
+    long they are."""
 
     count: Annotated[int, Field(ge=2, le=64)] | None = None
     nodes: Annotated[ListOf[Count], Field(min_length=2, max_length=64)] | None = None
@@ -328,10 +330,10 @@ class Sites(Model):
     links: Annotated[int, Field(ge=1, le=1024)] = 1
 
     @model_validator(mode="after")
-    def _told_once(self) -> "Sites":
-        for one, other in (("distance", "latency"), ("count", "nodes")):
-            if getattr(self, one) is not None and getattr(self, other) is not None:
-                raise FieldError(f"give {one} or {other}, not both", other)
+    def _stated_once(self) -> "Sites":
+        for first, second in (("distance", "latency"), ("count", "nodes")):
+            if getattr(self, first) is not None and getattr(self, second) is not None:
+                raise FieldError(f"give {first} or {second}, not both", second)
         if self.distance is None and self.latency is None:
             raise FieldError("expected distance (such as 100km) or latency (one way)")
         return self
@@ -342,13 +344,14 @@ class Sites(Model):
         return (self.distance or 0) * FIBRE if self.latency is None else self.latency
 
     def hosts(self, total: int) -> tuple[int, ...]:
-        """The hosts of every site."""
+        """The number of hosts of every site, of `total` hosts in all."""
         count = self.count or 2
-        found = self.nodes or (max(1, total // count),) * count
-        if sum(found) != total:
-            what = f"{' + '.join(map(str, found))} are not the {total} hosts of the cluster"
-            raise FieldError(what, "sites", "nodes" if self.nodes else "count")
-        return found
+        host_counts = self.nodes or (max(1, total // count),) * count
+        if sum(host_counts) != total:
+            terms = " + ".join(map(str, host_counts))
+            problem = f"{terms} are not the {total} hosts of the cluster"
+            raise FieldError(problem, "sites", "nodes" if self.nodes else "count")
+        return host_counts
 
 
 if TYPE_CHECKING:
@@ -382,17 +385,17 @@ class ClusterConfig(Model):
 
     @model_validator(mode="after")
     def _one_kind(self) -> "ClusterConfig":
-        given = [name for name in ("machine", "graph", "groups") if getattr(self, name)]
-        if len(given) != 1:
-            what = " and ".join(given) or "none of them"
-            raise FieldError(f"expected one of machine, groups or graph, got {what}", *given[-1:])
+        stated = [name for name in ("machine", "graph", "groups") if getattr(self, name)]
+        if len(stated) != 1:
+            got = " and ".join(stated) or "none of them"
+            raise FieldError(f"expected one of machine, groups or graph, got {got}", *stated[-1:])
         foreign = self.model_fields_set - {"graph", "faults", "seed"} if self.graph else set()
         single = self.model_fields_set & {"nodes", "gpus_per_node", "gpus", "nics_per_node"}
         if self.groups:
             foreign = single | (self.model_fields_set & {"nic", "p2p"})
         if foreign:
             name = sorted(foreign)[0]
-            raise FieldError(f"has no meaning beside {given[0]}", name)
+            raise FieldError(f"has no meaning beside {stated[0]}", name)
         if self.sites is not None and self.placement != "contiguous":
             raise FieldError("has no meaning beside sites, which hosts fill in order", "placement")
         if self.machine is not None:

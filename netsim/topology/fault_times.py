@@ -78,8 +78,9 @@ class ActiveEffect:
 def _links_by_effects(
     topology: Topology, effects: Sequence[Effect]
 ) -> Iterator[tuple[list[int], list[ActiveEffect]]]:
-    """The links that the same effects strike, with these; of half-duplex links the one that stands
-    for both directions."""
+    """Groups of links that the same effects act on, with these effects.
+
+    Of a half-duplex pair, it names the link whose capacity counts for both directions."""
     by_link: dict[int, dict[int, float]] = {}
     resource = topology.links.resource.tolist()
     for number, effect in enumerate(effects):
@@ -147,13 +148,13 @@ def _all_spans(
     active: Sequence[ActiveEffect], retries: Retries | None
 ) -> Iterator[tuple[int, Span]]:
     """The spans of all effects on one resource, with the number of each."""
-    losing = [one.effect.fault for one in active if one.effect.fault.loses]
-    for number, one in enumerate(active):
-        if retries is None or not one.effect.fault.loses:
-            yield from ((number, span) for span in spans_of(one.effect.fault))
+    losing = [entry.effect.fault for entry in active if entry.effect.fault.loses]
+    for number, entry in enumerate(active):
+        if retries is None or not entry.effect.fault.loses:
+            yield from ((number, span) for span in spans_of(entry.effect.fault))
     if retries is not None and losing:
         # Losing outages of one resource share one timer: their silences count as one effect.
-        first = next(n for n, one in enumerate(active) if one.effect.fault.loses)
+        first = next(n for n, entry in enumerate(active) if entry.effect.fault.loses)
         yield from ((first, span) for span in _silences(losing, retries))
 
 

@@ -380,8 +380,8 @@ def _nodes_of_part(topology: Topology, fault: Fault, number: int) -> NDArray[np.
         if kind in kinds
     ]
     hint = suggest(pattern, names[:4096])
-    what = {"nic": "NIC", "rail": "NIC", "host": "NIC"}.get(fault.part, "switch")
-    raise TopologyError(f"faults.{number}.{fault.part}: there is no {what} '{pattern}'{hint}")
+    part_name = {"nic": "NIC", "rail": "NIC", "host": "NIC"}.get(fault.part, "switch")
+    raise TopologyError(f"faults.{number}.{fault.part}: there is no {part_name} '{pattern}'{hint}")
 
 
 def _gpus_named(topology: Topology, fault: Fault, number: int) -> Longs:
@@ -479,8 +479,8 @@ def notes_on_names(topology: Topology, names: Sequence[str]) -> list[str]:
         count = len(hit) // (1 if "->" in text else 2)
         last = int(topology.lanes[hit].max()) if len(hit) else 0
         if count > 1:
-            each = f" ({text}#0 … #{last} name one each)" if last else ""
-            notes.append(f"{text} takes {count} cables{each}")
+            hint = f" ({text}#0 … #{last} name one each)" if last else ""
+            notes.append(f"{text} takes {count} cables{hint}")
     return notes
 
 

@@ -88,15 +88,15 @@ def loads_by_routing(cluster: Cluster, src: Ints, dst: Ints) -> dict[str, tuple[
     assert router.selection is not None
     now = router.selection
     grouped = () if now.fabric.groups is None else ("minimal", "valiant")
-    between, found = links_of_fabric(cluster.topology), {}
+    between, loads = links_of_fabric(cluster.topology), {}
     sprayed = () if now.policy.in_order else ("spray",)
     names = ("static", "ecmp", *sprayed, "adaptive", *grouped)
     for routing in dict.fromkeys((now.policy.routing, *names)):
         policy = replace(now.policy, routing=routing)
         changed = replace(router, selection=Selection(now.fabric, policy))
         topology = replace(cluster.topology, router=changed)
-        found[routing] = route_statistics(topology, src, dst).flows[between], between
-    return found
+        loads[routing] = route_statistics(topology, src, dst).flows[between], between
+    return loads
 
 
 def _bisection(made: Fabric, ports: Ports) -> tuple[float, float]:
@@ -119,8 +119,8 @@ def _bisection(made: Fabric, ports: Ports) -> tuple[float, float]:
 
 def _flow(tail: Longs, head: Longs, capacity: Floats, unit: float, ends: tuple[int, int]) -> float:
     """The largest flow between two nodes, which are the last, found in whole numbers of units."""
-    whole = np.round(np.minimum(capacity / unit, _UNITS))
-    return float(f"{graph.flow([(tail, head, whole)], *ends)[0] * unit:.5g}")
+    units = np.round(np.minimum(capacity / unit, _UNITS))
+    return float(f"{graph.flow([(tail, head, units)], *ends)[0] * unit:.5g}")
 
 
 def _diameter(made: Fabric) -> int:
@@ -234,21 +234,21 @@ def tiers_of(fabric: Fabric) -> tuple[Tier, ...]:
     counts, carried = [], []
     steps = np.sign(rank[fabric.head] - rank[fabric.tail])
     for step in (-1, 0, 1):
-        mine = steps == step
-        tail, size = fabric.tail[mine], len(rank)
+        is_member = steps == step
+        tail, size = fabric.tail[is_member], len(rank)
         counts.append(np.bincount(tail, minlength=size)[fabric.ports :])
-        carried.append(np.bincount(tail, fabric.bandwidth[mine], size)[fabric.ports :])
-    found = []
+        carried.append(np.bincount(tail, fabric.bandwidth[is_member], size)[fabric.ports :])
+    tiers = []
     for number, name in enumerate(fabric.tiers, 1):
-        mine = level == number
-        if mine.any():
+        is_member = level == number
+        if is_member.any():
             down, across, up = (
-                _side(c[mine], b[mine]) for c, b in zip(counts, carried, strict=True)
+                _side(c[is_member], b[is_member]) for c, b in zip(counts, carried, strict=True)
             )
-            above = mine & (carried[2] > 0)
+            above = is_member & (carried[2] > 0)
             ratio = float((carried[0] / np.maximum(carried[2], 1))[above].max(initial=0.0))
-            found.append(Tier(name, int(mine.sum()), down, across, up, ratio))
-    return tuple(found)
+            tiers.append(Tier(name, int(is_member.sum()), down, across, up, ratio))
+    return tuple(tiers)
 
 
 def _side(counts: Longs, carried: Floats) -> Side:

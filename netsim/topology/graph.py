@@ -69,24 +69,37 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """A graph as it is written down: nodes and links by their ends, each with its attributes. What
-    a networkx graph would hold, where nothing else of networkx is needed: importing that takes
-    longer than many a run."""
+    """A graph as a description: nodes, and links by their ends, each with its attributes.
+
+    It holds what a networkx graph would hold, for callers that need nothing else of networkx, whose
+    import takes longer than many a run.
+
+    >>> sketch = Sketch()
+    >>> sketch.node("gpu0", kind="gpu")
+    >>> sketch.node("switch0")
+    >>> sketch.edge("gpu0", "switch0", both=True, bandwidth=50e9)
+    >>> list(sketch.edges)
+    [('gpu0', 'switch0'), ('switch0', 'gpu0')]
+    """
 
     nodes: dict[Hashable, dict[str, Any]] = field(default_factory=dict)
     edges: dict[tuple[Hashable, Hashable], dict[str, Any]] = field(default_factory=dict)
 
-    def node(self, name: Hashable, *, reduces: bool = False, **given: Any) -> None:
-        """Add a node; only of those that reduce is this told."""
-        self.nodes[name] = {**given, "reduces": True} if reduces else given
+    def node(self, name: Hashable, *, reduces: bool = False, **attributes: Any) -> None:
+        """Add a node. `reduces` marks a switch that adds up data that passes it (SHARP)."""
+        self.nodes[name] = {**attributes, "reduces": True} if reduces else attributes
 
-    def edge(self, tail: Hashable, head: Hashable, *, both: bool = False, **given: Any) -> None:
-        """Add a link between nodes that are there, perhaps with another one back."""
+    def edge(
+        self, tail: Hashable, head: Hashable, *, both: bool = False, **attributes: Any
+    ) -> None:
+        """Add a link between two nodes of the sketch; with `both` also one in the other direction.
+
+        Attributes are `bandwidth` (bytes a second), `latency` (seconds), `kind` and `duplex`."""
         for ends in ((tail, head), (head, tail)) if both else ((tail, head),):
-            self.edges[ends] = dict(given)
+            self.edges[ends] = dict(attributes)
 
     def remove(self, name: Hashable) -> None:
-        """Take out a node and its links."""
+        """Remove a node and its links."""
         del self.nodes[name]
         for ends in [ends for ends in self.edges if name in ends]:
             del self.edges[ends]
@@ -94,9 +107,9 @@ class Sketch:
 
 def freeze_graph(name: str, graph: "Sketch | nx.DiGraph[Any]") -> Layout:
     """Read a graph into columns, refusing what no simulation could use."""
-    for node, given in graph.nodes.items():
-        if given.get("kind", "switch") not in NODE_KINDS:
-            raise TopologyError(f"{name}: node {node} is of unknown kind {given['kind']!r}")
+    for node, attributes in graph.nodes.items():
+        if attributes.get("kind", "switch") not in NODE_KINDS:
+            raise TopologyError(f"{name}: node {node} is of unknown kind {attributes['kind']!r}")
     kinds = [d.get("kind", "switch") for d in graph.nodes.values()]
     passes = [d.get("forwards", d.get("kind") != "gpu") for d in graph.nodes.values()]
     reduces = [d.get("reduces", False) for d in graph.nodes.values()]
@@ -123,10 +136,10 @@ def lanes(links: Links) -> Ints:
 
 def _freeze_links(name: str, graph: "Sketch | nx.DiGraph[Any]") -> Links:
     number = {node: n for n, node in enumerate(graph.nodes)}
-    edges = [(tail, head, given) for (tail, head), given in graph.edges.items()]
+    edges = [(tail, head, attributes) for (tail, head), attributes in graph.edges.items()]
     edges.sort(key=lambda edge: number[edge[0]])  # as networkx has them: by the node they leave
-    for tail, head, given in edges:
-        _check_edge(name, f"{tail}->{head}", given)
+    for tail, head, attributes in edges:
+        _check_edge(name, f"{tail}->{head}", attributes)
     tails = np.array([number[t] for t, _, _ in edges], np.int32)
     heads = np.array([number[h] for _, h, _ in edges], np.int32)
     half = np.array([d.get("duplex", "full") == "half" for _, _, d in edges], bool)
@@ -146,16 +159,16 @@ def _freeze_links(name: str, graph: "Sketch | nx.DiGraph[Any]") -> Links:
     )
 
 
-def _check_edge(name: str, link: str, given: Mapping[str, Any]) -> None:
-    bandwidth, latency = given.get("bandwidth"), given.get("latency", 0.0)
+def _check_edge(name: str, link: str, attributes: Mapping[str, Any]) -> None:
+    bandwidth, latency = attributes.get("bandwidth"), attributes.get("latency", 0.0)
     if bandwidth is None:
         raise TopologyError(f"{name}: link {link} has no bandwidth")
     if isnan(bandwidth) or bandwidth < 0:
         raise TopologyError(f"{name}: link {link} has bandwidth {bandwidth}, expected 0 or more")
     if not 0 <= latency < float("inf"):
         raise TopologyError(f"{name}: link {link} has latency {latency}, expected 0 s or more")
-    if given.get("kind", "fabric") not in LINK_KINDS:
-        raise TopologyError(f"{name}: link {link} is of unknown kind {given['kind']!r}")
+    if attributes.get("kind", "fabric") not in LINK_KINDS:
+        raise TopologyError(f"{name}: link {link} is of unknown kind {attributes['kind']!r}")
 
 
 # The Topology: a directed graph of GPUs, switches, NICs and the links between them.
@@ -238,9 +251,20 @@ FEW_ROUTES, KEPT_ROUTES = 1024, 1024  # in an answer that is kept, and how many 
 
 @dataclass(frozen=True)
 class Topology:
-    """Devices joined by links, described by a graph or laid out as arrays. `gpus` lists the nodes
-    of kind gpu in device order. `capacities` holds, by resource name (`sm`, `hbm`, `nvls`, …), what
-    one GPU has of it; what is absent never limits."""
+    """Devices joined by links: a graph, its GPUs, and how paths between them are chosen.
+
+    - `name`: what messages call it.
+    - `description`: a networkx graph, a Sketch, or arrays (a Layout).
+    - `gpus`: the nodes of kind gpu, in device order. `len(topology)` is their number.
+    - `router`: chooses the paths.
+    - `capacities`: by resource name (`sm`, `hbm`, `nvls`, …) what each GPU has of it, in bytes or
+      seconds a second. A resource that is absent never limits.
+
+    >>> from netsim.topology.routing import switch
+    >>> topology = switch(4, bandwidth=50e9, latency=1e-6)
+    >>> len(topology), len(topology.links), topology.link_name(0)
+    (4, 8, 'gpu0->switch0')
+    """
 
     name: str
     description: "nx.DiGraph[Any] | Sketch | Layout"
@@ -261,12 +285,12 @@ class Topology:
 
     @cached_property
     def memo(self) -> Memo:
-        """What those who work on it keep for the next time; not part of it."""
+        """Results that functions keep for their next call on this topology; not part of it."""
         return Memo()
 
     @cached_property
     def token(self) -> object:
-        """No other has it: what is kept of this one is told by it, without keeping this one."""
+        """A value that no other topology has: a key for caches that must not keep the topology."""
         return object()
 
     @cached_property
@@ -318,22 +342,26 @@ class Topology:
         return lanes(self.links)
 
     def routes(self, src: Ints, dst: Ints, channel: Ints, way: str = "") -> Routes:
-        """Routes between devices, see Router; of few, the last ones are kept for other sizes."""
+        """The routes from each `src` to each `dst` on a channel (see Router).
+
+        The last results for few pairs are kept, as operations of other sizes have the same ones."""
         if len(src) > FEW_ROUTES:
             return self.router.routes(self, src, dst, channel, way)
-        asked = len(src), src.tobytes(), dst.tobytes(), channel.tobytes(), way
-        known = self.memo.of("routes", lambda: Memo(KEPT_ROUTES))
-        return known.of(asked, lambda: self.router.routes(self, src, dst, channel, way))
+        question = len(src), src.tobytes(), dst.tobytes(), channel.tobytes(), way
+        kept_routes = self.memo.of("routes", lambda: Memo(KEPT_ROUTES))
+        return kept_routes.of(question, lambda: self.router.routes(self, src, dst, channel, way))
 
-    def laid(self, asked: Sequence[Asked]) -> Routes:
-        """The routes of all that a schedule sends; where messages choose by load, as if all began
-        at one instant, each on the first of its paths whose fullest link has least for its rate."""
+    def laid(self, requests: Sequence[Asked]) -> Routes:
+        """The routes of all messages of a schedule.
+
+        With adaptive routing, the result assumes that all messages begin at one instant: each takes
+        the first of its paths whose fullest link has the fewest messages for its rate."""
         turns = range(self.router.choices)
         if len(turns) == 1:
-            return joined([self.routes(*one) for one in asked])
+            return joined([self.routes(*request) for request in requests])
         rates = self.links.bandwidth.clip(1.0).tolist()
         flows, parts = [0] * len(rates), []
-        for src, dst, channel, way in asked:
+        for src, dst, channel, way in requests:
             every = joined([self.routes(src, dst, channel, f"{way}@{turn}") for turn in turns])
             first, count = every.ptr.tolist(), len(src)
             taken = []
@@ -342,8 +370,8 @@ class Topology:
                 links = [every.link[first[row] : first[row + 1]].tolist() for row in rows]
                 shared = set(links[0]).intersection(*links)
                 full = [
-                    max(((flows[n] + 1) / rates[n] for n in mine if n not in shared), default=0.0)
-                    for mine in links
+                    max(((flows[n] + 1) / rates[n] for n in path if n not in shared), default=0.0)
+                    for path in links
                 ]
                 best = full.index(min(full))
                 taken.append(rows[best])
@@ -475,10 +503,10 @@ def flow(hops: Sequence[tuple[Any, Any, Any]], source: int, sink: int) -> tuple[
     (tails, heads, most), graphs = joined, scipy_part("sparse.csgraph")
     shape = (int(max(tails.max(), heads.max(), source, sink)) + 1,) * 2
     matrix = scipy_part("sparse").csr_array((most.astype(np.int32), (tails, heads)), shape=shape)
-    found = graphs.maximum_flow(matrix, source, sink)
-    left = matrix - found.flow
+    result = graphs.maximum_flow(matrix, source, sink)
+    left = matrix - result.flow
     left = left.multiply(left > 0).tocsr()
     left.eliminate_zeros()
     side = np.zeros(shape[0], bool)
     side[graphs.breadth_first_order(left, source, return_predecessors=False)] = True
-    return int(found.flow_value), side
+    return int(result.flow_value), side

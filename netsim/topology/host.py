@@ -46,16 +46,16 @@ def host_graph(machine: Machine) -> Sketch:
     for number in range(machine.nics.count if machine.nics else 0):
         graph.node(f"nic{number}", kind="nic", forwards=False)
     for a, b, kind, bandwidth in _joints(machine):
-        own = {**LATENCY, **machine.latencies}
+        latencies = {**LATENCY, **machine.latencies}
         if a.startswith("gpu") and b.startswith("gpu"):
-            own["nvlink"] = machine.latencies.get("nvlink", DIRECT_NVLINK)
+            latencies["nvlink"] = machine.latencies.get("nvlink", DIRECT_NVLINK)
         for tail, head in permutations((a, b)):
             graph.edge(
                 tail,
                 head,
                 kind=kind,
                 bandwidth=bandwidth,
-                latency=own[kind] + (own["nic"] if head.startswith("nic") else 0.0),
+                latency=latencies[kind] + (latencies["nic"] if head.startswith("nic") else 0.0),
                 duplex="half" if kind == "hostmem" else "full",
             )
     return graph
@@ -136,11 +136,11 @@ def nics_of_gpus(layout: Layout, out: Ints, devices: tuple[int, ...]) -> Ints:
     kind = path_types(layout, out)
     near = [_best(width[gpu], kind[gpu]) for gpu in range(gpus)]
     rows = []
-    for gpu, mine in enumerate(near):
-        sharing = len(_best(width[:, mine[0]], kind[:, mine[0]]))
-        start = _mirrored(devices[gpu], len(mine))
-        each = -(-len(mine) // sharing)
-        rows.append([mine[(start + turn) % len(mine)] for turn in range(each)])
+    for gpu, nearest in enumerate(near):
+        sharing = len(_best(width[:, nearest[0]], kind[:, nearest[0]]))
+        start = _mirrored(devices[gpu], len(nearest))
+        nics_per_gpu = -(-len(nearest) // sharing)
+        rows.append([nearest[(start + turn) % len(nearest)] for turn in range(nics_per_gpu)])
     longest = max(len(row) for row in rows)
     return np.array([[row[i % len(row)] for i in range(longest)] for row in rows], np.int32)
 
@@ -254,9 +254,9 @@ class _Search:
         pairs = [side.ravel() for side in np.meshgrid(start, end, indexing="ij")]
         hops = walk(self.topology, pairs[0].astype(np.int32), pairs[1].astype(np.int32))
         assert hops is not None  # a PCIe tree joins everything
-        whole = np.full((len(pairs[0]), max(1, hops.shape[1])), -1, np.int32)
-        whole[:, : hops.shape[1]] = hops
-        return whole.reshape(len(start), len(end), whole.shape[1])
+        table = np.full((len(pairs[0]), max(1, hops.shape[1])), -1, np.int32)
+        table[:, : hops.shape[1]] = hops
+        return table.reshape(len(start), len(end), table.shape[1])
 
     def between_gpus(self) -> tuple[Table, Table]:
         """The usual way between GPUs, and the way through the receiver's memory."""
@@ -294,9 +294,9 @@ class _Search:
         if not self.machine.nics or self.machine.nics.gpudirect:
             out = self.table(self.gpu_node, self.nic_node)
             return out, self.table(self.nic_node, self.gpu_node)
-        each = np.arange(len(self.gpu_node))
-        up = self.table(self.gpu_node, self.memory)[each, each]
-        down = self.table(self.memory, self.gpu_node)[each, each]
+        gpus = np.arange(len(self.gpu_node))
+        up = self.table(self.gpu_node, self.memory)[gpus, gpus]
+        down = self.table(self.memory, self.gpu_node)[gpus, gpus]
         nics = len(self.nic_node)
         out = joined(np.repeat(up[:, None], nics, 1), self.table(self.memory, self.nic_node))
         into = joined(
@@ -328,10 +328,10 @@ class _Search:
         number = self.topology.node_number.get("nvswitch0", -1)
         links = self.topology.links
         ends, others = (links.tail, links.head) if out else (links.head, links.tail)
-        found = np.full(len(self.topology.nodes), -1, np.int32)
-        mine = np.flatnonzero(others == number)
-        found[ends[mine]] = mine
-        return found[self.gpu_node]
+        link_of_node = np.full(len(self.topology.nodes), -1, np.int32)
+        members = np.flatnonzero(others == number)
+        link_of_node[ends[members]] = members
+        return link_of_node[self.gpu_node]
 
 
 def padded(*tables: Table) -> list[Table]:
@@ -383,9 +383,9 @@ def relations(host: Host) -> Relations:
     return Relations(tuple(name for name, _ in devices), cells, affinity)
 
 
-def relation(machine: Machine, one: str, other: str) -> str:
-    """How two places of the PCIe tree are joined."""
-    up, down = _above(machine, one), _above(machine, other)
+def relation(machine: Machine, first: str, second: str) -> str:
+    """How two places of the PCIe tree are joined: PIX, PXB, PHB, NODE or SYS, as in nvidia-smi."""
+    up, down = _above(machine, first), _above(machine, second)
     shared = next((place for place in up if place in down), "")
     if not shared.startswith("pcie"):
         bridge = "PHB" if "." in shared else "NODE"
@@ -395,12 +395,12 @@ def relation(machine: Machine, one: str, other: str) -> str:
 
 
 def _above(machine: Machine, place: str) -> list[str]:
-    """A place of the PCIe tree and all that it hangs on, up to a CPU."""
-    found = [place]
+    """A place of the PCIe tree and all places above it, up to a CPU."""
+    places = [place]
     while place.startswith("pcie"):
         place = machine.pcie.switches[int(place.removeprefix("pcie"))]
-        found.append(place)
-    return found
+        places.append(place)
+    return places
 
 
 def _links(machine: Machine) -> dict[frozenset[str], str]:

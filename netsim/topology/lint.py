@@ -27,9 +27,9 @@ class Finding:
 
 def lint_cluster(cluster: Cluster) -> tuple[Finding, ...]:
     """All findings: hosts first (each class once), then what is between them."""
-    found = [one for name, host in _classes(cluster) for one in lint_host(host, name)]
-    found += [*_dead_nics(cluster), *_missing_rails(cluster), *_oversubscription(cluster)]
-    return (*found, *lint_topology(cluster.topology))
+    findings = [one for name, host in _classes(cluster) for one in lint_host(host, name)]
+    findings += [*_dead_nics(cluster), *_missing_rails(cluster), *_oversubscription(cluster)]
+    return (*findings, *lint_topology(cluster.topology))
 
 
 def lint_host(host: Host, name: str) -> tuple[Finding, ...]:
@@ -77,20 +77,19 @@ def _loss(topology: Topology, link: int) -> str:
         (links.tail == tail) & (links.kind == links.kind[link]) & (nodes[links.head] == nodes[head])
     )
     left = links.bandwidth[siblings]
-    some = left[left > 0]
-    if not len(some):
+    alive = left[left > 0]
+    if not len(alive):
         return f"has no bandwidth: nothing of its kind is left of {topology.nodes[tail]}"
-    rate = float(some.max())
+    rate = float(alive.max())
     return (
-        f"has no bandwidth: {topology.nodes[tail]} has {len(some)} of {len(siblings)} such links "
-        f"left, {_less(float(some.sum()), rate * len(siblings))}"
+        f"has no bandwidth: {topology.nodes[tail]} has {len(alive)} of {len(siblings)} such links "
+        f"left, {_less(float(alive.sum()), rate * len(siblings))}"
     )
 
 
-def _less(left: float, whole: float, when: str = "") -> str:
-    return (
-        f"{format_bandwidth(left)} of {format_bandwidth(whole)}{when} ({1 - left / whole:.0%} less)"
-    )
+def _less(left: float, healthy: float, when: str = "") -> str:
+    rates = f"{format_bandwidth(left)} of {format_bandwidth(healthy)}"
+    return f"{rates}{when} ({1 - left / healthy:.0%} less)"
 
 
 def _classes(cluster: Cluster) -> Iterator[tuple[str, Host]]:
@@ -233,9 +232,9 @@ def _missing_rails(cluster: Cluster) -> Iterator[Finding]:
 
 def _without(host: Host, rail: int, rate: float) -> str:
     left = sum(_rate(host, nic) for nic in host.rail.tolist())
-    each = left / len(host.gpus)
+    share = left / len(host.gpus)
     return (
-        f"has no nic{rail}: its GPUs share the others, {format_bandwidth(each)} each "
+        f"has no nic{rail}: its GPUs share the others, {format_bandwidth(share)} each "
         f"({rate / (left + rate):.0%} less), and the whole job waits for them"
     )
 
@@ -243,10 +242,10 @@ def _without(host: Host, rail: int, rate: float) -> str:
 def _oversubscription(cluster: Cluster) -> Iterator[Finding]:
     figures = fabric_figures(cluster)
     if figures is not None and figures.oversubscription > 1.01:
-        each = figures.bisection / max(1, len(cluster.topology) // 2)
+        share = figures.bisection / max(1, len(cluster.topology) // 2)
         message = (
             f"oversubscribed {figures.oversubscription:.3g}:1 between halves: "
-            f"{format_bandwidth(each)} a GPU when all send across "
+            f"{format_bandwidth(share)} a GPU when all send across "
             f"({1 - 1 / figures.oversubscription:.0%} less)"
         )
         yield Finding("oversubscription", "fabric", message)

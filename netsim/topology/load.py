@@ -1,4 +1,4 @@
-"""Machines by name or path, adjusted, and written back; where each came from is told."""
+"""Machines: read by name or path, changed by overrides, and written as files."""
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
@@ -28,7 +28,7 @@ FOLDER = "topologies"
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A machine with its name, its file, and what the user should be told (or nothing)."""
+    """A machine with its name, its file, and a message for the user (or an empty text)."""
 
     name: str
     machine: Machine
@@ -37,7 +37,15 @@ class Loaded:
 
 
 def load_machine(which: str | Path | Source) -> Machine:
-    """The machine of a name, a path or a source; unknown names are refused with the list."""
+    """The machine that `which` names: a machine's name, the path of its file, or a Source.
+
+    Names are those of `netsim topo list`; a file of that name in the current folder, or in a folder
+    `topologies` there, comes first. Unknown names raise an InputError with the list of names.
+
+    >>> machine = load_machine("dgx-h100")
+    >>> machine.gpu.count, machine.gpu.model, f"{machine.nics.rate * 8 / 1e9:.0f} Gb/s"
+    (8, 'H100 SXM5 80GB', '400 Gb/s')
+    """
     return find_machine(which).machine
 
 
@@ -45,12 +53,12 @@ def find_machine(which: str | Path | Source) -> Loaded:
     """As `load_machine`, with the file and whether it hides a preset of the same name."""
     if isinstance(which, Source):
         return Loaded(Path(which.name).stem, validate(Machine, which))
-    found = find_preset(FOLDER, str(which), "machine")
+    preset = find_preset(FOLDER, str(which), "machine")
     try:
-        stamp = found.path.stat().st_mtime_ns
+        stamp = preset.path.stat().st_mtime_ns
     except OSError:
         stamp = 0
-    return Loaded(found.name, _read(found.path, stamp), found.path, found.note)
+    return Loaded(preset.name, _read(preset.path, stamp), preset.path, preset.note)
 
 
 @lru_cache(maxsize=64)
@@ -67,8 +75,8 @@ def with_figures(model: M, changes: Mapping[str, Any], *path: str | int) -> M:
     for key, value in changes.items():
         field = type(model).model_fields.get(key)
         if field is None:
-            known = list(type(model).model_fields)
-            raise FieldError(f"unknown key '{key}'{suggest(key, known)}", *path, key)
+            keys = list(type(model).model_fields)
+            raise FieldError(f"unknown key '{key}'{suggest(key, keys)}", *path, key)
         now = getattr(model, key)
         if isinstance(now, Model) and isinstance(value, Mapping):
             update[key] = with_figures(now, value, *path, key)
@@ -88,11 +96,11 @@ def with_figures(model: M, changes: Mapping[str, Any], *path: str | int) -> M:
 
 
 def _validated(kind: Any, value: Any, path: tuple[str | int, ...]) -> Any:
-    one = pydantic.create_model("one", __base__=Model, value=(kind, ...))
+    model_type = pydantic.create_model("one", __base__=Model, value=(kind, ...))
     try:
-        return one.model_validate({"value": value}).value  # type: ignore[attr-defined]
+        return model_type.model_validate({"value": value}).value  # type: ignore[attr-defined]
     except pydantic.ValidationError as error:
-        first = all_findings(error, one, ())[0]
+        first = all_findings(error, model_type, ())[0]
         raise FieldError(first.text, *path, *first.path[1:]) from None
 
 
@@ -127,7 +135,7 @@ def with_nics(
 
 
 def _chosen(machine: Machine, nics: Nics, count: int, gpus: Sequence[int]) -> list[int]:
-    """Which of the machine's NICs stand for the `count` wanted: those near GPUs first."""
+    """The machine's NICs that are used if `count` are wanted: those near GPUs first."""
     if count >= nics.count:
         return [nic * nics.count // count for nic in range(count)]
     near = sorted(set(make_host(machine, gpus).local.ravel().tolist()))
@@ -181,8 +189,8 @@ def graph_yaml(topology: Topology, name: str) -> str:
             f"{topology.name}: {len(links)} links are too many to write one by one (at most "
             f"{MOST_LINKS}); describe it as machines and a fabric, or as a torus or ring"
         )
-    known = set(topology.gpus)
-    others = [node for node in topology.graph.nodes if node not in known]
+    gpu_nodes = set(topology.gpus)
+    others = [node for node in topology.graph.nodes if node not in gpu_nodes]
     nodes = [_node(topology, node) for node in (*topology.gpus, *others)]
     switching = {} if topology.switching == "cut-through" else {"switching": topology.switching}
     values = {
@@ -202,13 +210,16 @@ SHARED = (
 
 def custom_yaml(section: dict[str, Any], made: Fabric, ports: Ports, routing: str) -> str:
     """A `cluster` section with its fabric written out, cable by cable."""
-    given = section.get("fabric") or {}
+    fabric_keys = section.get("fabric") or {}
     outer = {}
-    if given.get("kind") == "nvlink-domain":
-        outer = {"kind": "nvlink-domain", "hosts": given["hosts"]}
-        given = given.get("between") or {k: v for k, v in given.items() if k not in outer}
-    kept = {key: given[key] for key in SHARED if not isinstance(given.get(key), list | None)}
-    written: dict[str, Any] = {"kind": "custom", **kept, "routing": routing}
+    if fabric_keys.get("kind") == "nvlink-domain":
+        outer = {"kind": "nvlink-domain", "hosts": fabric_keys["hosts"]}
+        inner = {key: value for key, value in fabric_keys.items() if key not in outer}
+        fabric_keys = fabric_keys.get("between") or inner
+    shared_keys = {
+        key: fabric_keys[key] for key in SHARED if not isinstance(fabric_keys.get(key), list | None)
+    }
+    written: dict[str, Any] = {"kind": "custom", **shared_keys, "routing": routing}
     written["switches"] = list(made.switches)
     if made.groups is not None:
         written["groups"] = {
@@ -226,17 +237,17 @@ def custom_yaml(section: dict[str, Any], made: Fabric, ports: Ports, routing: st
 def _cables(made: Fabric, ports: Ports) -> list[dict[str, Any]]:
     nics = zip(ports.owner.tolist(), ports.rail.tolist(), strict=True)
     names = [*(f"node{host}.nic{rail}" for host, rail in nics), *made.switches]
-    terms, found = made.terms, Counter[tuple[int, int, float, float]]()
+    terms, cables = made.terms, Counter[tuple[int, int, float, float]]()
     carried = terms.port(ports.rate)
     ends = zip(made.tail[::2].tolist(), made.head[::2].tolist(), strict=True)
     figures = zip(made.bandwidth[::2].tolist(), made.latency.reshape(-1, 2).tolist(), strict=True)
     for (tail, head), (rate, (up, down)) in zip(ends, figures, strict=True):
         usual = carried[tail] if tail < made.ports else terms.link * terms.usable
         arrival = terms.nic if tail < made.ports else terms.hop
-        own = 0.0 if rate == usual else rate / terms.usable
-        found[tail, head, own, -1.0 if (up, down) == (terms.hop, arrival) else up] += 1
+        stated_rate = 0.0 if rate == usual else rate / terms.usable
+        cables[tail, head, stated_rate, -1.0 if (up, down) == (terms.hop, arrival) else up] += 1
     lines = []
-    for (tail, head, rate, latency), count in found.items():
+    for (tail, head, rate, latency), count in cables.items():
         more: dict[str, Any] = {"count": count} if count > 1 else {}
         more |= {"bandwidth": _bandwidth(rate)} if rate else {}
         more |= {"latency": _latency(latency)} if latency >= 0 else {}
@@ -259,27 +270,27 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _node(topology: Topology, node: Hashable) -> dict[str, Any]:
-    given = topology.graph.nodes[node]
-    kind = given.get("kind", "switch")
+    attributes = topology.graph.nodes[node]
+    kind = attributes.get("kind", "switch")
     written: dict[str, Any] = {"name": str(node)}
     if kind != "gpu":
         written["kind"] = kind
-    if bool(given.get("forwards", kind != "gpu")) != (kind != "gpu"):
-        written["forwards"] = bool(given["forwards"])
-    if given.get("reduces"):
+    if bool(attributes.get("forwards", kind != "gpu")) != (kind != "gpu"):
+        written["forwards"] = bool(attributes["forwards"])
+    if attributes.get("reduces"):
         written["reduces"] = True
     return written
 
 
 def _links(topology: Topology) -> list[dict[str, Any]]:
     edges = {ends: _figures(data) for ends, data in topology.graph.edges.items()}
-    found: dict[tuple[Hashable, Hashable], dict[str, Any]] = {}
+    links: dict[tuple[Hashable, Hashable], dict[str, Any]] = {}
     for (tail, head), figures in edges.items():
-        alike = edges.get((head, tail)) == figures
-        if not (alike and (head, tail) in found):
-            both = {} if alike else {"both": False}
-            found[tail, head] = {"from": str(tail), "to": str(head), **figures, **both}
-    return list(found.values())
+        is_duplex = edges.get((head, tail)) == figures
+        if not (is_duplex and (head, tail) in links):
+            both = {} if is_duplex else {"both": False}
+            links[tail, head] = {"from": str(tail), "to": str(head), **figures, **both}
+    return list(links.values())
 
 
 def _figures(data: dict[str, Any]) -> dict[str, Any]:
@@ -307,7 +318,7 @@ def figure_text(path: str, value: Any) -> str:
     part, _, key = path.rpartition(".")
     if key == "memory" and isinstance(value, int):
         return format_size(value)
-    found = with_units(value, key, part.rpartition(".")[2])
-    if isinstance(found, list):
-        return ", ".join(map(str, found))
-    return str(found).lower() if isinstance(found, bool) else str(found)
+    text = with_units(value, key, part.rpartition(".")[2])
+    if isinstance(text, list):
+        return ", ".join(map(str, text))
+    return str(text).lower() if isinstance(text, bool) else str(text)

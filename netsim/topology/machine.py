@@ -113,22 +113,22 @@ def stamped(
     """Every figure with its stamp or that of the nearest part that it belongs to; a calibrated one
     takes the place of the nominal one."""
     words = {path: word for word, paths in stamps.items() for path in paths}
-    found = [
+    entries = [
         Stamped(path, value, next((words[p] for p in _upwards(path) if p in words), "assumed"))
         for path, value in figures_of(parts)
         if path not in calibration
     ]
-    return found + [Stamped(name, one.value, one.stamp) for name, one in calibration.items()]
+    return entries + [Stamped(name, one.value, one.stamp) for name, one in calibration.items()]
 
 
 def check_stamps(parts: Mapping[str, Any], stamps: Stamps) -> None:
     """Every path is a figure or a part with figures, and is there once."""
-    known = sorted({part for path, _ in figures_of(parts) for part in _upwards(path)})
+    known_paths = sorted({part for path, _ in figures_of(parts) for part in _upwards(path)})
     seen: dict[str, str] = {}
     for word, paths in stamps.items():
         for number, path in enumerate(paths):
-            if path not in known:
-                message = f"this machine has no figure '{path}'{suggest(path, known)}"
+            if path not in known_paths:
+                message = f"this machine has no figure '{path}'{suggest(path, known_paths)}"
                 raise models.FieldError(message, word, number)
             if path in seen:
                 raise models.FieldError(f"'{path}' is stamped {seen[path]} already", word, number)
@@ -141,24 +141,32 @@ def _upwards(path: str) -> Iterator[str]:
         path = path.rpartition(".")[0]
 
 
-# Transports as profiles: what a kind of network makes of NICs and switches.
-# Only what is physical is here; what protocols cost on top is the business of `netsim.nccl`.
+# Transports: the physical properties of a kind of network. What NCCL's protocols cost on top is in
+# `netsim.nccl`.
 
 TransportName = Literal["infiniband", "roce", "efa", "tcpxo", "slingshot", "tcp", "nvlink"]
 
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """A kind of network. `hop` is one switch hop in seconds; `usable` the part of a line rate that
-    carries data, at most `nic_cap` bytes/s a NIC. `latency` is what a message takes end to end
-    beyond NICs, cables and switches, `stated_latency` what its plugin tells NCCL of that (seconds;
-    the plugins of NCCL 2.18 and later). `window`: bytes of a connection that wait for an answer, at
-    most. `groups`: NICs beyond one a GPU appear as one. `routing` is
-    how its switches usually choose between equal paths. `in_order`: packets that overtake others
-    are dropped and sent again, so that a message keeps to one path; else receivers place them as
-    they come, and a message ends with its last part. `incast`: by which part a byte takes longer to
-    receive for each further NIC that sends (0: nobody measured it). Where the figures are from is
-    in `base/constants.csv`."""
+    """A kind of network.
+
+    - `hop`: seconds of one switch hop.
+    - `usable`: the fraction of a line rate that carries data.
+    - `nic_cap`: the most bytes a second of a NIC.
+    - `latency`: seconds that a message takes end to end beyond NICs, cables and switches.
+    - `stated_latency`: what its plugin states to NCCL of that, in seconds (NCCL 2.18 and later).
+    - `window`: the most bytes of a connection that may wait for an answer.
+    - `gpudirect`: whether NICs reach GPU memory directly.
+    - `groups`: whether NICs beyond one for each GPU appear to NCCL as one.
+    - `routing`: how its switches usually choose between equal paths.
+    - `in_order`: packets that overtake others are dropped and sent again, so a message keeps to one
+      path. Otherwise receivers place packets as they come, and a message ends with its last packet.
+    - `incast`: the fraction by which a byte takes longer to receive for each further NIC that sends
+      to the same NIC (0: not measured).
+
+    `base/constants.csv` says where the figures are from.
+    """
 
     name: str
     hop: float
@@ -226,7 +234,8 @@ class PcieLink(models.Model):
 
 
 class Pcie(PcieLink):
-    """The PCIe tree: the place of each switch, and the link that holds unless told otherwise.
+    """The PCIe tree: the place of each switch, and the link of all parts that state no other.
+
     `uplinks` are those of the switches where they differ. `bridged`: NCCL sees every device behind
     a bridge of its own, so GPU and NIC of one switch are PXB and not PIX."""
 
@@ -235,12 +244,12 @@ class Pcie(PcieLink):
     bridged: bool = False
 
     def uplink(self, switch: int) -> PcieLink:
-        """The link of a switch to what it hangs on."""
+        """The link of a switch to the part above it."""
         return self.uplinks[switch] if self.uplinks else self
 
 
 class Gpu(models.Model):
-    """The GPUs of a machine, all alike; `flops` are dense peaks."""
+    """The GPUs of a machine, all of one model; `flops` are dense peaks."""
 
     model: str
     count: models.Count
@@ -329,7 +338,7 @@ class ScaleUp(models.Model):
         return tuple(pair for pair in shared if pair[2])
 
     def links_of(self, gpus: int) -> int:
-        """The most links of one of so many GPUs."""
+        """The most NVLinks that one of `gpus` GPUs has."""
         if self.switches is not None:
             return self.links or 0
         pairs = self.pairs(gpus)
@@ -366,8 +375,9 @@ class Cpu(models.Model):
 
 
 class Nics(models.Model):
-    """The NICs of a machine; `gpudirect`: they reach GPU memory without the host's. `rate_each`
-    is for NICs that are not all alike."""
+    """The NICs of a machine; `gpudirect`: they reach GPU memory without the host's.
+
+    `rate_each` states a rate for each NIC where they differ."""
 
     model: str
     count: models.Count
@@ -445,23 +455,23 @@ class Machine(models.Model):
         return self
 
     def gpu_at(self, gpu: int) -> str:
-        """The place of a GPU, with its host bridge if that is told."""
+        """The place of a GPU, with its host bridge if the file states it."""
         return self.gpu.at[gpu if len(self.gpu.at) > 1 else 0]
 
     def nic_at(self, nic: int) -> str:
-        """The place of a NIC, with its host bridge if that is told; empty without NICs."""
+        """The place of a NIC, with its host bridge if stated; empty without NICs."""
         at = self.nics.at if self.nics else ("",)
         return at[nic if len(at) > 1 else 0]
 
     @property
     def switches_at(self) -> tuple[str, ...]:
-        """The node that each PCIe switch hangs on."""
+        """The node above each PCIe switch."""
         return tuple(map(node_of, self.pcie.switches))
 
     def link_of(self, part: Gpu | Nics, number: int) -> PcieLink:
         """The PCIe link of a GPU or NIC."""
-        own = part.pcie
-        return (own[number] if isinstance(own, tuple) else own) or self.pcie
+        stated = part.pcie
+        return (stated[number] if isinstance(stated, tuple) else stated) or self.pcie
 
 
 def node_of(place: str) -> str:
@@ -472,9 +482,9 @@ def node_of(place: str) -> str:
 def _check_place(place: str, places: list[str], *path: str | int) -> None:
     bridge = BRIDGE.fullmatch(place)
     if (bridge.group(1) if bridge else place) not in places:
-        known = f"{suggest(place, places)}; known: {', '.join(places)}"
+        hint = f"{suggest(place, places)}; known: {', '.join(places)}"
         raise models.FieldError(
-            f"expected a CPU or a PCIe switch above, got '{place}'{known}", *path
+            f"expected a CPU or a PCIe switch above, got '{place}'{hint}", *path
         )
 
 
@@ -484,10 +494,10 @@ def _check_at(part: Gpu | Nics, name: str, places: list[str]) -> None:
             f"expected one place, or one for each of {part.count}, got {len(part.at)}", name, "at"
         )
     rate_each = part.rate_each if isinstance(part, Nics) else None
-    for key, given in (("pcie", part.pcie), ("rate_each", rate_each)):
-        if isinstance(given, tuple) and len(given) != part.count:
+    for key, rates in (("pcie", part.pcie), ("rate_each", rate_each)):
+        if isinstance(rates, tuple) and len(rates) != part.count:
             raise models.FieldError(
-                f"expected one for each of {part.count}, got {len(given)}", name, key
+                f"expected one for each of {part.count}, got {len(rates)}", name, key
             )
     for number, place in enumerate(part.at):
         _check_place(place, places, name, "at", number)
@@ -530,26 +540,27 @@ def calibrated_machine(machine: Machine) -> Machine:
 
 
 def oldest_machine(machines: Iterable[Machine]) -> Machine:
-    """The machine whose figures a communicator over several kinds of machine has: that with the
-    oldest generation of GPUs, by whose compute capability NCCL decides for all of them. Between
-    machines of one generation the choice is arbitrary, but it does not depend on their order."""
+    """The machine with the oldest generation of GPUs, whose figures a mixed communicator has.
+
+    NCCL decides by its compute capability for all GPUs. Between machines of one generation the
+    choice is arbitrary, but it does not depend on their order."""
     different: list[Machine] = []
     for machine in machines:
         if machine not in different:
             different.append(machine)
     if len(different) == 1:
         return different[0]
-    return min(different, key=lambda one: (one.gpu.sm, one.model_dump_json()))
+    return min(different, key=lambda machine: (machine.gpu.sm, machine.model_dump_json()))
 
 
 def calibrated_transport(transport: Transport, machine: Machine) -> Transport:
-    """The transport with what a machine was seen to reach of it."""
-    found: dict[str, Any] = {
+    """The transport with the figures of a machine's `calibration`."""
+    changes: dict[str, Any] = {
         name.partition(".")[2]: value_of(name, machine.calibration[name])
         for name in TRANSPORT
         if name in machine.calibration
     }
-    return replace(transport, **found) if found else transport
+    return replace(transport, **changes) if changes else transport
 
 
 def both_ways(machine: Machine) -> float:

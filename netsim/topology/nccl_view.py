@@ -96,20 +96,20 @@ def exported_system(cluster: Cluster, node: int) -> nccl_xml.XmlSystem:
 def _below(
     machine: Machine, place: str, gpus: Sequence[int], nics: Sequence[int], first_rank: int
 ) -> tuple[nccl_xml.XmlPci, ...]:
-    """All that hangs on a CPU or switch: GPU, then NIC, then further switches."""
-    found: list[nccl_xml.XmlPci] = []
+    """The devices below a CPU or switch: GPUs, then NICs, then further switches."""
+    devices: list[nccl_xml.XmlPci] = []
     for slot, gpu in enumerate(gpus):
         if node_of(machine.gpu_at(gpu)) == place:
-            found.append(_gpu(machine, gpu, first_rank + slot, gpus))
-    found += [_nic(machine, nic) for nic in nics if node_of(machine.nic_at(nic)) == place]
+            devices.append(_gpu(machine, gpu, first_rank + slot, gpus))
+    devices += [_nic(machine, nic) for nic in nics if node_of(machine.nic_at(nic)) == place]
     if machine.pcie.bridged and place.startswith("pcie"):
-        found = [_bridged(pci) for pci in found]
+        devices = [_bridged(pci) for pci in devices]
     for number, parent in enumerate(machine.switches_at):
         if parent == place:
             below = _below(machine, f"pcie{number}", gpus, nics, first_rank)
             link = machine.pcie.uplink(number)
-            found.append(_pci(f"0000:{0x10 + number:02x}:00.0", BRIDGE_CLASS, link, below))
-    return tuple(found)
+            devices.append(_pci(f"0000:{0x10 + number:02x}:00.0", BRIDGE_CLASS, link, below))
+    return tuple(devices)
 
 
 def _pci(

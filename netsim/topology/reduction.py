@@ -46,32 +46,34 @@ class SwitchReduction:
         self._joined = steps.multiply(steps.T).tocsr()  # what is alive in both directions
 
     def links(
-        self, one: int, asked: tuple[Ints, str, int], *, down: bool, all_at_once: bool
+        self, device: int, question: tuple[Ints, str, int], *, down: bool, all_at_once: bool
     ) -> tuple[Ints, float]:
-        """Links and latency between a device and those that are asked for, see `tree`: `down` to
-        them, else from them; `all_at_once`: up and down in one stream, which is that of the way up.
+        """The links between a device and a group of devices, and their latency in seconds.
+
+        `question` has the arguments of `tree`, which names the group. `down` is towards the group,
+        else from it. With `all_at_once` data goes up and down in one stream, that of the way up.
         """
         if all_at_once and down:
             return np.zeros(0, np.int32), 0.0
-        key = (asked[0].tobytes(), *asked[1:])
-        tree = self._trees[key] = self._trees.get(key) or self.tree(*asked)
+        key = (question[0].tobytes(), *question[1:])
+        tree = self._trees[key] = self._trees.get(key) or self.tree(*question)
         if all_at_once:
             return np.concatenate([tree.up, tree.down]), tree.up_latency + tree.down_latency
-        alone = self._branch(one, tree.up if down else tree.down, tree.root, up=down)
-        seconds = float(self.topology.links.latency[alone].sum())
+        branch = self._branch(device, tree.up if down else tree.down, tree.root, up=down)
+        seconds = float(self.topology.links.latency[branch].sum())
         if down:
-            return np.concatenate([alone, tree.down]), seconds + tree.down_latency
-        return np.concatenate([tree.up, alone]), tree.up_latency + seconds
+            return np.concatenate([branch, tree.down]), seconds + tree.down_latency
+        return np.concatenate([tree.up, branch]), tree.up_latency + seconds
 
     def _branch(self, device: int, tree: Ints, root: int, *, up: bool) -> Ints:
         links = self.topology.links
         near, far = (links.tail, links.head) if up else (links.head, links.tail)
         onward = dict(zip(near[tree].tolist(), tree.tolist(), strict=True))
-        node, found = int(self.topology.gpu_nodes[device]), []
+        node, branch = int(self.topology.gpu_nodes[device]), []
         while node != root:
-            found.append(onward[node])
-            node = int(far[found[-1]])
-        return np.array(found, np.int32)
+            branch.append(onward[node])
+            node = int(far[branch[-1]])
+        return np.array(branch, np.int32)
 
     def tree(self, gpus: Ints, way: str = "net", channel: int = 0) -> ReductionTree:
         """The tree for devices `gpus` on one rail, which leave and arrive as `way` says (see

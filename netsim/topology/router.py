@@ -105,43 +105,43 @@ class ClusterRouter(Router):
 
     def routes(self, topology: Topology, src: Ints, dst: Ints, channel: Ints, way: str) -> Routes:
         """Routes from device to device."""
-        asked = graph.parse_way(way)
+        wanted = graph.parse_way(way)
         if self.rail and not way.partition("@")[0]:
-            asked = Way(relay=True, queue=asked.queue)
+            wanted = Way(relay=True, queue=wanted.queue)
         ends = [slice(first, first + _PORTION) for first in range(0, len(src), _PORTION)]
-        parts = [self._routes(topology, src[s], dst[s], channel[s], asked) for s in ends]
+        parts = [self._routes(topology, src[s], dst[s], channel[s], wanted) for s in ends]
         return parts[0] if len(parts) == 1 else joined(parts)
 
     def _routes(
-        self, topology: Topology, src: Ints, dst: Ints, channel: Ints, asked: Way
+        self, topology: Topology, src: Ints, dst: Ints, channel: Ints, wanted: Way
     ) -> Routes:
         at = self.places
         here, there = at.gpu_host[src], at.gpu_host[dst]
-        inside = (here == there) & (not asked.network)
-        shared = ~inside & (at.domain[here] == at.domain[there]) & (not asked.network)
+        inside = (here == there) & (not wanted.network)
+        shared = ~inside & (at.domain[here] == at.domain[there]) & (not wanted.network)
         shared &= (self._link(self.tables.egress, src) >= 0) & (here != there)
         shared &= self._link(self.tables.ingress, dst) >= 0
         parts: list[tuple[Longs, Paths]] = []
         for mask, find in ((inside, self._inside), (shared, self._shared)):
             rows = np.flatnonzero(mask)
             if len(rows):
-                parts.append((rows, find(src[rows], dst[rows], asked)))
+                parts.append((rows, find(src[rows], dst[rows], wanted)))
         rows = np.flatnonzero(~inside & ~shared)
         if len(rows):
             ends = src[rows], dst[rows]
-            parts.append((rows, self._outside(topology, ends, channel[rows], asked)))
+            parts.append((rows, self._outside(topology, ends, channel[rows], wanted)))
         return pack_routes(topology, *assembled(len(src), parts))
 
-    def _inside(self, src: Ints, dst: Ints, asked: Way) -> Paths:
+    def _inside(self, src: Ints, dst: Ints, wanted: Way) -> Paths:
         at, tables = self.places, self.tables
         host = at.gpu_host[src]
-        table = tables.staged if asked.staged else tables.peer
+        table = tables.staged if wanted.staged else tables.peer
         hops = table[at.host_class[host], at.gpu_slot[src], at.gpu_slot[dst]]
-        return _whole(_moved(hops, at.first_link[host]))
+        return _undivided(_moved(hops, at.first_link[host]))
 
-    def _shared(self, src: Ints, dst: Ints, asked: Way) -> Paths:
+    def _shared(self, src: Ints, dst: Ints, wanted: Way) -> Paths:
         ends = (self._link(self.tables.egress, src), self._link(self.tables.ingress, dst))
-        return _whole(np.stack(ends, axis=1))
+        return _undivided(np.stack(ends, axis=1))
 
     def _link(self, table: Ints, gpu: Ints) -> Ints:
         at = self.places
@@ -150,7 +150,7 @@ class ClusterRouter(Router):
         return np.where(local >= 0, local + at.first_link[host], -1)
 
     def _outside(
-        self, topology: Topology, ends: tuple[Ints, Ints], channel: Ints, asked: Way
+        self, topology: Topology, ends: tuple[Ints, Ints], channel: Ints, wanted: Way
     ) -> Paths:
         if self.selection is None:
             raise TopologyError(
@@ -158,8 +158,8 @@ class ClusterRouter(Router):
             )
         at = self.places
         here, there = at.gpu_host[ends[0]], at.gpu_host[ends[1]]
-        leave, arrive = self._nics(topology, ends, channel, asked)
-        leave, relayed = self._onto_rail(here, there, leave, arrive, asked)
+        leave, arrive = self._nics(topology, ends, channel, wanted)
+        leave, relayed = self._onto_rail(here, there, leave, arrive, wanted)
         ports = at.first_port[here] + leave, at.first_port[there] + arrive
         if (unjoined := ~self.selection.usual.joined(*ports)).any():
             pair = _between(topology, (ends[0][unjoined], ends[1][unjoined]))
@@ -167,7 +167,7 @@ class ClusterRouter(Router):
         relay = self._row(self.tables.relay, ends[0], leave)
         direct = widened(self._row(self.tables.out, ends[0], leave), relay.shape[1])
         out = _moved(np.where(relayed[:, None], relay, direct), at.first_link[here])
-        middle, part = self.selection.paths(*ports, channel, asked.queue)
+        middle, part = self.selection.paths(*ports, channel, wanted.queue)
         middle = np.where(middle >= 0, middle + self.fabric_links, -1)
         into = self.tables.into[at.host_class[there], arrive, at.gpu_slot[ends[1]]]
         hops = np.concatenate([out, middle, _moved(into, at.first_link[there])], axis=1)
@@ -176,7 +176,7 @@ class ClusterRouter(Router):
         return hops.astype(np.int32), fraction
 
     def _onto_rail(
-        self, here: Ints, there: Ints, leave: Ints, arrive: Ints, asked: Way
+        self, here: Ints, there: Ints, leave: Ints, arrive: Ints, wanted: Way
     ) -> tuple[Ints, NDArray[np.bool_]]:
         """The NIC to leave by, and whether the way to it is over NVLink: where that was asked for,
         and where the fabric does not join the two NICs. It is on the other's rail, unless it was
@@ -186,9 +186,9 @@ class ClusterRouter(Router):
         apart = ~self.selection.usual.joined(
             at.first_port[here] + leave, at.first_port[there] + arrive
         )
-        relayed = apart | asked.relay
+        relayed = apart | wanted.relay
         same_rail = self._slot(here, self.tables.rail[at.host_class[there], arrive])
-        moved = apart if asked.leave >= 0 else relayed
+        moved = apart if wanted.leave >= 0 else relayed
         return np.where(moved & (same_rail >= 0), same_rail, leave), relayed
 
     def _slot(self, host: Ints, rail: Ints | int) -> Ints:
@@ -202,19 +202,22 @@ class ClusterRouter(Router):
         return table[at.host_class[at.gpu_host[gpu]], at.gpu_slot[gpu], nic]
 
     def _nics(
-        self, topology: Topology, ends: tuple[Ints, Ints], channel: Ints, asked: Way
+        self, topology: Topology, ends: tuple[Ints, Ints], channel: Ints, wanted: Way
     ) -> tuple[Ints, Ints]:
         at, tables = self.places, self.tables
         result = []
-        for gpu, given in zip(ends, (asked.leave, asked.arrive), strict=True):
+        for gpu, stated in zip(ends, (wanted.leave, wanted.arrive), strict=True):
             host = at.gpu_host[gpu]
-            own = tables.local[at.host_class[host], at.gpu_slot[gpu]]
-            slot = own[np.arange(len(gpu)), channel % own.shape[1]] if own.size else host * 0 - 1
-            slot = slot if given < 0 else self._slot(host, given)
+            local_nics = tables.local[at.host_class[host], at.gpu_slot[gpu]]
+            slot = np.full_like(host, -1)
+            if local_nics.size:
+                slot = local_nics[np.arange(len(gpu)), channel % local_nics.shape[1]]
+            if stated >= 0:
+                slot = self._slot(host, stated)
             if (slot < 0).any():
                 name = str(topology.gpus[int(gpu[np.flatnonzero(slot < 0)[0]])]).partition(".")[0]
-                what = f"no NIC {given}" if given >= 0 else "no NIC"
-                raise TopologyError(f"{topology.name}: {name} has {what}")
+                problem = f"no NIC {stated}" if stated >= 0 else "no NIC"
+                raise TopologyError(f"{topology.name}: {name} has {problem}")
             result.append(slot)
         return result[0], result[1]
 
@@ -225,11 +228,11 @@ def stack(hosts: Sequence[Host]) -> Tables:
     for name in ("peer", "staged", "out", "into", "relay", "local", "egress", "ingress", "rail"):
         parts = [getattr(host, name) for host in hosts]
         shape = tuple(max(sizes) for sizes in zip(*(part.shape for part in parts), strict=True))
-        whole = np.full((len(parts), *shape), -1, np.int32)
+        stacked = np.full((len(parts), *shape), -1, np.int32)
         for number, part in enumerate(parts):
             corner = tuple(slice(size) for size in part.shape)
-            whole[number][corner] = part
-        columns[name] = whole
+            stacked[number][corner] = part
+        columns[name] = stacked
     for number, host in enumerate(hosts):  # a GPU with fewer NICs than another takes turns as well
         have, want = host.local.shape[1], columns["local"].shape[2]
         if 0 < have < want:
@@ -240,7 +243,7 @@ def stack(hosts: Sequence[Host]) -> Tables:
     return Tables(**columns, slot=slot)
 
 
-def _whole(hops: Ints) -> Paths:
+def _undivided(hops: Ints) -> Paths:
     return hops, np.ones(hops.shape)
 
 

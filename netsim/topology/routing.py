@@ -59,18 +59,18 @@ def walk(topology: Topology, start: Ints, end: Ints) -> Ints | None:
     width = max(1, _CELLS // max(1, len(arcs.core) + len(arcs.nodes)))
     blocks = []
     for first in range(0, len(targets), width):
-        mine = np.flatnonzero((column >= first) & (column < first + width))
+        members = np.flatnonzero((column >= first) & (column < first + width))
         tables = _Tables(arcs, targets[first : first + width])
-        hops = _follow(tables, start[mine], (column[mine] - first).astype(np.int32))
+        hops = _follow(tables, start[members], (column[members] - first).astype(np.int32))
         if hops is None:
             return None
-        if len(mine) == len(start):
+        if len(members) == len(start):
             return hops
-        blocks.append((mine, hops))
+        blocks.append((members, hops))
     longest = max((hops.shape[1] for _, hops in blocks), default=0)
     result = np.full((len(start), longest), -1, np.int32)
-    for mine, hops in blocks:
-        result[mine, : hops.shape[1]] = hops
+    for members, hops in blocks:
+        result[members, : hops.shape[1]] = hops
     return result
 
 

@@ -133,23 +133,31 @@ def _together(names: trace_names.Names, slices: Iterable[Slice]) -> list[Slice]:
     equal channels do: apart, they would take a thread each."""
     groups: defaultdict[tuple[object, ...], list[Slice]] = defaultdict(list)
     step = names.program.schedule.step
-    for one in slices:
-        apart = one.row if one.track[0] != MOVES else -1
-        key = (one.begin, one.rank, one.track, one.end, one.category, int(step[one.row]), apart)
-        groups[key].append(one)
+    for entry in slices:
+        apart = entry.row if entry.track[0] != MOVES else -1
+        key = (
+            entry.begin,
+            entry.rank,
+            entry.track,
+            entry.end,
+            entry.category,
+            int(step[entry.row]),
+            apart,
+        )
+        groups[key].append(entry)
     return [_as_one(names, same) if len(same) > 1 else same[0] for same in groups.values()]
 
 
 def _as_one(names: trace_names.Names, same: Sequence[Slice]) -> Slice:
-    told = [json.loads(one.args) for one in same]
-    args = {"rows": [one.pop("row") for one in told], **told[0]}
+    arguments = [json.loads(one.args) for one in same]
+    args = {"rows": [one.pop("row") for one in arguments], **arguments[0]}
     for key in {"channel", "path"}.intersection(args):
-        values = list(dict.fromkeys(one[key] for one in told))
+        values = list(dict.fromkeys(one[key] for one in arguments))
         args[key] = values if len(values) > 1 else values[0]
     for key in {"bytes", "GB/s"}.intersection(args):
-        args[key] = float(f"{sum(one[key] for one in told):.6g}")
+        args[key] = float(f"{sum(one[key] for one in arguments):.6g}")
     if "bytes" in args:
-        args["bytes"] = sum(one["bytes"] for one in told)
+        args["bytes"] = sum(one["bytes"] for one in arguments)
     return same[0]._replace(
         name=names.of_several(args["rows"], receiving=same[0].category == "recv"),
         args=as_json(args),
@@ -213,12 +221,12 @@ class _Shown:
 
     def _over(self) -> list[int]:
         """Over what each row moves data, as a number of `_MEDIA`."""
-        program, found = self.program, np.zeros(len(self.program.paths) + 1, int)
+        program, counts = self.program, np.zeros(len(self.program.paths) + 1, int)
         kinds = np.array([program.links.kind(link) for link in range(len(program.links))], object)
         owner = owners_of(program.paths.ptr)
         for number, kind in reversed([*enumerate(_OVER, 1)]):
-            found[owner[kinds[program.paths.link] == kind]] = number
-        over: list[int] = found[program.path[self.rows]].tolist()
+            counts[owner[kinds[program.paths.link] == kind]] = number
+        over: list[int] = counts[program.path[self.rows]].tolist()
         return over
 
     def _sending(self) -> Iterator[_Bar]:
@@ -322,14 +330,14 @@ def kernel_slices(
     turns, width = int(turn.max(initial=0)) + 1, len(operations)
     collective = np.array([style.collective for style in schedule.styles], np.int64)
     key = (rank.astype(np.int64) * turns + turn[row]) * width + collective[schedule.style[row]]
-    found, first, last = _spans(key, begin, end)
+    groups, first, last = _spans(key, begin, end)
     begins, ends = spans(first, last)
     names = [operation.kernel for operation in operations]
     stream = max(_compute_streams(schedule).values()) + 1
     stream = max(stream, trace_names.FIRST_OTHER_STREAM)
     slices = []
     for place, (number, begin_ns, end_ns) in enumerate(
-        zip(found.tolist(), begins.tolist(), ends.tolist(), strict=True)
+        zip(groups.tolist(), begins.tolist(), ends.tolist(), strict=True)
     ):
         rank = number // (width * turns)
         sequence = number % (width * turns)
@@ -383,12 +391,12 @@ def _spans(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
     present = np.zeros(int(keys.max(initial=-1)) + 1, bool)
     present[keys] = True
-    found = np.flatnonzero(present)
+    numbers = np.flatnonzero(present)
     place = (np.cumsum(present) - 1)[keys]
-    first, last = np.full(len(found), np.inf), np.zeros(len(found))
+    first, last = np.full(len(numbers), np.inf), np.zeros(len(numbers))
     np.minimum.at(first, place, begins)
     np.maximum.at(last, place, ends)
-    return found, first, last
+    return numbers, first, last
 
 
 FIRST_PROCESS = 1_000_000  # process numbers of link kinds begin here, those below are ranks
@@ -425,10 +433,10 @@ def counter_events(program: Program, load: LinkLoad) -> tuple[list[Event], list[
 
 def named(name: str, pid: int, tid: int = 0) -> list[Event]:
     """The events that name a process, or one of its threads (from 1), and put it in its place."""
-    what, about = "thread" if tid else "process", {"ph": "M", "pid": pid, "tid": tid}
+    kind, about = "thread" if tid else "process", {"ph": "M", "pid": pid, "tid": tid}
     return [
-        {**about, "name": f"{what}_name", "args": {"name": name}},
-        {**about, "name": f"{what}_sort_index", "args": {"sort_index": tid or pid}},
+        {**about, "name": f"{kind}_name", "args": {"name": name}},
+        {**about, "name": f"{kind}_sort_index", "args": {"sort_index": tid or pid}},
     ]
 
 
@@ -514,12 +522,13 @@ def _about(
 def _slice_events(
     placed: Sequence[tuple[Slice, int]], tids: Threads
 ) -> tuple[list[_Timed], list[_Timed], list[_Timed]]:
-    """Slices, where arrows start, and where they end. There are so many that each is filled into a
-    text; what is said of all of them together is made JSON once."""
+    """Slices, where arrows start, and where they end, as JSON text.
+
+    There are very many, so each fills a template; what is common to them becomes JSON once."""
     bars: list[_Timed] = []
     starts: list[_Timed] = []
     ends: list[_Timed] = []
-    told = cache(as_json)
+    arguments_text = cache(as_json)
     for (begin, rank, track, end, name, category, args, leaving, reaching, _), lane in placed:
         ts = begin / 1000
         where = f'"pid":{rank},"tid":{tids[rank, track, lane]},"ts":{ts}'
@@ -527,7 +536,7 @@ def _slice_events(
             (
                 ts,
                 (
-                    f'{{"ph":"X","cat":"{category}","name":{told(name)},{where},'
+                    f'{{"ph":"X","cat":"{category}","name":{arguments_text(name)},{where},'
                     f'"dur":{(end - begin) / 1000},"args":{args}}}'
                 ),
             )

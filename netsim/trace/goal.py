@@ -97,27 +97,27 @@ class Sheet:
     ) -> None:
         """The operations of a row."""
         schedule, after = self.program.schedule, {src: list[int](), dst: list[int]()}
-        how = schedule.styles[style]
-        for one, lag in schedule.dependencies(row):
-            knows = int((schedule.dst if lag.arrival else schedule.src)[one])
-            known = [end for end in (src, dst) if end == knows or end in self.done[one]]
-            at = knows if knows in known else [*known, src][0]
-            after[at].append(self._met(one, lag, at, knows))
+        row_style = schedule.styles[style]
+        for earlier, lag in schedule.dependencies(row):
+            knows = int((schedule.dst if lag.arrival else schedule.src)[earlier])
+            knowing_ends = [end for end in (src, dst) if end == knows or end in self.done[earlier]]
+            at = knows if knows in knowing_ends else [*knowing_ends, src][0]
+            after[at].append(self._met(earlier, lag, at, knows))
         if row in self.released:
             after[src].append(self._delay(src, self.released[row], ()))
-        if how.kind == TRANSFER and src != dst:
+        if row_style.kind == TRANSFER and src != dst:
             if seconds >= NS / 2:
                 after[src] = [self._delay(src, seconds, after[src])]
-            size = max(HINT, round(amount * how.multiplicity * how.wire))
+            size = max(HINT, round(amount * row_style.multiplicity * row_style.wire))
             self.done.append(self._message(src, dst, size, after[src], after[dst]))
         else:
-            busy = how.kind == COMPUTE
+            busy = row_style.kind == COMPUTE
             self.done.append({src: self._delay(src, seconds, after[src], busy=busy)})
 
-    def _add(self, rank: int, what: str, after: Sequence[int]) -> int:
+    def _add(self, rank: int, text: str, after: Sequence[int]) -> int:
         """An operation behind others of its rank."""
         self.made += 1
-        self.lines[rank].append(f"l{self.made}: {what}")
+        self.lines[rank].append(f"l{self.made}: {text}")
         self.lines[rank] += [f"l{self.made} requires l{one}" for one in dict.fromkeys(after)]
         return self.made
 
@@ -149,8 +149,8 @@ class Sheet:
 
 
 # **** Read ****
-# Text, or the binary form that `txt2bin` makes of it: a head, where the part of every rank begins
-# and ends, and the parts: counts, what waits for nothing, all operations, and who waits for whom.
+# Text, or the binary form that `txt2bin` writes: a head, where the part of every rank begins and
+# ends, and the parts: counts, operations without dependencies, all operations, and dependencies.
 
 SEND, RECEIVE, CALCULATE = 1, 2, 3  # kinds of operations, as the binary form has them
 ANY = (-1, 2**32 - 1)  # a receive's source or tag that may be any, in text and binary
@@ -197,7 +197,7 @@ class Goal:
 
     def read_text(self, text: str) -> None:
         """All lines."""
-        plain = COMMENT.sub(lambda found: "\n" * found[0].count("\n"), text)
+        plain = COMMENT.sub(lambda match: "\n" * match[0].count("\n"), text)
         for number, line in enumerate(plain.split("\n"), 1):
             try:
                 self._line(number, line.strip())
@@ -209,22 +209,22 @@ class Goal:
 
     def _line(self, number: int, line: str) -> None:
         """Read one line without comments; `number` counts from 1."""
-        found = LINE.fullmatch(line)
-        if found is None or (line and (self.rank < 0) != bool(found["ranks"] or found["rank"])):
+        match = LINE.fullmatch(line)
+        if match is None or (line and (self.rank < 0) != bool(match["ranks"] or match["rank"])):
             expected = "num_ranks N or rank N {" if self.rank < 0 else EXPECTED
             raise LookupError(f"expected {expected}, got {line[:60]!r}")
-        if found["ranks"]:
-            self.ranks = int(found["ranks"])
+        if match["ranks"]:
+            self.ranks = int(match["ranks"])
             if not 0 < self.ranks <= MOST_RANKS:
                 raise LookupError(f"expected 1 to {MOST_RANKS} ranks")
-        elif found["rank"]:
-            self._begin_rank(int(found["rank"]), is_empty=bool(found["empty"]))
-        elif found["end"]:
+        elif match["rank"]:
+            self._begin_rank(int(match["rank"]), is_empty=bool(match["empty"]))
+        elif match["end"]:
             self.rank = -1
-        elif found["one"]:
-            self._add_wait(found["one"], found["other"], for_start=found["start"] == "i")
+        elif match["one"]:
+            self._add_wait(match["one"], match["other"], for_start=match["start"] == "i")
         elif line:
-            self._add_operation(found, number)
+            self._add_operation(match, number)
 
     def _begin_rank(self, rank: int, *, is_empty: bool) -> None:
         """Open the block of a rank; one without operations is closed at once."""
@@ -241,26 +241,26 @@ class Goal:
                 raise LookupError(f"rank {self.rank} has no operation {name} above")
         self.waits.append((self.labels[label], self.labels[required], for_start))
 
-    def _add_operation(self, found: re.Match[str], number: int) -> None:
+    def _add_operation(self, match: re.Match[str], number: int) -> None:
         """Add the operation of line `number`, under its label if it has one."""
-        label = found["label"]
+        label = match["label"]
         if label in self.labels:
             raise LookupError(f"label {label} stands for another operation of this rank")
         if label:
             self.labels[label] = len(self.rows)
-        values = (int(found[name] or 0) for name in COLUMNS[2:7])
-        self._add(self.rank, VERBS.get((found["verb"], found["way"]), 0), *values, number)
+        values = (int(match[name] or 0) for name in COLUMNS[2:7])
+        self._add(self.rank, VERBS.get((match["verb"], match["way"]), 0), *values, number)
 
     def _add(self, *row: int) -> None:
         _, kind, peer, size, tag, cpu, nic, _ = row
         anybody, any_tag = ((kind == RECEIVE and one in ANY) for one in (peer, tag))
         self.guessed |= anybody or any_tag
-        known = kind == CALCULATE or (kind in (SEND, RECEIVE) and 0 <= peer < self.ranks)
-        sound = (known or anybody) and (0 <= tag <= ANY[1] or any_tag)
+        is_valid = kind == CALCULATE or (kind in (SEND, RECEIVE) and 0 <= peer < self.ranks)
+        sound = (is_valid or anybody) and (0 <= tag <= ANY[1] or any_tag)
         if not sound or size > MOST_SIZE or max(cpu, nic) > 255:
             bounds = f"ranks below {self.ranks}, sizes to 2^53, tags of 32 bits, cpu and nic of 8"
-            told = ", ".join(map("{} {}".format, COLUMNS[1:7], row[1:]))
-            raise LookupError(f"expected {EXPECTED}; {bounds}; got {told}")
+            fields_text = ", ".join(map("{} {}".format, COLUMNS[1:7], row[1:]))
+            raise LookupError(f"expected {EXPECTED}; {bounds}; got {fields_text}")
         self.rows.append(row)
 
     def read_binary(self, data: bytes) -> None:
@@ -276,19 +276,19 @@ class Goal:
             at, first = begin + 16 + 4 * roots, len(self.rows)
             lists = at + count * NODE.size
             for number in range(count):
-                _, *told, then, then_at, begun, begun_at = NODE.unpack_from(
+                _, *columns, then, then_at, begun, begun_at = NODE.unpack_from(
                     data, at + number * NODE.size
                 )
-                self._add(rank, *told, 0)
+                self._add(rank, *columns, 0)
                 for many, start, way in ((then, then_at, False), (begun, begun_at, True)):
-                    for one in struct.unpack_from(f"<{many}I", data, lists + 4 * start):
-                        if one >= count:
-                            raise LookupError(f"rank {rank} has no operation {one}")
-                        self.waits.append((first + one, first + number, way))
+                    for waited in struct.unpack_from(f"<{many}I", data, lists + 4 * start):
+                        if waited >= count:
+                            raise LookupError(f"rank {rank} has no operation {waited}")
+                        self.waits.append((first + waited, first + number, way))
 
 
 def read_goal(path: Path) -> Goal:
-    """A file in either form; what is wrong is told with its place."""
+    """A file in either form; an InputError names the place of a mistake."""
     goal, data = Goal(path), content_of(path, LARGEST_TABLE, is_binary=True)
     try:
         if b"\0" in data[: HEAD.size]:
@@ -321,8 +321,8 @@ def replayed(goal: Goal, gpus: int, rendezvous: int | None = None) -> tuple[tape
     ends = goal.table[:, [0, 2]].astype(np.int32)
     named = {tape.COMPUTE: ends[calculated, :1], "messages": ends[sends]}
     tasks = [tape.TapeEntry(name, name, "", name, groups, ()) for name, groups in named.items()]
-    found = place[calculated], place[sends]
-    return tape.Tape(entries=tasks), Lowered(schedule, found, found, ((), ()), found)
+    places = place[calculated], place[sends]
+    return tape.Tape(entries=tasks), Lowered(schedule, places, places, ((), ()), places)
 
 
 def _pairs(goal: Goal) -> list[tuple[int, int]]:
@@ -376,8 +376,8 @@ class _Meeting:
         alone = set(range(len(rows))) - {one for pair in self.met for one in pair}
         for number in sorted(alone):
             if rows[number][1] != CALCULATE:
-                what = "is not received" if rows[number][1] == SEND else "gets nothing"
-                raise InputError(f"{self.goal.where(number)}: {what}")
+                problem = "is not received" if rows[number][1] == SEND else "gets nothing"
+                raise InputError(f"{self.goal.where(number)}: {problem}")
         return self.met
 
     def _begin(self, now: int, number: int) -> None:
@@ -387,11 +387,11 @@ class _Meeting:
         if kind == CALCULATE:
             return
         sent = kind == SEND
-        mine, others = (self.open[k][peer if sent else rank] for k in (not sent, sent))
+        open_here, others = (self.open[k][peer if sent else rank] for k in (not sent, sent))
         pairs = ((number, one) if sent else (one, number) for one in others)
         found = next((pair for pair in pairs if self._fit(*pair)), None)
         if found is None:
-            mine.append(number)
+            open_here.append(number)
             return
         others.remove(found[sent])
         self.met.append(found)
@@ -458,5 +458,5 @@ class _Rows:
         try:
             return np.array(list(sorter.static_order()))
         except CycleError as error:
-            some = map(self.goal.where, sorted({*self.operation[error.args[1]].tolist()})[:5])
-            raise InputError(f"{', '.join(some)}: wait for each other") from None
+            places = map(self.goal.where, sorted({*self.operation[error.args[1]].tolist()})[:5])
+            raise InputError(f"{', '.join(places)}: wait for each other") from None

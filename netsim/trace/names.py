@@ -238,7 +238,7 @@ class Selection:
 
 
 def first_rows(timeline: Timeline, most: int) -> Selection:
-    """The rows that start first, at most so many."""
+    """The rows that start first, at most `most` of them."""
     if most < 1:
         raise ValueError(f"rows: expected at least 1, got {most}")
     total = len(timeline)
@@ -254,8 +254,8 @@ def first_rows(timeline: Timeline, most: int) -> Selection:
 
 def spelled(values: NDArray[Any], spell: Callable[[Any], str]) -> list[str]:
     """The text of every value of a column."""
-    found, place = np.unique(values, return_inverse=True)
-    texts = np.array([spell(value) for value in found.tolist()], object)
+    distinct, place = np.unique(values, return_inverse=True)
+    texts = np.array([spell(value) for value in distinct.tolist()], object)
     column: list[str] = texts[place].tolist()
     return column
 
@@ -319,8 +319,8 @@ class Names:
         peers = {rank for row in rows for rank in schedule.members(row)[0 if receiving else 1]}
         whom = self.program.gpus[min(peers)] if len(peers) == 1 else f"{len(peers)} GPUs"
         amounts = schedule.pieces.amount[schedule.piece[[*rows]]]
-        alike = np.ptp(amounts) == 0
-        size = f"{len(rows)} × {short_size(amounts[0])}" if alike else short_size(amounts.sum())
+        are_equal = np.ptp(amounts) == 0
+        size = f"{len(rows)} × {short_size(amounts[0])}" if are_equal else short_size(amounts.sum())
         style = schedule.styles[int(schedule.style[rows[0]])]
         titles = [operation.title for operation in self.operations]
         where = f"{'←' if receiving else '→'}{whom}"
@@ -354,8 +354,8 @@ def _ends(
 ) -> NDArray[np.int32]:
     grouped = np.array([style.kind == group_kind for style in schedule.styles], bool)
     ends = column[rows]
-    found: NDArray[np.int32] = np.where(grouped[schedule.style[rows]], -1 - ends, ends)
-    return found
+    ends_of_rows: NDArray[np.int32] = np.where(grouped[schedule.style[rows]], -1 - ends, ends)
+    return ends_of_rows
 
 
 def _row(style: Style, titles: Sequence[str], step: str, where: str, size: str) -> str:
@@ -370,12 +370,12 @@ def _row(style: Style, titles: Sequence[str], step: str, where: str, size: str) 
     return f"{title} s{step} {where} ({size}){times}"
 
 
-def named_operations(program: Program, given: tuple[Operation, ...]) -> tuple[Operation, ...]:
+def named_operations(program: Program, listed: tuple[Operation, ...]) -> tuple[Operation, ...]:
     """An operation for every collective of the schedule: those given, else by name alone."""
     names = program.schedule.collectives
-    if given and len(given) != len(names):
-        raise ValueError(f"operations: expected one for each of {len(names)}, got {len(given)}")
-    return given or tuple(
+    if listed and len(listed) != len(names):
+        raise ValueError(f"operations: expected one for each of {len(names)}, got {len(listed)}")
+    return listed or tuple(
         _operation_of_name(program.schedule, number, name) for number, name in enumerate(names)
     )
 

@@ -76,17 +76,17 @@ def _row_lines(
     def joined(end: int) -> str:
         return ";".join(map(str, trace_names.members(schedule, end)))
 
-    moves = np.array([_moves(one) for one in styles], bool)[style]
+    moves = np.array([_moves(entry) for entry in styles], bool)[style]
     amounts = np.where(moves, schedule.pieces.amount[schedule.piece[rows]], -1.0)
     columns = (
         map(str, rows.tolist()),
         of_style(
-            lambda one: KIND_NAMES[one.kind],
-            lambda one: names.operations[one.collective].title,
-            lambda one: one.channel,
+            lambda entry: KIND_NAMES[entry.kind],
+            lambda entry: names.operations[entry.collective].title,
+            lambda entry: entry.channel,
         ),
         map(str, schedule.step[rows].tolist()),
-        of_style(lambda one: one.stream),
+        of_style(lambda entry: entry.stream),
         trace_names.spelled(trace_names.sources(schedule, rows), joined),
         trace_names.spelled(trace_names.targets(schedule, rows), joined),
         trace_names.spelled(
@@ -96,7 +96,7 @@ def _row_lines(
         trace_names.spelled(timeline.end[rows], trace_names.micro),
         trace_names.spelled(path, lambda number: trace_names.cells(names.path(number))),
         of_style(
-            lambda one: OP_NAMES[one.op] if _moves(one) else "",
+            lambda entry: OP_NAMES[entry.op] if _moves(entry) else "",
             lambda s: trace_names.micro(s.latency),
         ),
         trace_names.spelled(path, lambda number: trace_names.micro(delays[number])),

@@ -18,7 +18,7 @@ Key = tuple[str, str, int, int, str]
 
 @dataclass(frozen=True)
 class Calls:
-    """Calls that are alike: group, size, how many a step, and the median of their times."""
+    """A class of equal calls: group, size, number in a step, and the median of their times."""
 
     collective: str
     group: str
@@ -53,7 +53,7 @@ class Simulated(Calls):
 
 @dataclass(frozen=True)
 class Line:
-    """Calls that are alike, measured and simulated; either may be missing."""
+    """A class of equal calls, measured and simulated; either may be missing."""
 
     measured: Measured | None
     simulated: Simulated | None
@@ -94,7 +94,7 @@ def compare_trace(trace: str, machine: str, profile: Profile, step: Step) -> Tra
 
 
 def measured_calls(profile: Profile) -> Iterator[Measured]:
-    """The calls of all of the profile's steps (of all of it, without steps), by what is alike."""
+    """The calls of all steps of a profile (of all of it, if it has no steps), by class."""
     calls = [one for one in profile.calls if one.step >= 0 or not profile.steps]
     steps, bare = max(1, len(profile.steps)), _Bare(profile)
     for key, some in grouped(calls, _said_alike).items():
@@ -127,7 +127,7 @@ class _Bare:
 
 
 def simulated_calls(step: Step) -> Iterator[Simulated]:
-    """The calls of a simulated step by what is alike; figures are means over its ranks."""
+    """The calls of a simulated step by class; figures are means over its ranks."""
     for some, calls, times, exposed in alike_calls(step, _alike):
         key, coarse = (
             _alike(step.spans.tape.entries[some[0]]),

@@ -5,7 +5,7 @@ links with the same bytes. Beside others it shares links as if its bytes were sp
 its time: that, and that nobody leaves it before the last, is the approximation."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from itertools import islice, pairwise
 from typing import Any
@@ -17,6 +17,7 @@ from netsim.base.memo import Memo
 from netsim.base.values import dataclass, grouped
 from netsim.collectives.collective import Collective, collective_of
 from netsim.collectives.table import ALGORITHMS
+from netsim.engines.engine import give_back_memory
 from netsim.explain.what_if import link_kinds
 from netsim.extent.budget import Budget, budget_for
 from netsim.extent.distance import ring_distances, why_not_fewer_hops
@@ -30,6 +31,7 @@ from netsim.nccl.schedules.plan import Plan
 from netsim.program.place import place
 from netsim.program.program import Program
 from netsim.scenario.names import DTYPES
+from netsim.schedule.builder import Builder
 from netsim.schedule.schedule import (
     COMPUTE,
     LOCAL_COPY,
@@ -72,12 +74,12 @@ class _Way:
             if use.resource in KEPT:
                 self.uses[use.resource, use.end] += use.weight * nbytes
 
-    def join(self, other: "_Way") -> None:
-        """Stand for another way as well."""
-        self.nbytes += other.nbytes
-        self.wire += other.wire
+    def join(self, other: "_Way", part: float = 1.0) -> None:
+        """Carry a part of the bytes of another way as well."""
+        self.nbytes += part * other.nbytes
+        self.wire += part * other.wire
         for use, weight in other.uses.items():
-            self.uses[use] += weight
+            self.uses[use] += part * weight
 
 
 def coarse_of(
@@ -86,7 +88,7 @@ def coarse_of(
     """The coarse form of a collective that takes `seconds` after its launch, of which `program` is
     a simulation, perhaps with fewer bytes: `scale` times as many are meant. `sms` is by rank the
     fraction of its GPU's SMs that the channels hold."""
-    ways = _thinned(_ways(program))
+    ways = _thinned(_ways(program), program.schedule.ranks)
     held = _held(ways, seconds / scale, sms)
     amounts = [max(1, round(way.nbytes * scale)) for way in ways]
     styles = []
@@ -123,54 +125,112 @@ def _ways(program: Program) -> list[_Way]:
     key, first, place = np.unique(
         path * styles + schedule.style[moving], return_index=True, return_inverse=True
     )
-    total = np.bincount(place, amount[moving])
-    wires = {int(one): _wires(program, int(one)) for one in np.unique(path)}
-    found: dict[object, _Way] = {}
-    for number in np.argsort(first).tolist():
-        row = int(moving[first[number]])  # ranks of one path are the same: its wires are theirs
-        style, src, dst = (
-            schedule.styles[key[number] % styles],
-            int(schedule.src[row]),
-            int(schedule.dst[row]),
-        )
-        name = (style.kind, src, dst, wires[int(key[number] // styles)])
-        way = found.setdefault(name, _Way(style, src, dst))
-        way.add(style, float(total[number]))
-    return list(found.values())
+    bytes_of_key = np.bincount(place, amount[moving])
+    order = np.argsort(first)
+    rows = moving[first[order]]  # ranks of one path are the same: its wires are theirs
+    columns = (
+        key[order] // styles,
+        key[order] % styles,
+        schedule.src[rows],
+        schedule.dst[rows],
+        bytes_of_key[order],
+    )
+    wires = {number: _wires(program, number) for number in np.unique(path).tolist()}
+    way_of_key: dict[object, _Way] = {}
+    for number, style_number, src, dst, nbytes in zip(
+        *(column.tolist() for column in columns), strict=True
+    ):
+        style = schedule.styles[style_number]
+        name = (style.kind, src, dst, wires[number])
+        way = way_of_key.setdefault(name, _Way(style, src, dst))
+        way.add(style, nbytes)
+    return list(way_of_key.values())
 
 
-def _wires(program: Program, path: int) -> tuple[int, ...]:
+def _wires(program: Program, path: int) -> bytes:
+    """What tells the wires of a path from those of others."""
     span = slice(int(program.paths.ptr[path]), int(program.paths.ptr[path + 1]))
-    links = program.paths.link[span].tolist()
-    return tuple(link for link in links if program.links.kind(link) in LINK_KINDS)
+    links = program.paths.link[span]
+    return links[links < program.links.wires].tobytes()
 
 
-def _thinned(ways: list[_Way]) -> list[_Way]:
-    """Where a rank sends to very many others, a few of them, evenly chosen, stand for all. Those
-    that go over NVLink and those that leave the node stay apart."""
-    targets: dict[int, list[_Way]] = defaultdict(list)
+def _thinned(ways: list[_Way], ranks: int) -> list[_Way]:
+    """Where a rank sends to very many others, ways to a few of them carry all of its bytes.
+
+    Those that go over NVLink and those that leave the node stay apart. All ranks choose targets at
+    the same distances where they can, so that every rank receives as much as in the collective."""
+    by_source: dict[int, list[_Way]] = defaultdict(list)
     kept: list[_Way] = []
     for way in ways:
-        (targets[way.src] if way.style.kind == TRANSFER else kept).append(way)
-    for mine in targets.values():
-        kept += mine if len(mine) <= MOST_TARGETS else _some(mine)
+        (by_source[way.src] if way.style.kind == TRANSFER else kept).append(way)
+    distances = _common_distances(by_source, ranks)
+    for of_source in by_source.values():
+        if len(of_source) <= MOST_TARGETS:
+            kept += of_source
+            continue
+        for route, of_route in grouped(of_source, lambda way: way.style.route).items():
+            few = max(1, MOST_TARGETS * len(of_route) // len(of_source))
+            common = distances[route]
+            if len(common) >= few:
+                kept += _at_distances(of_route, _spread(common, few), ranks)
+            else:
+                kept += _evenly_chosen(of_route, few)
     return kept
 
 
-def _some(ways: list[_Way]) -> list[_Way]:
+def _common_distances(by_source: Mapping[int, list[_Way]], ranks: int) -> dict[str, list[int]]:
+    """By route, the distances (target - source, modulo the ranks) to which all sources send."""
+    sources: dict[tuple[str, int], set[int]] = defaultdict(set)
+    sources_of_route: dict[str, set[int]] = defaultdict(set)
+    for source, ways in by_source.items():
+        for way in ways:
+            sources[way.style.route, (way.dst - source) % ranks].add(source)
+            sources_of_route[way.style.route].add(source)
+    return {
+        route: sorted(
+            distance
+            for (route_of_distance, distance), having in sources.items()
+            if route_of_distance == route and len(having) == len(everyone)
+        )
+        for route, everyone in sources_of_route.items()
+    }
+
+
+def _spread(values: list[int], few: int) -> list[int]:
+    """A few of the values, evenly spread over them.
+
+    >>> _spread([8, 9, 10, 11, 12, 13], 2)
+    [9, 12]
+    """
+    return [values[(2 * place + 1) * len(values) // (2 * few)] for place in range(few)]
+
+
+def _at_distances(ways: list[_Way], distances: list[int], ranks: int) -> list[_Way]:
+    """The ways of one source to targets at some distances, which carry equal parts of all bytes."""
+    by_distance = {(way.dst - way.src) % ranks: way for way in ways}
+    part = 1 / len(distances)
     kept = []
-    for near in grouped(ways, lambda way: way.style.route).values():
-        near.sort(key=lambda way: (way.dst < way.src, way.dst))
-        # Each rank begins elsewhere, so that what all choose together is spread over all ranks.
-        turn = near[0].src % len(near) if near[0].style.route else 0
-        mine = near[turn:] + near[:turn]
-        few = max(1, MOST_TARGETS * len(mine) // len(ways))
-        edges = [k * len(mine) // few for k in range(few + 1)]
-        for first, after in pairwise(edges):
-            for other in mine[first + 1 : after]:
-                mine[first].join(other)
-            kept.append(mine[first])
+    for distance in distances:
+        way = by_distance[distance]
+        chosen = _Way(way.style, way.src, way.dst)
+        for other in ways:
+            chosen.join(other, part)
+        kept.append(chosen)
     return kept
+
+
+def _evenly_chosen(ways: list[_Way], few: int) -> list[_Way]:
+    """A few of the ways of one source, in order of their targets; each carries the bytes of those
+    that follow it, too."""
+    ways.sort(key=lambda way: (way.dst < way.src, way.dst))
+    # Each rank begins elsewhere, so that what all choose together is spread over all ranks.
+    turn = ways[0].src % len(ways) if ways[0].style.route else 0
+    ordered = ways[turn:] + ways[:turn]
+    edges = [k * len(ordered) // few for k in range(few + 1)]
+    for first, after in pairwise(edges):
+        for other in ordered[first + 1 : after]:
+            ordered[first].join(other)
+    return [ordered[first] for first in edges[:-1]]
 
 
 def _held(ways: list[_Way], seconds: float, sms: Floats) -> dict[int, float]:
@@ -190,12 +250,14 @@ def _ends(way: _Way) -> list[tuple[str, int]]:
     return [("src", way.src), ("dst", way.dst)]
 
 
-# What NCCL makes of the collectives of a step: each simulated once for groups that are alike.
-# Groups are alike if their ranks sit at the same places of equal hosts, in the same pattern, over
-# ways of the same latency and bandwidth.
+# The collectives of a step as NCCL runs them: each is simulated once for equal groups.
+# Groups are equal if their ranks sit at the same places of equal hosts, in the same pattern, over
+# routes of the same latency and bandwidth.
 
 Group = tuple[int, ...]
 Key = tuple[object, ...]
+OVERLOAD = 1e-6
+"""The fraction by which few ways may ask for more than a link has: rounding of their bytes."""
 NOTABLE = 1e-3  # part by which rings may be off that is worth a word
 WORTH = 40  # loops that are left out of what is only to show which ways are taken
 WRITTEN = 3  # whole hosts, at least, that chunks go in rings that stand for longer ones
@@ -259,9 +321,18 @@ class Costs:
 
     def on(self, topology: Topology, kind: str) -> "Costs":
         """The same decisions where links of one kind are others; only what crosses them is new."""
-        kept = {key: made for key, made in self.known.items() if kind not in self.crossed[key]}
-        crossed = {key: self.crossed[key] for key in kept}
-        return replace(self, topology=topology, known=kept, crossed=crossed, times={})
+        kept_costs = {
+            key: made for key, made in self.known.items() if kind not in self.crossed[key]
+        }
+        crossed = {key: self.crossed[key] for key in kept_costs}
+        return replace(self, topology=topology, known=kept_costs, crossed=crossed, times={})
+
+    def forget_simulations(self) -> None:
+        """Free the memory of what was simulated for the forms of collectives, before the rows of a
+        step need it; what is asked again is found again."""
+        self.jobs.clear()
+        (self.topology or self.cluster.topology).memo.clear()
+        give_back_memory()
 
     def _look_up(self, groups: Sequence[Group]) -> None:
         """Places of groups of one size, whose routes are asked for at once; and what groups have in
@@ -308,9 +379,11 @@ class Costs:
         program = place(work.schedule(loops), task.topology, group)
         scale = _scale(work, loops) / part
         made = coarse_of(program, timed.seconds, choice.launch_seconds, choice.sms, scale=scale)
-        loads = _loads(program, timed.seconds, scale)
+        made = _within_links(made, task.topology, group)
+        kinds = link_kinds(program)
+        loads = _loads(program, kinds, timed.seconds, scale)
         made = replace(made, **choice.columns, approximation=timed.approximation, loads=loads)
-        return made, frozenset(link_kinds(program)[program.paths.link].tolist())
+        return made, frozenset(kinds[program.paths.link].tolist())
 
     def _resolved(self, entry: TapeEntry, group: Group) -> tuple[Task, Choice]:
         """The task of one collective of a step in one group, and what was chosen for it."""
@@ -348,7 +421,48 @@ class Costs:
         return Choice(columns, launch_seconds, plan.n_channels / sms)
 
 
-def _loads(program: Program, seconds: float, scale: float) -> tuple[tuple[str, float], ...]:
+def _within_links(made: Coarse, topology: Topology, group: Group) -> Coarse:
+    """The coarse form with fewer bytes on wires that could not carry those of its few ways.
+
+    The collective itself loads no link with more than it has, for it takes `seconds`; but some
+    links of a fabric may be crossed by more of the few ways than of all that they were chosen
+    from. Then the ways that cross these count for less on wires, so that the form takes as long
+    alone as the collective does."""
+    builder = Builder(len(group))
+    groups = np.array([builder.group(list(members)) for members in made.groups], np.int32)
+    kinds = np.array([style.kind for style in made.styles])
+    src, dst = made.src.copy(), made.dst.copy()
+    for column, kind in ((src, SWITCH_REDUCE), (dst, MULTICAST)):
+        column[kinds == kind] = groups[column[kinds == kind]]
+    numbers = [builder.style(style) for style in made.styles]
+    builder.rows(numbers, src, dst, builder.pieces(made.amount))
+    program = place(builder.finish(), topology, group)
+    if program.paths.choices is not None:  # messages avoid links that are full
+        return made
+    count = np.diff(program.paths.ptr)[program.path]
+    entries = np.repeat(program.paths.ptr[program.path] - np.cumsum(count) + count, count)
+    entries += np.arange(count.sum())
+    row = np.repeat(np.arange(len(program)), count)
+    link = program.paths.link[entries]
+    rates = np.array([style.cap for style in made.styles])
+    demand = np.bincount(link, program.paths.weight[entries] * rates[row], len(program.links))
+    overload = demand / program.links.capacity
+    overload[program.links.wires :] = 0.0
+    of_row = np.ones(len(program))
+    np.maximum.at(of_row, row, overload[link])
+    if of_row.max() <= 1 + OVERLOAD:
+        return made
+    styles = tuple(
+        replace(style, wire=style.wire / times)
+        for style, times in zip(made.styles, of_row.tolist(), strict=True)
+    )
+    return replace(made, styles=styles)
+
+
+def _loads(
+    program: Program, kinds: NDArray[np.str_], seconds: float, scale: float
+) -> tuple[tuple[str, float], ...]:
+    """How far the busiest link of each kind is loaded, by the `kinds` of all links."""
     schedule, paths = program.schedule, program.paths
     amount = schedule.amount * schedule.style_column("multiplicity").astype(np.float64)
     wire = amount * schedule.style_column("wire").astype(np.float64) * (scale / seconds)
@@ -357,7 +471,7 @@ def _loads(program: Program, seconds: float, scale: float) -> tuple[tuple[str, f
     rates = np.bincount(
         paths.link, np.repeat(by_path, np.diff(paths.ptr)), minlength=len(program.links)
     )
-    kinds, parts = link_kinds(program), rates / program.links.capacity
+    parts = rates / program.links.capacity
     names = [name for name in LINK_KINDS if (kinds == name).any()]
     return tuple((name, min(1.0, float(parts[kinds == name].max()))) for name in names)
 

@@ -70,17 +70,17 @@ def visits_of(step: Step) -> list[Visit]:
     owner = order[np.searchsorted(first[order], rows, side="right") - 1]
     edges = np.flatnonzero(np.diff(owner)) + 1
     parts = np.split(np.arange(len(rows)), edges)
-    found: list[Visit] = []
+    visits: list[Visit] = []
     for part in parts:
-        number, own = int(owner[part[0]]), rows[part]
-        begin = float(timeline.start[own[0]])
-        end = float(timeline.end[own[-1]])
-        before = found[-1].rank if found else 0
-        found.append(_visit(step, number, own, (begin, end), before))
-    if begin := found[0].begin:  # until then the host was launching
-        host = replace(found[0].entry, name="launches", kind=HOST, collective="")
-        found.insert(0, Visit(host, found[0].rank, 0.0, begin, begin))
-    return found
+        number, visit_rows = int(owner[part[0]]), rows[part]
+        begin = float(timeline.start[visit_rows[0]])
+        end = float(timeline.end[visit_rows[-1]])
+        before = visits[-1].rank if visits else 0
+        visits.append(_visit(step, number, visit_rows, (begin, end), before))
+    if begin := visits[0].begin:  # until then the host was launching
+        host = replace(visits[0].entry, name="launches", kind=HOST, collective="")
+        visits.insert(0, Visit(host, visits[0].rank, 0.0, begin, begin))
+    return visits
 
 
 def _visit(
@@ -101,7 +101,7 @@ def _visit(
 
 def causes_of(visits: Sequence[Visit]) -> dict[str, float]:
     """Seconds of the path by cause: compute by phase, communication by kind, what slows both."""
-    found: dict[str, float] = {}
+    seconds_of: dict[str, float] = {}
     for visit in visits:
         entry = visit.entry
         name, slowed = f"{entry.kind} communication", f"{entry.kind} sharing links"
@@ -109,11 +109,11 @@ def causes_of(visits: Sequence[Visit]) -> dict[str, float]:
             name, slowed = f"compute, {entry.phase}", "compute, slowed by NCCL"
         elif entry.kind == HOST:
             name = "launches by the host"
-        found[name] = found.get(name, 0.0) + visit.end - visit.begin - visit.slowed
-        found[slowed] = found.get(slowed, 0.0) + visit.slowed
-    least = ROUNDING * sum(found.values())
-    shown = ((name, seconds) for name, seconds in found.items() if seconds > least)
-    return dict(sorted(shown, key=lambda one: -one[1]))
+        seconds_of[name] = seconds_of.get(name, 0.0) + visit.end - visit.begin - visit.slowed
+        seconds_of[slowed] = seconds_of.get(slowed, 0.0) + visit.slowed
+    least = ROUNDING * sum(seconds_of.values())
+    shown = ((name, seconds) for name, seconds in seconds_of.items() if seconds > least)
+    return dict(sorted(shown, key=lambda pair: -pair[1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +129,8 @@ class Hop:
 
 def hops_of(visits: Sequence[Visit]) -> Iterator[Hop]:
     """The path in passes: `F mb 0` on rank 0, then the send to the next stage, and so on."""
-    for _, some in groupby(visits, key=_hop):
-        yield _together([*some])
+    for _, hop_visits in groupby(visits, key=_hop):
+        yield _together([*hop_visits])
 
 
 def _hop(visit: Visit) -> tuple[object, ...]:
@@ -230,13 +230,13 @@ def _with_links(step: Step, kind: str, engine: str) -> Answer:
 def _on(step: Step, kind: str, factor: float, engine: str) -> float:
     resolved = step.resolved
     topology = resolved.topology
-    links, mine = topology.links, topology.links.kind == LINK_KINDS.index(kind)
-    rate = np.where(mine & (links.bandwidth > 0), links.bandwidth * factor, links.bandwidth)
+    links, is_kind = topology.links, topology.links.kind == LINK_KINDS.index(kind)
+    rate = np.where(is_kind & (links.bandwidth > 0), links.bandwidth * factor, links.bandwidth)
     layout = replace(topology.layout, links=replace(links, bandwidth=rate))
     also = [name for name, whose in ONE_FIGURE.items() if whose == kind]
     room = {n: r * factor if n in also else r for n, r in topology.capacities.items()}
-    other = replace(topology, description=layout, capacities=room)
-    return _run(step, step.spans.tape, step.costs.on(other, kind), engine, on=other)
+    changed = replace(topology, description=layout, capacities=room)
+    return _run(step, step.spans.tape, step.costs.on(changed, kind), engine, on=changed)
 
 
 def _run(
@@ -310,8 +310,8 @@ def explained_messages(step: Step, *, engine: str) -> dict[str, Any]:
     """Why the messages and calculations of an application take as long as they do."""
     timeline = step.spans.timeline
     case = Case(step.program.as_run(timeline), 0.0)
-    found = as_values(explain(case, timeline, engine=engine))
-    return {"title": step.resolved.cell.title(step.resolved.work.label), **found}
+    values = as_values(explain(case, timeline, engine=engine))
+    return {"title": step.resolved.cell.title(step.resolved.work.label), **values}
 
 
 def _micro(seconds: float | None) -> float | None:
@@ -319,42 +319,44 @@ def _micro(seconds: float | None) -> float | None:
 
 
 def _gpus(step: Step) -> Iterator[dict[str, Any]]:
-    found, grid = step.breakdown, step.resolved.setting.grid
-    launching = np.minimum(launch_waits(step.spans), found.idle)
+    breakdown, grid = step.breakdown, step.resolved.setting.grid
+    launching = np.minimum(launch_waits(step.spans), breakdown.idle)
     named, stages = dict[str, Any]({"all GPUs": slice(None)}), grid.degrees["pp"]
     if stages > 1:
         named |= {f"stage {number}": grid.stage(number) for number in range(stages)}
     for name, ranks in named.items():
         yield {
             "gpus": name,
-            "computing": float(found.computing[ranks].mean()) * MICRO,
+            "computing": float(breakdown.computing[ranks].mean()) * MICRO,
             **{
-                f"exposed {kind}": float(found.exposed[number][ranks].mean()) * MICRO
-                for number, kind in enumerate(found.kinds)
+                f"exposed {kind}": float(breakdown.exposed[number][ranks].mean()) * MICRO
+                for number, kind in enumerate(breakdown.kinds)
             },
             "waiting for launches": float(launching[ranks].mean()) * MICRO,
-            "waiting": float((found.idle - launching)[ranks].mean()) * MICRO,
+            "waiting": float((breakdown.idle - launching)[ranks].mean()) * MICRO,
         }
 
 
 def _calls(step: Step, visits: Sequence[Visit]) -> list[dict[str, Any]]:
-    alike: dict[tuple[Any, ...], dict[str, Any]] = {}
+    call_of_key: dict[tuple[Any, ...], dict[str, Any]] = {}
 
     def totals_of(entry: Any) -> dict[str, Any]:
         ranks = entry.groups.shape[1]
         key = (entry.kind, family(entry.name), entry.phase, entry.collective, ranks, entry.nbytes)
         names = ("kind", "name", "phase", "collective", "ranks", "size_bytes")
         empty = {"on_path": 0, "path_us": 0.0, "sharing_us": 0.0, "exposed_us": 0.0}
-        return alike.setdefault(key, dict(zip(names, key, strict=True)) | empty)
+        return call_of_key.setdefault(key, dict(zip(names, key, strict=True)) | empty)
 
     for visit in visits:
         if visit.entry.collective:
-            one = totals_of(visit.entry)
-            one["on_path"] += 1
-            one["path_us"] += (visit.end - visit.begin) * MICRO
-            one["sharing_us"] += visit.slowed * MICRO
+            totals = totals_of(visit.entry)
+            totals["on_path"] += 1
+            totals["path_us"] += (visit.end - visit.begin) * MICRO
+            totals["sharing_us"] += visit.slowed * MICRO
     exposed_seconds = step.breakdown.exposed_by_entry
     for entry, exposed in zip(step.spans.tape.entries, exposed_seconds, strict=True):
         if entry.collective:
             totals_of(entry)["exposed_us"] += float(exposed) / step.spans.ranks * MICRO
-    return sorted(alike.values(), key=lambda one: (-one["path_us"], -one["exposed_us"]))
+    return sorted(
+        call_of_key.values(), key=lambda totals: (-totals["path_us"], -totals["exposed_us"])
+    )

@@ -65,7 +65,8 @@ from netsim.workloads.step import AXES_OF, preset, training_step
 from netsim.workloads.tape import Tape
 
 Misfit = tuple[tuple[str | int, ...], str]
-MOST_TASKS = 20_000_000  # of a step on all GPUs, up to which each is run
+MOST_TASKS = 5_000_000
+"""Tasks of a step on all GPUs up to which each is run: with more it takes minutes and gigabytes."""
 TOLD = 5_000  # bytes a task that one rank of a stage tells for all
 
 
@@ -84,8 +85,8 @@ def check_fits(cell: Cell, work: Training, setting: Setting) -> None:
 
 
 def _batch(s: Setting) -> Iterator[Misfit]:
-    each = s.micro * s.replicas
-    if s.batch % each:
+    samples_per_batch = s.micro * s.replicas
+    if s.batch % samples_per_batch:
         message = (
             f"{s.batch} samples cannot be divided into micro-batches of {s.micro} on "
             f"{s.replicas} replicas"
@@ -171,19 +172,22 @@ def _pipeline(s: Setting) -> Iterator[Misfit]:
 
 def _stages(s: Setting) -> Iterator[Misfit]:
     where = ("pipeline", "stages")
-    given, parts = s.stage_layers, s.degree("pp") * s.chunks
+    stage_layers, parts = s.stage_layers, s.degree("pp") * s.chunks
     layers = s.model.layers if isinstance(s.model, Transformer) else len(s.model.layers)
-    if given and len(given) != parts:
+    if stage_layers and len(stage_layers) != parts:
         chunks = f" x {s.chunks} chunks" if s.chunks > 1 else ""
-        yield where, f"expected {parts} numbers for pp {s.degree('pp')}{chunks}, got {len(given)}"
-    elif given and sum(given) != layers:
-        yield where, f"expected {layers} layers in all, got {sum(given)}"
+        yield (
+            where,
+            f"expected {parts} numbers for pp {s.degree('pp')}{chunks}, got {len(stage_layers)}",
+        )
+    elif stage_layers and sum(stage_layers) != layers:
+        yield where, f"expected {layers} layers in all, got {sum(stage_layers)}"
 
 
 def _example(layers: int, parts: int) -> str:
-    each, more = divmod(layers, parts)
-    found = [each + (number < more) for number in range(parts)]
-    shown = [str(one) for one in (found if parts <= 8 else found[:3])]
+    layers_per_part, more = divmod(layers, parts)
+    example = [layers_per_part + (number < more) for number in range(parts)]
+    shown = [str(one) for one in (example if parts <= 8 else example[:3])]
     return f"[{', '.join(shown)}{', …' if parts > 8 else ''}]"
 
 
@@ -272,25 +276,28 @@ def check_memory(cell: Cell, work: Training, setting: Setting, cluster: Cluster)
 def degrees_of(cell: Cell, work: Training, gpus: int) -> dict[str, int]:
     """The degree of every axis; dp is what is left if it is not given. `ep` is an axis of its own
     where the product says so, else a part of dp, as Megatron has it."""
-    given = work.parallelism
-    others = given.tp * given.pp * given.cp
+    parallelism = work.parallelism
+    others = parallelism.tp * parallelism.pp * parallelism.cp
     place = ("workload", "parallelism")
-    found = {axis: getattr(given, axis) for axis in AXES}
-    told = [x for x in found if x in given.model_fields_set or found[x] not in (None, 1)]
-    written = " x ".join(f"{axis} {found[axis]}" for axis in told)
-    if given.dp is None:
-        if gpus % (others * given.ep):
+    degrees = {axis: getattr(parallelism, axis) for axis in AXES}
+    stated = [
+        x for x in degrees if x in parallelism.model_fields_set or degrees[x] not in (None, 1)
+    ]
+    written = " x ".join(f"{axis} {degrees[axis]}" for axis in stated)
+    if parallelism.dp is None:
+        if gpus % (others * parallelism.ep):
             message = f"{written or 'tp 1'} do not divide the {gpus} GPUs of the cluster"
             raise cell.source.error(place, message, key=True)
-        return found | {"dp": gpus // (others * given.ep)}
-    if prod(found.values()) == gpus:
-        return found
-    if others * given.dp == gpus:
-        if given.dp % given.ep:
-            message = f"ep {given.ep} does not divide dp {given.dp}, whose ranks share the experts"
+        return degrees | {"dp": gpus // (others * parallelism.ep)}
+    if prod(degrees.values()) == gpus:
+        return degrees
+    if others * parallelism.dp == gpus:
+        if parallelism.dp % parallelism.ep:
+            sizes = f"ep {parallelism.ep} does not divide dp {parallelism.dp}"
+            message = f"{sizes}, whose ranks share the experts"
             raise cell.source.error((*place, "ep"), message)
-        return {**found, "dp": given.dp // given.ep}
-    product = prod(found.values())
+        return {**degrees, "dp": parallelism.dp // parallelism.ep}
+    product = prod(degrees.values())
     message = f"{written} make {product} ranks, but the cluster has {gpus} GPUs"
     hint = "leave dp out to have it follow from the others"
     raise cell.source.error(place, message, key=True, hint=hint)
@@ -333,21 +340,21 @@ def layer_flops(model: Transformer, layer: Layer, sequence: int) -> float:
 
 def extras_of(work: Training, model: Model, grid: Grid) -> tuple[Extra, ...]:
     """Presets by name, and those that are written out; what is given replaces the preset's."""
-    found = []
-    for number, given in enumerate(work.extras):
-        known = None
-        if given.preset is not None:
+    extras = []
+    for number, extra in enumerate(work.extras):
+        cost = None
+        if extra.preset is not None:
             held = model.parameters // (grid.degrees["tp"] * grid.degrees["pp"])
-            known = preset(given.preset, held, work.micro_batch)
-        usual = known or Extra(f"extra {number}", "all_reduce", AXES_OF["all"], 4, "step")
-        own: dict[str, Any] = {
-            "collective": given.collective,
-            "nbytes": given.bytes,
-            "when": given.when,
-            "axes": AXES_OF.get(given.group or ""),
+            cost = preset(extra.preset, held, work.micro_batch)
+        usual = cost or Extra(f"extra {number}", "all_reduce", AXES_OF["all"], 4, "step")
+        keywords: dict[str, Any] = {
+            "collective": extra.collective,
+            "nbytes": extra.bytes,
+            "when": extra.when,
+            "axes": AXES_OF.get(extra.group or ""),
         }
-        found.append(replace(usual, **{name: one for name, one in own.items() if one}))
-    return tuple(found)
+        extras.append(replace(usual, **{name: one for name, one in keywords.items() if one}))
+    return tuple(extras)
 
 
 COLUMNS = ("layer", "forward_us", "backward_us")
@@ -355,7 +362,7 @@ PLACE = ("workload", "compute", "times")
 
 
 def read_times(cell: Cell, work: Training, model: Model) -> dict[str, tuple[float, float]]:
-    """Seconds forward and backward by layer; `block` stands for layers without a line."""
+    """Seconds forward and backward by layer; `block` is for layers without a line."""
     if work.compute.times is None:
         return {}
     path = Path(work.compute.times)
@@ -364,8 +371,8 @@ def read_times(cell: Cell, work: Training, model: Model) -> dict[str, tuple[floa
     try:
         if is_trace(path):
             held = max(1, len(blocks) // work.parallelism.pp)
-            found = layer_times(path, names, blocks, held)
-            return {name: seconds for name, seconds in found.items() if name in names}
+            times = layer_times(path, names, blocks, held)
+            return {name: seconds for name, seconds in times.items() if name in names}
         return _named(path, _lines(path), names, blocks)
     except InputError as error:
         raise cell.source.error(PLACE, str(error), hint=error.hint) from None
@@ -384,7 +391,7 @@ def _lines(path: Path) -> list[dict[str, str]]:
 def _named(
     path: Path, lines: list[dict[str, str]], names: list[str], blocks: list[str]
 ) -> dict[str, tuple[float, float]]:
-    found: dict[str, tuple[float, float]] = {}
+    seconds_of: dict[str, tuple[float, float]] = {}
     for number, line in enumerate(lines, 2):
         try:
             seconds = (float(line["forward_us"]) * 1e-6, float(line["backward_us"]) * 1e-6)
@@ -393,14 +400,14 @@ def _named(
         if min(seconds) < 0:
             raise InputError(f"{path}:{number}: a time below zero")
         if line["layer"] == "block":
-            found = {**dict.fromkeys(blocks, seconds), **found}
+            seconds_of = {**dict.fromkeys(blocks, seconds), **seconds_of}
         elif line["layer"] in names:
-            found[line["layer"]] = seconds
+            seconds_of[line["layer"]] = seconds
         else:
             raise InputError(
                 f"{path}:{number}: the model has no layer {line['layer']!r}, but {names[0]!r}, …"
             )
-    return found
+    return seconds_of
 
 
 GRAPH = "cuda_graph"  # the host launches a whole step
@@ -538,7 +545,7 @@ def _rooflines(work: Training, cluster: Cluster, graph: bool) -> tuple[Roofline,
 
 
 def _roofline(work: Training, gpu: Gpu, gpus: int, graph: bool) -> Roofline:
-    own = work.compute
+    compute = work.compute
     flops = {str(name): rate for name, rate in gpu.flops.items()}
     if "fp4" in flops:  # units that scale by blocks came with FP4
         flops |= {"mxfp8": flops["fp8"], "nvfp4": flops["fp4"]}
@@ -548,7 +555,7 @@ def _roofline(work: Training, gpu: Gpu, gpus: int, graph: bool) -> Roofline:
     limit = usual_power(gpu) ** value("power.exponent")
     clock = float(limit) / (1 + value("spread") * last)
     looking = float(limit) / (1 + _part(f"{gpu.arch}.attention.spread", "spread") * last)
-    gemm, attention = own.gemm_efficiency, own.attention_efficiency
+    gemm, attention = compute.gemm_efficiency, compute.attention_efficiency
     narrow = {name: gemm or clock * _narrow(gpu.arch, work, name) for name in NARROW}
     back = BACKWARD * attention if attention else 0.0
     ahead, behind, exponents = _attention(gpu.arch, work.attention)
@@ -563,30 +570,30 @@ def _roofline(work: Training, gpu: Gpu, gpus: int, graph: bool) -> Roofline:
             attention or looking * ahead,
             back or looking * behind,
         ),
-        memory=own.memory_efficiency or value("memory.usable"),
+        memory=compute.memory_efficiency or value("memory.usable"),
         routed=value("memory.routed"),
-        kernel=usual_gap if own.kernel is None else own.kernel,
+        kernel=usual_gap if compute.kernel is None else compute.kernel,
         element=ELEMENT[STORED.get(work.dtype, work.dtype)],
         exponents=exponents,
         unhidden=1.0 if gpu.arch in ONE_TILE_A_BLOCK else value("gemm.unhidden"),
     )
 
 
-def _part(name: str, other: str) -> float:
-    return TABLE.get(name, TABLE[other]).value
+def _part(name: str, fallback: str) -> float:
+    return TABLE.get(name, TABLE[fallback]).value
 
 
 def _attention(arch: str, kernel: str) -> tuple[float, float, float]:
     """What kernels of attention reach, forward and backward, and the part of exponents. Those up to
     FlashAttention-2 use Ampere's instructions for products, on whatever GPU."""
-    own, mma = f"{arch}.attention", f"{arch}.mma"
-    if mma in TABLE and (kernel in ("flash2", "unpadded") or own not in TABLE):
+    name, mma = f"{arch}.attention", f"{arch}.mma"
+    if mma in TABLE and (kernel in ("flash2", "unpadded") or name not in TABLE):
         back = value("unpadded.backward" if kernel == "unpadded" else "flash2.backward")
         return value(mma) * value("flash2"), value(mma) * back, value("flash2.exponents")
     return (
-        _part(own, "attention.other"),
-        _part(f"{own}.backward", "attention.other.backward"),
-        _part(f"{own}.exponents", "flash2.exponents"),
+        _part(name, "attention.other"),
+        _part(f"{name}.backward", "attention.other.backward"),
+        _part(f"{name}.exponents", "flash2.exponents"),
     )
 
 
@@ -610,37 +617,37 @@ def usual_power(gpu: Gpu) -> float:
 
 def model_of(work: Training) -> Model:
     """The model that a scenario names or describes."""
-    given = work.model
-    if isinstance(given, str):
-        return model_named(given)
-    if isinstance(given, TransformerConfig):
-        figures = given.model_dump() | {
-            "kv_heads": given.kv_heads or given.heads,
-            "head_size": given.head_size or 0,
-            "norm_biases": given.biases,
-            "expert_ffn": given.expert_ffn or given.ffn,
+    model = work.model
+    if isinstance(model, str):
+        return model_named(model)
+    if isinstance(model, TransformerConfig):
+        figures = model.model_dump() | {
+            "kv_heads": model.kv_heads or model.heads,
+            "head_size": model.head_size or 0,
+            "norm_biases": model.biases,
+            "expert_ffn": model.expert_ffn or model.ffn,
         }
         return Transformer(name="custom", **figures)
-    layers = [one for number, layer in enumerate(given) for one in _repeated(number, layer)]
+    layers = [one for number, layer in enumerate(model) for one in _repeated(number, layer)]
     return LayerList(name="custom", layers=tuple(layers))
 
 
-def _repeated(number: int, given: LayerConfig) -> list[Layer]:
-    name, flops, back = given.name or f"layer {number}", given.flops or 0.0, given.backward_flops
+def _repeated(number: int, layer: LayerConfig) -> list[Layer]:
+    name, flops, back = layer.name or f"layer {number}", layer.flops or 0.0, layer.backward_flops
     plain = Plain(
         flops,
         2 * flops if back is None else back,
-        given.forward,
-        given.backward,
-        given.activation,
-        given.output,
+        layer.forward,
+        layer.backward,
+        layer.activation,
+        layer.output,
     )
-    tensors = (Tensor("weights", given.parameters),) if given.parameters else ()
-    names = [name] if given.repeat == 1 else [f"{name} {k}" for k in range(given.repeat)]
+    tensors = (Tensor("weights", layer.parameters),) if layer.parameters else ()
+    names = [name] if layer.repeat == 1 else [f"{name} {k}" for k in range(layer.repeat)]
     return [Layer(one, "plain", tensors, plain=plain) for one in names]
 
 
-# A training cell whose parts fit: its cluster, its Setting, what NCCL is told.
+# A training cell whose parts fit: its cluster, its Setting, the settings of NCCL.
 # What does not fit is said here, with its place in the scenario, before anything runs.
 
 
@@ -676,8 +683,10 @@ class ResolvedStep:
         gpus = len(self.topology)
         if self.lowered is not None:
             return needed(gpus, 0, len(self.lowered.schedule) * BYTES_A_ROW)
-        told = self.large and not self.why_in_full
-        return needed(gpus, 0, len(self.tape().entries) * (TOLD if told else gpus * BYTES_A_TASK))
+        is_estimated = self.large and not self.why_in_full
+        return needed(
+            gpus, 0, len(self.tape().entries) * (TOLD if is_estimated else gpus * BYTES_A_TASK)
+        )
 
     @cached_property
     def large(self) -> bool:
@@ -716,7 +725,7 @@ class ResolvedStep:
 
     @cached_property
     def costs(self) -> Costs:
-        """What NCCL makes of collectives here."""
+        """The costs of collectives as NCCL runs them here."""
         scenario, nccl = self.cell.scenario, self.cell.scenario.nccl
         wishes = Wishes(parse_version(nccl.version), nccl.env)
         return Costs(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from netsim.base.errors import InputError
 from netsim.base.files import csv_of, write_text
 from netsim.base.memo import Memo, Same
-from netsim.base.startup import MODEL_VERSION
+from netsim.base.startup import MODEL_VERSION, tell_share
 from netsim.base.values import dataclass, grouped
 from netsim.engines.engine import choose, simulate
 from netsim.extent.engine_runs import Progress
@@ -33,7 +33,14 @@ from netsim.schedule.schedule import IN_ORDER
 from netsim.topology.fault_times import in_time
 from netsim.training.costs import Costs
 from netsim.training.resolve import PARTS, ResolvedStep, memories, memory_of_gpus, model_flops
-from netsim.workloads.lower import Coarse, Lowered, Realise, lower
+from netsim.workloads.lower import (
+    SHARE_OF_COLLECTIVES,
+    Coarse,
+    Lowered,
+    Realise,
+    lower,
+    nothing_to_do,
+)
 from netsim.workloads.memory import FULL, activation_bytes, full_activation_bytes
 from netsim.workloads.passes import EXPERT, Part
 from netsim.workloads.setting import Setting
@@ -75,7 +82,7 @@ class Spans:
 
     @cached_property
     def columns(self) -> tuple[Ints, Ints, Ints, Times, Times]:
-        """Rank, kind, entry, begin and end of all that ranks who stand for others take part in."""
+        """Rank, kind, entry, begin and end of everything that representatives take part in."""
         parts = [self._parts(number, entry) for number, entry in enumerate(self.tape.entries)]
         columns = zip(*parts, strict=True)
         rank, kind, entry, begin, end = (np.concatenate(column) for column in columns)
@@ -221,7 +228,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class Step(Rates):
-    """A training step that was simulated; without an engine, told by one rank of each stage."""
+    """A simulated training step; without an engine, by one rank of each stage."""
 
     program: Program
     spans: Spans
@@ -252,6 +259,9 @@ class Step(Rates):
         return "; ".join([*told, *notes, *sorted(found - {""})])
 
 
+MIN_TASKS_TO_FORGET = 2_000_000
+"""Tasks of a step on all GPUs from which its rows need the memory of what its collectives took."""
+
 _KEPT = Memo(1)  # the last, by cell, engine and what files held
 
 
@@ -276,18 +286,26 @@ def _simulated(resolved: ResolvedStep, engine: str, progress: Progress | None) -
             told = f"{needs}, {room / 1e9:.0f} GB are free, and one does not stand for all: {why}"
             raise InputError(told, hint="fewer GPUs, or GPUs that are alike")
     if lowered is None:
-        lowered = lower(tape, resolved.setting.grid.size, resolved.costs)
+        costs, size = resolved.costs, resolved.setting.grid.size
+        has_many_rows = len(tape.entries) * size > MIN_TASKS_TO_FORGET
+        when_realised = costs.forget_simulations if has_many_rows else nothing_to_do
+        lowered = lower(tape, size, costs, when_realised)
     scenario, topology = resolved.cell.scenario, resolved.topology
     if scenario.timed:
         topology = in_time(topology, scenario.retries)
     program = place(lowered.schedule, topology)
     chosen = choose(program, engine)
-    timeline = simulate(program, chosen, progress=progress)
+    timeline = simulate(program, chosen, progress=progress or _tell_rows)
     program = program.as_run(timeline)
     sound_step(program, timeline, f"{cluster_label(resolved.cell.scenario.cluster)}: a step")
     size = resolved.setting.grid.size
     spans = Spans(tape, lowered, timeline, size, np.arange(size, dtype=np.int32))
     return _step(resolved, program, spans, chosen, resolved.costs)
+
+
+def _tell_rows(done: int, rows: int, _: float) -> None:
+    """Show how much of a step is done by the rows that were simulated."""
+    tell_share(SHARE_OF_COLLECTIVES + (1 - SHARE_OF_COLLECTIVES) * done / rows)
 
 
 def _step(
@@ -308,7 +326,7 @@ def sync_seconds(resolved: ResolvedStep, engine: str) -> float:
 
 
 def _with_sync(resolved: ResolvedStep, step: float, engine: str = "auto") -> tuple[float, float]:
-    """A step of so many seconds with what of the exchange of islands it waits for, and all that."""
+    """A step with the seconds that it waits for the exchange of islands, and those of all of it."""
     sync = sync_seconds(resolved, engine)
     return step + (max(0.0, sync - step) if resolved.setting.overlap_sync else sync), sync
 
@@ -568,9 +586,10 @@ def sent_bytes(collective: str, nbytes: int, ranks: int) -> float:
 
 
 def write_collectives(path: Path, step: Step) -> Path:
-    """A line for all calls that are alike: where, how often, bytes, times a call. `time_us` is the
-    mean beside everything else, `alone_us` that of NCCL alone; `total_us` and `exposed_us` are sums
-    over the calls of one rank, the mean of ranks that take part."""
+    """Write a line for each class of equal calls: where, how often, bytes, times of a call.
+
+    `time_us` is the mean beside everything else, `alone_us` that without it; `total_us` and
+    `exposed_us` are sums over the calls of one rank, the mean of ranks that take part."""
     lines, hosts = list[Sequence[object]](), step.resolved.cluster.gpu_host
     for numbers, calls, times, exposed in alike_calls(step, _key):
         entries = [step.spans.tape.entries[number] for number in numbers]
@@ -605,7 +624,7 @@ def write_collectives(path: Path, step: Step) -> Path:
 def alike_calls(
     step: Step, key: Callable[[TapeEntry], object]
 ) -> Iterator[tuple[list[int], float, Times, float]]:
-    """Calls that are alike: entries, how many a rank has, seconds of each, a rank's in the open."""
+    """Classes of equal calls: entries, number on a rank, seconds of each, exposed seconds."""
     spans, entries = step.spans, step.spans.tape.entries
     calls = (number for number, entry in enumerate(entries) if entry.collective)
     for some in grouped(calls, lambda number: key(entries[number])).values():
@@ -642,7 +661,7 @@ def _write(path: Path, columns: Sequence[str], lines: Iterable[Sequence[object]]
     return write_text(path, csv_of([columns, *lines]))
 
 
-# A step told by one rank of each pipeline stage, where all ranks of a stage do the same: a column
+# A step simulated by one rank of each pipeline stage, if all ranks of a stage are equal: a column
 # for each stage, in which kernels and collectives take their time alone. Kernels lose the SMs that
 # collectives beside them hold; collectives that load a kind of links more than fully share it.
 # Passes beside which nothing happens are run once and stand as one entry.
@@ -657,14 +676,14 @@ Cost = tuple[float, float, tuple[tuple[str, float], ...]]
 
 
 def folded_step(resolved: ResolvedStep) -> Rates:
-    """The step of a resolved cell; all ranks of a stage are taken to be alike."""
+    """The step of a resolved cell, if all ranks of a stage are equal."""
     fold = _Fold(resolved)
     seconds = fold.run(training_step(resolved.setting, fold.pass_seconds))
     return Rates(resolved, _with_sync(resolved, seconds)[0])
 
 
 def _told(resolved: ResolvedStep, tape: Tape) -> Step:
-    """A step told by one rank of each stage, with the times of all its entries."""
+    """A step simulated by one rank of each stage, with the times of all its entries."""
     fold, grid = _Fold(resolved), resolved.setting.grid
     run = _Run(fold, tape.entries)
     run.finished()
@@ -691,7 +710,7 @@ class _Fold:
 
     @cached_property
     def costs(self) -> Costs:
-        """What NCCL makes of collectives here; steps on equal clusters share it."""
+        """The costs of collectives as NCCL runs them here; steps on equal clusters share them."""
         scenario, own = self.resolved.cell.scenario, self.resolved.costs
         asked = (scenario.cluster.model_dump_json(), scenario.nccl.model_dump_json(), own.launch)
         budget = own.budget.with_thresholds(max_ring_rows=MOST_IN_FULL)
@@ -746,7 +765,7 @@ class _Fold:
         return replace(lower, seconds=lower.seconds + part * (upper.seconds - lower.seconds))
 
     def _asked(self, entry: TapeEntry) -> Coarse:
-        """The slowest of its groups: those of one kind of GPU are alike, so that one is asked."""
+        """The slowest of its groups: those of one kind of GPU are equal, so one is simulated."""
         realise = self.realise or self.costs
         groups = self._groups_of_kinds(entry)
         return max((realise(entry, group) for group in groups), key=lambda one: one.seconds)

@@ -34,10 +34,10 @@ def ready(spans: Spans, rank: int) -> Iterator[tuple[int, int, tuple[float, floa
     columns = (column.tolist() for column in spans.of_rank(rank))
     for number, begin, end in zip(*columns, strict=True):
         entry = spans.tape.entries[number]
-        asked = partial(row_by_rank, entry.groups, spans.ranks)
-        row = int(rows.of(Same(entry.groups), asked)[rank])
-        known = (ends[one] for one in entry.after if one in ends)
-        come = max([free.get(entry.stream, 0.0), entry.launched, *known])
+        find_row = partial(row_by_rank, entry.groups, spans.ranks)
+        row = int(rows.of(Same(entry.groups), find_row)[rank])
+        end_rows = (ends[one] for one in entry.after if one in ends)
+        come = max([free.get(entry.stream, 0.0), entry.launched, *end_rows])
         receives = entry.posted and int(entry.groups[row, -1]) == rank
         first = begin if receives or not entry.collective else min(come, begin)
         yield number, row, (first, begin, end)
@@ -204,12 +204,12 @@ class _Seen:
         self, entry: TapeEntry, rank: int, members: tuple[int, ...], when: tuple[float, float]
     ) -> Event:
         name = entry_title(entry, rank, members, several=self.several)
-        told = {"phase": entry.phase, "layer": entry.layer, "micro batch": entry.micro_batch}
+        arguments = {"phase": entry.phase, "layer": entry.layer, "micro batch": entry.micro_batch}
         made = self._event(name, "kernel", rank, entry.stream, *when)
         self.kernel_count += 1
         stream = self.stream_numbers[entry.stream]
         made["args"] = launch_args(rank, stream, self.kernel_count)
-        made["args"] |= {key: value for key, value in told.items() if value not in ("", -1)}
+        made["args"] |= {key: value for key, value in arguments.items() if value not in ("", -1)}
         return made
 
     def _event(
@@ -231,16 +231,16 @@ class _Seen:
     ) -> Event:
         lowered = self.step.spans.lowered
         coarse = lowered.coarse[number][int(lowered.class_of[number][row])]
-        whole = entry.nbytes // DTYPES[entry.dtype]
-        part = max(1, whole // len(members))
+        count = entry.nbytes // DTYPES[entry.dtype]
+        part = max(1, count // len(members))
         group = f"{entry.kind} {' '.join(map(str, members[:2]))}".strip()
         operation = Operation(
             entry.collective,
             coarse.algorithm,
             coarse.protocol,
             entry.dtype,
-            in_elements=part if entry.collective in ("all_gather", "gather") else whole,
-            out_elements=part if entry.collective in ("reduce_scatter", "scatter") else whole,
+            in_elements=part if entry.collective in ("all_gather", "gather") else count,
+            out_elements=part if entry.collective in ("reduce_scatter", "scatter") else count,
             ranks=members,
             group=group,
             group_description=entry.kind,

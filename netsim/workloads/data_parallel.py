@@ -32,18 +32,20 @@ class Replica:
         """The groups that hold the same dense weights (False) and expert weights (True), of an
         island each."""
         grid, s = self.setting.grid, self.setting
-        whole = {
+        all_groups = {
             kind: grid.groups(some, self.stage.number) for kind, some in s.replica_axes.items()
         }
-        return {kind: all.reshape(-1, all.shape[1] // s.islands) for kind, all in whole.items()}
+        return {
+            kind: all.reshape(-1, all.shape[1] // s.islands) for kind, all in all_groups.items()
+        }
 
     def held(self, layers: Iterable[Layer]) -> dict[bool, int]:
         """Elements on one rank: of dense weights, of experts' weights."""
-        found = {False: 0, True: 0}
+        held_bytes = {False: 0, True: 0}
         for layer in layers:
             for _, count, expert in self.setting.held(layer):
-                found[expert] += count
-        return found
+                held_bytes[expert] += count
+        return held_bytes
 
     @cached_property
     def elements(self) -> dict[bool, int]:
@@ -91,19 +93,19 @@ def buckets_of(
 ) -> list[Bucket]:
     """The parameters of a stage from the last to the first, cut when a bucket reaches its size.
     `cap` and `first` are bytes; a parameter is never split, experts have buckets of their own."""
-    found: list[Bucket] = []
+    buckets: list[Bucket] = []
     filled = {False: 0, True: 0}
     for number in reversed(range(len(layers))):
         for _, count, expert in reversed(setting.held(layers[number])):
             filled[expert] += count
-            limit = first if not any(one.expert == expert for one in found) else cap
+            limit = first if not any(one.expert == expert for one in buckets) else cap
             if filled[expert] * element >= limit:
-                found.append(Bucket(len(found), filled[expert], expert, number))
+                buckets.append(Bucket(len(buckets), filled[expert], expert, number))
                 filled[expert] = 0
-    found += [
-        Bucket(len(found) + expert, count, expert, 0) for expert, count in filled.items() if count
+    buckets += [
+        Bucket(len(buckets) + expert, count, expert, 0) for expert, count in filled.items() if count
     ]
-    return found
+    return buckets
 
 
 @dataclass
@@ -127,7 +129,7 @@ class Alone:
         return ()
 
     def after_forward(self, layer: int, done: Emitted) -> None:
-        """A layer's forward pass has been written down."""
+        """Called when a layer's forward pass has been added to the tape."""
 
     def before_backward(self, layer: int) -> Deps:
         """What the backward pass of a layer has to wait for."""
@@ -148,7 +150,7 @@ class Alone:
         return 1
 
     def after_optimizer(self, done: int) -> None:
-        """The optimizer has been written down."""
+        """Called when the optimizer has been added to the tape."""
 
 
 # ZeRO stages 1 and 2, and Megatron's distributed optimizer: replicas divide the optimizer's work.
@@ -175,16 +177,16 @@ class Zero(Alone):
             size = s.shard_bucket or DEEPSPEED * s.gradient_element
             return buckets_of(s, self.replica.layers, size, size, s.gradient_element)
         elements = max(MEGATRON, 1_000_000 * self.replica.groups[False].shape[1])
-        found: list[Bucket] = []
+        buckets: list[Bucket] = []
         before = len(self.replica.layers)
         for number, chunk in reversed([*enumerate(s.stages()[stage])]):
             before -= len(chunk)
             # Only the first chunk of the model is cut: later ones have time while others compute.
             usual = s.shard_bucket or elements * s.gradient_element
             size = WHOLE if stage + number or not s.overlap else usual
-            for one in buckets_of(s, chunk, size, size, s.gradient_element):
-                found.append(replace(one, number=len(found), layer=one.layer + before))
-        return found
+            for bucket in buckets_of(s, chunk, size, size, s.gradient_element):
+                buckets.append(replace(bucket, number=len(buckets), layer=bucket.layer + before))
+        return buckets
 
     def before_forward(self, layer: int) -> Deps:
         """Weights that the step before has updated arrive bucket by bucket."""
@@ -377,7 +379,7 @@ class Fsdp(Alone):
                 after = (joined,)
             for expert, count in self._padded(unit).items():
                 inner = self._inner(expert)
-                found = self.replica.exchange(
+                scattered = self.replica.exchange(
                     "gradients",
                     "reduce_scatter",
                     count * s.gradient_element,
@@ -390,12 +392,12 @@ class Fsdp(Alone):
                     "gradients across",
                     "all_reduce",
                     part,
-                    found or after,
+                    scattered or after,
                     expert=expert,
                     groups=self._outer(expert),
                     stream=ACROSS,
                 )
-                self.reduced += (*found, *outer)
+                self.reduced += (*scattered, *outer)
 
     def _name(self, unit: int) -> str:
         return OUTERMOST if unit in self.root else self.replica.layers[unit].name
@@ -487,19 +489,20 @@ def _largest(replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
     values and of indices instead of one all-reduce."""
     s, ranks = replica.setting, replica.stage.ranks
     members = replica.groups[bucket.expert].shape[1]
-    kept = max(1, int(bucket.count * s.top_k))
+    kept_count = max(1, int(bucket.count * s.top_k))
     select = s.roofline.stream_seconds(SELECT_PASSES * bucket.count * s.gradient_element)
     add = s.roofline.stream_seconds(
-        (bucket.count + 2 * members * kept) * s.gradient_element + members * kept * INDEX
+        (bucket.count + 2 * members * kept_count) * s.gradient_element
+        + members * kept_count * INDEX
     )
     chosen = replica.tape.compute(f"select {name}", ranks, select, after)
     made: list[int] = []
     values = ("values", s.gradient_element, s.gradient_dtype)
-    for what, element, dtype in (values, ("indices", INDEX, "int32")):
+    for part_name, element, dtype in (values, ("indices", INDEX, "int32")):
         made += replica.exchange(
-            f"{name} {what}",
+            f"{name} {part_name}",
             "all_gather",
-            members * kept * element,
+            members * kept_count * element,
             (chosen,),
             expert=bucket.expert,
             dtype=dtype,

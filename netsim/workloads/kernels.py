@@ -25,7 +25,7 @@ class Linear:
 
 
 def forward(roofline: Roofline, dtype: str, layers: Iterable[Linear], pieces: int = 1) -> float:
-    """Seconds of the forward products, whose rows come in so many pieces."""
+    """Seconds of the forward products, whose rows come in `pieces` parts."""
     return sum(
         roofline.gemm_seconds(
             one.rows // pieces, one.outputs, one.inputs, dtype, one.batch * pieces
@@ -112,9 +112,9 @@ def cast_bytes(setting: Setting, *, fused: bool = False) -> float:
 
 
 def cast_seconds(setting: Setting, elements: float, *, fused: bool = False) -> float:
-    """Casting so many elements of the inputs of products."""
-    each = cast_bytes(setting, fused=fused)
-    return setting.roofline.stream_seconds(elements * each, each > 0)
+    """Seconds of casting this number of elements of the inputs of products."""
+    bytes_per_element = cast_bytes(setting, fused=fused)
+    return setting.roofline.stream_seconds(elements * bytes_per_element, bytes_per_element > 0)
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Shapes:
         return int(self.tokens * self.model.hidden * NARROW[self.setting.dtype])
 
     def width(self, passes: float, features: int, tokens: int) -> float:
-        """Bytes that elementwise kernels move: `passes` over so many features of tokens."""
+        """Bytes that element-wise kernels move: `passes` over `features` of each token."""
         return passes * features * tokens * self.setting.element
 
     @cached_property
@@ -314,8 +314,10 @@ def state_bytes(optimizer: str) -> int:
 
 
 def optimizer_seconds(setting: Setting, parameters: int) -> float:
-    """Updating so many parameters: states read and written, gradients read, weights written."""
-    each = 2 * state_bytes(setting.optimizer) + setting.gradient_element + setting.element
+    """Seconds of updating parameters: states read and written, gradients read, weights written."""
+    bytes_per_parameter = (
+        2 * state_bytes(setting.optimizer) + setting.gradient_element + setting.element
+    )
     if setting.optimizer == "adam-eager":
-        each = EAGER_ADAM
-    return setting.roofline.stream_seconds(float(each) * parameters)
+        bytes_per_parameter = EAGER_ADAM
+    return setting.roofline.stream_seconds(float(bytes_per_parameter) * parameters)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.memo import Memo, Same
+from netsim.base.startup import tell_share
 from netsim.base.values import dataclass
 from netsim.schedule.builder import Builder, compute_style
 from netsim.schedule.schedule import IN_ORDER, MULTICAST, SWITCH_REDUCE, Schedule, Style, Use
@@ -21,6 +22,9 @@ from netsim.workloads.tape import KernelTime, Tape, TapeEntry
 
 NONE = -1
 SOME = 0.1  # of a kernel's time
+SHARE_OF_COLLECTIVES = 0.4
+"""The part of the time of a large step that finding the forms of its collectives takes, for the
+progress that is shown."""
 # A kernel that only moves bytes hardly slows kernels beside it: beside as many blocks as NCCL's,
 # sums of tensors lose 1-3 % (tests/data/kernels, `beside`). So it draws little on the SMs of its
 # GPU, but a slower GPU slows it as much as any other kernel, which `clock` says.
@@ -78,6 +82,10 @@ class _Block:
 _Made = tuple[NDArray[np.int32], NDArray[np.int32], tuple[Coarse, ...], NDArray[np.int32]]
 
 
+def nothing_to_do() -> None:
+    """What is called where nobody wants to know."""
+
+
 class _Lowering:
     def __init__(self, tape: Tape, world: int, realise: Realise) -> None:
         self.tape, self.world, self.realise = tape, world, realise
@@ -121,7 +129,7 @@ class _Lowering:
     def kernel(
         self, entry: TapeEntry, ranks: Ranks, time: KernelTime
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The first and the last row of a kernel on each of some ranks, whose GPUs are alike."""
+        """The first and the last row of a kernel on each of some ranks, whose GPUs are equal."""
         after = [self.streams[entry.stream][ranks], *(self.rows_of(d, ranks) for d in entry.after)]
         before = [(column, IN_ORDER) for column in after if (column >= 0).any()]
         rows = []
@@ -148,8 +156,8 @@ class _Lowering:
             numbers = {one: k for k, one in enumerate(dict.fromkeys(chosen))}
             return tuple(numbers), np.array([numbers[one] for one in chosen], np.int32)
 
-        asked = (Same(entry.groups), entry.kind, entry.collective, entry.nbytes, entry.dtype)
-        return self.known.of(asked, found)
+        key = (Same(entry.groups), entry.kind, entry.collective, entry.nbytes, entry.dtype)
+        return self.known.of(key, found)
 
     def join(self, entry: TapeEntry) -> NDArray[np.int32]:
         """Marks that wait until all ranks of each group have come."""
@@ -172,8 +180,8 @@ class _Lowering:
         begin: NDArray[np.int32],
     ) -> NDArray[np.int32]:
         """The rows of a collective in all its groups, and the marks that end it."""
-        asked = (Same(entry.groups), distinct, label(entry), entry.stream)
-        block = self.known.of(asked, lambda: self.rows_written(entry, distinct, class_of))
+        key = (Same(entry.groups), distinct, label(entry), entry.stream)
+        block = self.known.of(key, lambda: self.rows_written(entry, distinct, class_of))
         rows = self.builder.rows(*block.columns, after=[(begin[block.group], IN_ORDER)])
         joins = (block.ptr, rows[block.order], IN_ORDER)
         return self.builder.marks(entry.groups[:, 0], joins=joins)
@@ -184,9 +192,9 @@ class _Lowering:
         """The rows of a collective in all its groups, those of one form after the other."""
         parts, group = [], []
         for k, coarse in enumerate(distinct):
-            mine = np.flatnonzero(class_of == k)
-            parts.append(self.row_columns(entry, coarse, entry.groups[mine]))
-            group.append(np.repeat(mine, len(coarse.src)))
+            members = np.flatnonzero(class_of == k)
+            parts.append(self.row_columns(entry, coarse, entry.groups[members]))
+            group.append(np.repeat(members, len(coarse.src)))
         styles, src, dst, piece = (np.concatenate(column) for column in zip(*parts, strict=True))
         number = np.concatenate(group)
         count = np.bincount(number, minlength=len(entry.groups))
@@ -234,9 +242,19 @@ def parts_of(time: KernelTime) -> list[tuple[float, tuple[Use, ...]]]:
     return [(time.seconds - time.moving, ()), (time.moving, FEW_SMS)]
 
 
-def lower(tape: Tape, world: int, realise: Realise) -> Lowered:
-    """The schedule of a tape on `world` ranks."""
+def lower(
+    tape: Tape, world: int, realise: Realise, when_realised: Callable[[], None] = nothing_to_do
+) -> Lowered:
+    """The schedule of a tape on `world` ranks.
+
+    `when_realised` is called when the forms of all collectives are known, before rows are written:
+    who finds them can forget then what that took."""
     work = _Lowering(tape, world, realise)
+    collectives = [entry for entry in tape.entries if entry.collective]
+    for number, entry in enumerate(collectives):
+        work.realised(entry)
+        tell_share(SHARE_OF_COLLECTIVES * number / len(collectives))
+    when_realised()
     for entry in tape.entries:
         if entry.collective:
             work.collective(entry)

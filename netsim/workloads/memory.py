@@ -54,16 +54,16 @@ class Memory(States):
 
 def states_of(data: str, ranks: int, element: int, gradient: int, optimizer: str) -> States:
     """Bytes a parameter that a replica keeps, by kind; fp32 weights are their own master copy."""
-    kept = state_bytes(optimizer)
+    state_size = state_bytes(optimizer)
     if element == FP32 and STATES[optimizer]:
-        kept -= FP32
+        state_size -= FP32
     if data in SHARDED:
-        return States(element / ranks, gradient / ranks, kept / ranks)
+        return States(element / ranks, gradient / ranks, state_size / ranks)
     if data == "zero2":
-        return States(element, gradient / ranks, kept / ranks)
+        return States(element, gradient / ranks, state_size / ranks)
     if data in DIVIDED:
-        return States(element, gradient, kept / ranks)
-    return States(element, gradient, kept)
+        return States(element, gradient, state_size / ranks)
+    return States(element, gradient, state_size)
 
 
 def memory_of(setting: Setting, stage: int) -> Memory:
@@ -78,10 +78,12 @@ def memory_of(setting: Setting, stage: int) -> Memory:
     for layer in layers:
         for _, count, expert in s.held(layer):
             ranks = min(s.shard or replicas[expert], replicas[expert]) // s.islands
-            each = states_of(s.data, ranks, s.element, s.gradient_element, s.optimizer)
-            weights += count * each.weights
-            gradients += count * each.gradients
-            optimizer += count * each.optimizer
+            bytes_per_parameter = states_of(
+                s.data, ranks, s.element, s.gradient_element, s.optimizer
+            )
+            weights += count * bytes_per_parameter.weights
+            gradients += count * bytes_per_parameter.gradients
+            optimizer += count * bytes_per_parameter.optimizer
     return Memory(weights, gradients, optimizer, _activations(s, stage), _buffers(s, layers))
 
 
@@ -89,11 +91,11 @@ def _activations(s: Setting, stage: int) -> float:
     order = SCHEDULES[s.schedule](stage, s.degree("pp"), s.micro_batches, s.chunks)
     passes = in_flight(order)
     layers = [layer for chunk in s.stages()[stage] for layer in chunk]
-    kept = sum(activation_bytes(s, layer) for layer in layers) / s.chunks
+    layer_bytes = sum(activation_bytes(s, layer) for layer in layers) / s.chunks
     again = 0.0
     if FULL & {*s.recompute}:
         again = max(full_activation_bytes(s, layer) for layer in layers)
-    return passes * kept + again
+    return passes * layer_bytes + again
 
 
 def activation_bytes(s: Setting, layer: Layer) -> float:
@@ -160,10 +162,10 @@ def _buffers(s: Setting, layers: list[Layer]) -> float:
         block = max(
             (n for n, one in zip(held, layers, strict=True) if one.kind == "block"), default=0
         )
-        whole = ends if any(layer.kind == "block" for layer in layers) else max(held)
-        return nccl + (whole + 2 * block) * s.element + max(held) * s.gradient_element
+        largest = ends if any(layer.kind == "block" for layer in layers) else max(held)
+        return nccl + (largest + 2 * block) * s.element + max(held) * s.gradient_element
     if s.data == "ddp":
         cap, first = s.bucket, s.first_bucket
-        found = buckets_of(s, layers, cap, first, s.gradient_element)
-        return nccl + max((one.count for one in found), default=0) * s.gradient_element
+        buckets = buckets_of(s, layers, cap, first, s.gradient_element)
+        return nccl + max((one.count for one in buckets), default=0) * s.gradient_element
     return nccl

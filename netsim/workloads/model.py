@@ -115,8 +115,8 @@ class Transformer:
 
     def keys(self, sequence: int, edge: int = 0) -> float:
         """Keys that a query meets on average, over its layers; `edge` of them are masked."""
-        whole = (sequence + edge) / 2 if self.causal else float(sequence)
-        return whole + self.windowed * (min(whole, self.window + edge) - whole)
+        mean_keys = (sequence + edge) / 2 if self.causal else float(sequence)
+        return mean_keys + self.windowed * (min(mean_keys, self.window + edge) - mean_keys)
 
     @property
     def head(self) -> int:
@@ -300,6 +300,6 @@ MODELS["resnet-50"] = resnet50()
 def model_named(name: str) -> Model:
     """A published model."""
     if name not in MODELS:
-        known = ", ".join(MODELS)
-        raise InputError(f"expected a model ({known}), got {name!r}{suggest(name, MODELS)}")
+        names = ", ".join(MODELS)
+        raise InputError(f"expected a model ({names}), got {name!r}{suggest(name, MODELS)}")
     return MODELS[name]

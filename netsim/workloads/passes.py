@@ -50,16 +50,16 @@ def exchange(
 def merged(parts: Iterable[Part]) -> tuple[Part, ...]:
     """The same with kernels that nothing separates in one piece, to have fewer rows; a piece ends
     with gradients of weights."""
-    found: list[Part] = []
+    parts_so_far: list[Part] = []
     for part in parts:
-        last = found[-1] if found else None
+        last = parts_so_far[-1] if parts_so_far else None
         if part.collective or last is None or last.collective or part.needs or last.weight:
-            found.append(part)
+            parts_so_far.append(part)
         elif part.seconds:
             name = "+".join(filter(None, (last.name * (last.seconds > 0), part.name)))
             seconds = last.seconds + part.seconds
-            found[-1] = replace(last, name=name, seconds=seconds, weight=part.weight)
-    return tuple(part for part in found if part.collective or part.seconds or part.needs)
+            parts_so_far[-1] = replace(last, name=name, seconds=seconds, weight=part.weight)
+    return tuple(part for part in parts_so_far if part.collective or part.seconds or part.needs)
 
 
 # Tensor parallelism after Megatron: what column- and row-parallel products exchange, and when.
@@ -73,12 +73,17 @@ def merged(parts: Iterable[Part]) -> tuple[Part, ...]:
 TENSOR = "tp"
 
 
-def forward_half(shapes: Shapes, before: Part, inside: Sequence[Part], what: str) -> list[Part]:
+def forward_half(
+    shapes: Shapes, before: Part, inside: Sequence[Part], exchanged: str
+) -> list[Part]:
     """A column-parallel product to a row-parallel one, with what comes before on whole tokens."""
     if not shapes.setting.sequence_parallel:
         nbytes = shapes.message
-        return [before, *inside, exchange(f"{what} output", "all_reduce", TENSOR, nbytes)]
-    return [before, *_scattered(shapes, f"{what} output", _fed(shapes, f"{what} input", inside))]
+        return [before, *inside, exchange(f"{exchanged} output", "all_reduce", TENSOR, nbytes)]
+    return [
+        before,
+        *_scattered(shapes, f"{exchanged} output", _fed(shapes, f"{exchanged} input", inside)),
+    ]
 
 
 def _fed(shapes: Shapes, name: str, inside: Sequence[Part]) -> list[Part]:
@@ -137,28 +142,28 @@ def _scattered(shapes: Shapes, name: str, inside: Sequence[Part]) -> list[Part]:
 
 
 def backward_half(
-    shapes: Shapes, inside: Sequence[Part], column_weight: float, before: float, what: str
+    shapes: Shapes, inside: Sequence[Part], column_weight: float, before: float, exchanged: str
 ) -> list[Part]:
     """The same backward; the weight gradient of the column-parallel product hides an exchange. Its
     input is gathered again beside the product before, the last of `inside`."""
     s = shapes.setting
-    back, again = f"{what} input gradient", f"{what} input again"
+    back, again = f"{exchanged} input gradient", f"{exchanged} input again"
     # PyTorch puts no product beside an exchange, cuts none that follows a sum of gradients, and
     # keeps what a checkpoint of the block has gathered.
     aside = s.tensor_overlap == "none" or s.apart
-    kept = s.apart and not {"full", "non-reentrant"}.isdisjoint(s.recompute)
-    wanted = [again] * (s.sequence_parallel and not kept)
+    is_kept = s.apart and not {"full", "non-reentrant"}.isdisjoint(s.recompute)
+    wanted = [again] * (s.sequence_parallel and not is_kept)
     column_weight += _turned(shapes)
-    weight = kernel(f"{what} in wgrad", column_weight, *wanted, weight=True)
-    norm = kernel(f"{what} norm backward", before, back)
+    weight = kernel(f"{exchanged} in wgrad", column_weight, *wanted, weight=True)
+    norm = kernel(f"{exchanged} norm backward", before, back)
     if not s.sequence_parallel:
         reduce = exchange(back, "all_reduce", TENSOR, shapes.message, blocks=aside)
         return [*inside, reduce, weight, norm]
     gather = exchange(again, "all_gather", TENSOR, shapes.cast_message, blocks=aside, dtype=s.cast)
     reduce = exchange(back, "reduce_scatter", TENSOR, shapes.message, blocks=aside)
-    fed = _fed(shapes, f"{what} output gradient", inside[:-1])
+    fed = _fed(shapes, f"{exchanged} output gradient", inside[:-1])
     copy = _rearranged(shapes, back, shapes.message)
-    return [*fed, *[gather] * (not kept), inside[-1], *copy, reduce, weight, norm]
+    return [*fed, *[gather] * (not is_kept), inside[-1], *copy, reduce, weight, norm]
 
 
 def _rearranged(shapes: Shapes, name: str, nbytes: int) -> list[Part]:
@@ -191,13 +196,13 @@ def core(shapes: Shapes, seconds: float, *, backward: bool = False) -> list[Part
 def _ring(shapes: Shapes, seconds: float, *, backward: bool) -> list[Part]:
     """Backward, the gradients of keys and values travel with them: twice the bytes."""
     nbytes = _kv_bytes(shapes) * (2 if backward else 1)
-    what = "kv gradients" if backward else "kv"
+    exchanged = "kv gradients" if backward else "kv"
     name = "attention backward" if backward else "attention"
     parts: list[Part] = []
     for turn in range(shapes.cp):
         if turn < shapes.cp - 1:
-            parts.append(exchange(f"{what} {turn}", "sendrecv", CONTEXT, nbytes, blocks=False))
-        needs = [f"{what} {turn - 1}"] if turn else []
+            parts.append(exchange(f"{exchanged} {turn}", "sendrecv", CONTEXT, nbytes, blocks=False))
+        needs = [f"{exchanged} {turn - 1}"] if turn else []
         parts.append(kernel(f"{name} {turn}", seconds / shapes.cp, *needs))
     return parts
 
@@ -222,7 +227,7 @@ MERGED, MERGED_BACKWARD, JOINED, JOINED_BACKWARD, ENDED = 38, 10, 8, 50, 6
 
 
 def _turns(shapes: Shapes, queries: float, keys: float) -> float:
-    """Moving so many bytes for each feature of queries, and of keys."""
+    """Seconds of moving `queries` and `keys` bytes for each feature of queries and of keys."""
     features = queries * shapes.query_width + keys * shapes.given_width
     return shapes.setting.roofline.stream_seconds(features * shapes.tokens, 8)
 
@@ -233,27 +238,32 @@ def _gathered_first(shapes: Shapes) -> Part:
 
 
 def _merged(shapes: Shapes, seconds: float) -> list[Part]:
-    turns, each = shapes.cp - 1, seconds / shapes.cp
+    turns, turn_seconds = shapes.cp - 1, seconds / shapes.cp
     merging = _turns(shapes, MERGED, JOINED) * turns + _turns(shapes, 2 * ENDED, 0)
-    first, rest = kernel("attention 0", each), kernel("attention", each * turns + merging, "kv")
+    first, rest = (
+        kernel("attention 0", turn_seconds),
+        kernel("attention", turn_seconds * turns + merging, "kv"),
+    )
     return [kernel("kv joined", _turns(shapes, 0, JOINED)), _gathered_first(shapes), first, rest]
 
 
 def _merged_backward(shapes: Shapes, seconds: float) -> list[Part]:
     nbytes = 2 * shapes.tokens * shapes.given_width * FP32
-    name, what = "attention backward", "kv gradients"
+    name, exchanged = "attention backward", "kv gradients"
     added = _turns(shapes, MERGED_BACKWARD, JOINED_BACKWARD)
     parts = [kernel("kv joined", _turns(shapes, 0, JOINED)), _gathered_first(shapes)]
     for turn in range(shapes.cp):
         needs = ["kv"] * (turn == 1)
-        before = [f"{what} {turn - 1}"] * (turn > 0)
+        before = [f"{exchanged} {turn - 1}"] * (turn > 0)
         parts += [
             kernel(f"{name} {turn}", seconds / shapes.cp, *needs),
             kernel(f"{name} sums {turn}", added, *before),
-            exchange(f"{what} {turn}", "sendrecv", CONTEXT, nbytes, blocks=False, dtype="float"),
+            exchange(
+                f"{exchanged} {turn}", "sendrecv", CONTEXT, nbytes, blocks=False, dtype="float"
+            ),
         ]
     ended = _turns(shapes, ENDED, 2 * ENDED)
-    return [*parts, kernel(f"{what} sum", ended, f"{what} {shapes.cp - 1}")]
+    return [*parts, kernel(f"{exchanged} sum", ended, f"{exchanged} {shapes.cp - 1}")]
 
 
 def _heads(shapes: Shapes, seconds: float, *, backward: bool) -> list[Part]:
@@ -536,12 +546,14 @@ def _mlp_forward(shapes: Shapes, layer: Layer) -> list[Part]:
     return [before, *shared, *forward_experts(shapes), after]
 
 
-def _dense_forward(shapes: Shapes, ffn: int, before: Part, what: str) -> list[Part]:
+def _dense_forward(shapes: Shapes, ffn: int, before: Part, exchanged: str) -> list[Part]:
     s = shapes.setting
     first = forward(s.roofline, s.dtype, shapes.mlp_in(ffn), s.pieces) + _function(shapes, ffn)
     first += cast_seconds(s, shapes.tokens * ffn / shapes.tp)
     second = forward(s.roofline, s.dtype, shapes.mlp_out(ffn), s.pieces)
-    return forward_half(shapes, before, [kernel(what, first), kernel(f"{what} out", second)], what)
+    return forward_half(
+        shapes, before, [kernel(exchanged, first), kernel(f"{exchanged} out", second)], exchanged
+    )
 
 
 def _mlp_backward(shapes: Shapes, layer: Layer) -> list[Part]:
@@ -555,24 +567,26 @@ def _mlp_backward(shapes: Shapes, layer: Layer) -> list[Part]:
     return [*backward_experts(shapes), *shared, kernel("norm backward", norm)]
 
 
-def _dense_backward(shapes: Shapes, ffn: int, norm: float, what: str) -> list[Part]:
+def _dense_backward(shapes: Shapes, ffn: int, norm: float, exchanged: str) -> list[Part]:
     s = shapes.setting
     first, second = shapes.mlp_in(ffn), shapes.mlp_out(ffn)
     cast = _input_cast(shapes, fused=False)
     inner = cast_seconds(s, shapes.tokens * sum(one.outputs for one in first))
     dgrad = input_gradients(s.roofline, s.dtype, first) + shapes.added(first)
     inside = [
-        kernel(f"{what} out dgrad", cast + input_gradients(s.roofline, s.dtype, second, s.pieces)),
         kernel(
-            f"{what} out wgrad",
+            f"{exchanged} out dgrad", cast + input_gradients(s.roofline, s.dtype, second, s.pieces)
+        ),
+        kernel(
+            f"{exchanged} out wgrad",
             kernels.weight_gradients(s.roofline, s.dtype, second, s.added),
             weight=True,
         ),
         kernel("", inner + _function(shapes, ffn, backward=True)),
-        kernel(f"{what} in dgrad", dgrad),
+        kernel(f"{exchanged} in dgrad", dgrad),
     ]
     weights = kernels.weight_gradients(s.roofline, s.dtype, first, s.added)
-    return backward_half(shapes, inside, weights, norm, what)
+    return backward_half(shapes, inside, weights, norm, exchanged)
 
 
 def _function(shapes: Shapes, ffn: int, *, backward: bool = False) -> float:
@@ -615,8 +629,8 @@ class PassTable:
 
     def of(self, layer: Layer) -> Passes:
         """The passes of a layer; its times are the user's where they are given."""
-        own = layer.kind == "plain" or layer.name in self.setting.layer_seconds
-        key: object = layer.name if own else (layer.kind, layer.moe)
+        is_timed = layer.kind == "plain" or layer.name in self.setting.layer_seconds
+        key: object = layer.name if is_timed else (layer.kind, layer.moe)
         return self.known.of(key, lambda: self._found(layer))
 
     def _found(self, layer: Layer) -> Passes:
@@ -626,10 +640,10 @@ class PassTable:
         s, fast = self.setting, dict.fromkeys(self.setting.roofline.flops, inf)
         ones = self._with(layer, flops=fast, bandwidth=inf, kernel=1.0) if s.launch else None
         quick = None if s.layer_seconds else self._with(layer, bandwidth=inf, kernel=NOTHING)
-        found = _passes(s, layer)
+        passes = _passes(s, layer)
 
         def told(name: str) -> tuple[Part, ...]:
-            parts: tuple[Part, ...] = getattr(found, name)
+            parts: tuple[Part, ...] = getattr(passes, name)
             counts: tuple[Part, ...] = parts if ones is None else getattr(ones, name)
             rests: tuple[Part, ...] = parts if quick is None else getattr(quick, name)
             return tuple(
@@ -714,8 +728,8 @@ SELECTIVE = ("core_attn",)
 
 
 def _modules(shapes: Shapes) -> tuple[str, ...]:
-    given = shapes.setting.recompute
-    return SELECTIVE if given == ("selective",) else given
+    recompute = shapes.setting.recompute
+    return SELECTIVE if recompute == ("selective",) else recompute
 
 
 def _repeated(setting: Setting, ahead: list[Part], layer: Layer) -> list[Part]:
@@ -724,30 +738,32 @@ def _repeated(setting: Setting, ahead: list[Part], layer: Layer) -> list[Part]:
         return [] if layer.kind == "embedding" else _again(ahead)
     if layer.kind != "block" or "non-reentrant" not in setting.recompute:
         return []
-    kept = [one for one in ahead if not one.name.startswith(("mlp output", "residual"))]
-    last = max((n for n, part in enumerate(kept) if part.name == "mlp out"), default=len(kept))
-    return _again([part for n, part in enumerate(kept) if n < last])
+    kept_parts = [one for one in ahead if not one.name.startswith(("mlp output", "residual"))]
+    last = max(
+        (n for n, part in enumerate(kept_parts) if part.name == "mlp out"), default=len(kept_parts)
+    )
+    return _again([part for n, part in enumerate(kept_parts) if n < last])
 
 
 def _again_modules(shapes: Shapes, layer: Layer) -> list[Part]:
     """What backward of a block begins with where only some modules of it are checkpointed."""
-    s, m, given = shapes.setting, shapes.model, _modules(shapes)
+    s, m, modules = shapes.setting, shapes.model, _modules(shapes)
     seconds = 0.0
     norms = 2 * _moved_in_block(shapes, _elementwise(shapes).norm, m.hidden, shapes.local)
-    if "layernorm" in given or "ops" in given:
+    if "layernorm" in modules or "ops" in modules:
         seconds += norms
-    if "mla_up_proj" in given and m.latent:
+    if "mla_up_proj" in modules and m.latent:
         seconds += forward(s.roofline, s.dtype, shapes.attention_in[1:])
-    if "ops" in given:
+    if "ops" in modules:
         seconds += _function(shapes, m.ffn) + _every_other(shapes)
-    if layer.moe and "moe_act" in given:
+    if layer.moe and "moe_act" in modules:
         seconds += _activation(shapes)
-    if layer.moe and ("shared_experts" in given or "moe" in given) and m.shared_ffn:
+    if layer.moe and ("shared_experts" in modules or "moe" in modules) and m.shared_ffn:
         seconds += forward(s.roofline, s.dtype, (*shapes.mlp_in(m.shared_ffn),))
     parts = [kernel("again", seconds)] * (seconds > 0)
-    if layer.moe and "moe" in given:
+    if layer.moe and "moe" in modules:
         return [*parts, *_again(forward_experts(shapes))]
-    if not layer.moe and "mlp" in given:
+    if not layer.moe and "mlp" in modules:
         parts += _again(_dense_forward(shapes, m.ffn, kernel("", 0.0), "mlp"))
     return parts
 

@@ -53,8 +53,8 @@ class Grid:
     def stages(self) -> list[int]:
         """The pipeline stage of every rank."""
         place = self.order[::-1].index("pp")
-        found: list[int] = np.indices(self._ranks.shape)[place].ravel().tolist()
-        return found
+        stages: list[int] = np.indices(self._ranks.shape)[place].ravel().tolist()
+        return stages
 
     def pairs(self, source: int, target: int) -> Ranks:
         """(sender, receiver) between two pipeline stages, a row each."""
@@ -178,9 +178,10 @@ class Roofline:
         keys: float = inf,
         backward: bool = False,
     ) -> float:
-        """A fused attention kernel of so many FLOPs, with features of a key and a value together
-        (`width`) and keys that a query meets. What blocks do before and after their loop over keys
-        takes as long as so many keys more."""
+        """Seconds of a fused attention kernel.
+
+        `width` is the features of a key and a value together. What blocks do before and after
+        their loop over keys takes as long as a constant number of further keys."""
         if flops <= 0:
             return 0.0
         more = value("attention.keys.backward" if backward else "attention.keys") / keys
@@ -369,8 +370,8 @@ class Setting:
     @property
     def pieces(self) -> int:
         """Parts of rows in which products take what is gathered, or make what is scattered."""
-        whole = self.tensor_overlap != "pipelined" or not self.sequence_parallel
-        return 1 if whole else self.degree("tp")
+        is_whole = self.tensor_overlap != "pipelined" or not self.sequence_parallel
+        return 1 if is_whole else self.degree("tp")
 
     @property
     def tokens(self) -> int:
@@ -388,14 +389,14 @@ class Setting:
     def held(self, layer: Layer) -> list[tuple[str, int, bool]]:
         """Name and elements of every tensor of a layer on one rank; whether it is an expert's."""
         tp, ep = self.degree("tp"), self.degree("ep")
-        found = []
+        held = []
         for tensor in layer.tensors:
             divided = (
                 tp if tensor.split == "tp" and (self.expert_tensor or not tensor.expert) else 1
             )
             copies = tensor.copies // ep if tensor.expert else tensor.copies
-            found += [(tensor.name, -(-tensor.count // divided), tensor.expert)] * copies
-        return found
+            held += [(tensor.name, -(-tensor.count // divided), tensor.expert)] * copies
+        return held
 
     def stages(self) -> list[list[tuple[Layer, ...]]]:
         """The layers of every pipeline stage, chunk by chunk: `stages()[stage][chunk]`. Blocks are

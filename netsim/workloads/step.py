@@ -22,7 +22,7 @@ PRODUCTS = 4  # of a block: into and out of attention and MLP
 
 def preset(name: str, parameters: int, scale: int) -> Extra | None:
     """A collective that people know by name; `parameters` of a rank, `scale` samples of a step."""
-    known = {
+    presets = {
         # Every rank starts from the weights of rank 0.
         "parameter-broadcast": Extra(name, "broadcast", AXES_OF["dp"], parameters * FP32, "init"),
         "sync-batch-norm": Extra(
@@ -33,7 +33,7 @@ def preset(name: str, parameters: int, scale: int) -> Extra | None:
         "input-scatter": Extra(name, "broadcast", AXES_OF["tp"], 8 * scale, "forward"),
         "evaluation-gather": Extra(name, "all_gather", AXES_OF["dp"], FP32 * scale, "eval"),
     }
-    return known.get(name)
+    return presets.get(name)
 
 
 def write_extras(tape: Tape, setting: Setting, when: str, stages: Sequence[StageRanks]) -> Deps:
@@ -169,8 +169,10 @@ class Pass:
 
 
 def training_step(setting: Setting, told: Callable[[Pass], float] | None = None) -> Tape:
-    """The tape of one step; quiet passes are kernels with `told`, which says how long they take.
-    Where GPUs are of several kinds, kernels have the time of each kind."""
+    """The tape of one step.
+
+    With `told`, passes without communication are single kernels whose seconds it returns. Where
+    GPUs are of several kinds, kernels have the time of each kind."""
     kinds = setting.gpu_kinds
     if kinds is None:
         return _Step(setting, told).write()
@@ -227,7 +229,7 @@ class _Step:
         self.before: Deps = ()
 
     def write(self) -> Tape:
-        """Stages take turns, each as far as what it waits for has been written down."""
+        """Stages take turns, each as far as what it waits for is on the tape."""
         self.before = self._extras("forward")
         while any(stage.actions for stage in self.stages):
             moved = False
@@ -272,8 +274,8 @@ class _Step:
     def _waits(self, stage: _Stage, key: tuple[str, int, int]) -> Deps:
         """What the sender of this pass's input did, and this stage's own sends that hold it up."""
         held = [key[0]] if self.setting.blocking_sends is None else [*stage.sends]
-        own = [send for kind in held for send in stage.sends.pop(kind, ())]
-        return (*self.sent.get(key, ()), *own)
+        sends = [send for kind in held for send in stage.sends.pop(kind, ())]
+        return (*self.sent.get(key, ()), *sends)
 
     def _numbered(self, stage: _Stage, action: Action) -> list[tuple[int, Layer]]:
         before = sum(len(chunk) for chunk in stage.chunks[: action.chunk])
@@ -372,9 +374,9 @@ class _Step:
         nbytes = self._handed_on(stage, action)
         link = (stage.at.number, target)
         self.tape.layer = ""
-        what = "activations" if step > 0 else "gradients"
+        payload = "activations" if step > 0 else "gradients"
         made = self.tape.collective(
-            what,
+            payload,
             "pp",
             "p2p",
             self.pairs(*link),

@@ -78,9 +78,10 @@ class TapeEntry:
 
 @dataclass
 class Host:
-    """The thread that launches what one stage's ranks do: when it is done with what was written
-    down. `last`: the last entry of each stream, `line`: what collectives ahead of kernels wait for.
-    """
+    """The thread that launches the work of one stage's ranks.
+
+    It knows when it is done with the entries so far. `last` is the last entry of each stream,
+    `line` what collectives ahead of kernels wait for."""
 
     clock: float = 0.0
     last: dict[str, int] = field(default_factory=dict)
@@ -168,13 +169,13 @@ class Tape:
         return entry.by_kind[self.kind_of_rank[rank]]
 
     def later(self, name: str, ranks: Ranks, seconds: float, after: Deps) -> None:
-        """A kernel that is written down only before the optimizer, so that nothing waits for it."""
+        """A kernel that is added just before the optimizer, so that nothing waits for it."""
         self.put_off.append((name, ranks, seconds, after))
 
     def catch_up(self) -> None:
         """Write down the kernels that were put off."""
-        for one in self.put_off:
-            self.compute(*one)
+        for postponed in self.put_off:
+            self.compute(*postponed)
         self.put_off.clear()
 
     @contextmanager
@@ -186,8 +187,8 @@ class Tape:
 
     def last_of(self, ranks: Ranks) -> Deps:
         """The last kernel that these very ranks have run."""
-        found = self._last.get(Same(ranks))
-        return () if found is None else (found,)
+        last = self._last.get(Same(ranks))
+        return () if last is None else (last,)
 
     def _add(
         self,
@@ -313,7 +314,7 @@ def stage_ranks(grid: Grid, number: int) -> StageRanks:
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """The last kernel of a pass, and all that whoever follows must wait for."""
+    """The last kernel of a pass, and all entries that a follower must wait for."""
 
     last: int
     ends: Deps

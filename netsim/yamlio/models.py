@@ -44,9 +44,9 @@ class FieldError(ValueError):
 
 
 class Quantity(GroupedMetadata):
-    """How a field is read from what a file says, and what that may look like, so that
-    `netsim schema` helps whoever writes it; `several`: one value or a list, which becomes a tuple.
-    """
+    """How a field is read from a file, and what its text may look like (for `netsim schema`).
+
+    With `several` it is one value or a list, which becomes a tuple."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ Written = Annotated[str, Quantity(_written, "2.27", 16, kind=["string", "number"
 
 
 class Elsewhere:
-    """In an `Annotated[Any, ...]`: a type of another module, whose findings are told as its own."""
+    """In an `Annotated[Any, ...]`: a type of another module, whose mistakes are reported here."""
 
     def __init__(self, module: str, name: str) -> None:
         self.module, self.name = module, name
@@ -187,16 +187,18 @@ def override(source: Source, dotted: str, value: Any, origin: str) -> Source:
             index = _index(parts[0], len(values), path, origin)
             path, values, parts = (*path, index), values[index], parts[1:]
         elif isinstance(values, dict) or values is None:
-            whole = ".".join(parts)
-            key = whole if values and whole in values else parts[0]
-            path, parts = (*path, key), [] if key == whole else parts[1:]
+            full_path = ".".join(parts)
+            key = full_path if values and full_path in values else parts[0]
+            path, parts = (*path, key), [] if key == full_path else parts[1:]
             values = None if values is None else values.get(key)
         else:
             message = f"{_dotted(path)} is {shown(values)}, which has nothing inside to set"
             raise InputError(f"{origin}: {message}")
     data = _replaced(source.data, path, value)
-    kept = {known: text for known, text in source.origins.items() if known[: len(path)] != path}
-    return replace(source, data=data, origins={**kept, path: origin})
+    kept_origins = {
+        known: text for known, text in source.origins.items() if known[: len(path)] != path
+    }
+    return replace(source, data=data, origins={**kept_origins, path: origin})
 
 
 def _index(part: str, length: int, path: KeyPath, origin: str) -> int:

@@ -299,9 +299,9 @@ class Source:
     def locate(self, path: KeyPath, *, key: bool = False) -> Place:
         """The place of the value at `path`, or of its key; of the nearest parent where unknown."""
         path = self._written(path)
-        for known in sorted(self.origins, key=len, reverse=True):
-            if path[: len(known)] == known:
-                return Place(self.origins[known])
+        for prefix in sorted(self.origins, key=len, reverse=True):
+            if path[: len(prefix)] == prefix:
+                return Place(self.origins[prefix])
         node, key_node = self.root, self.root
         for depth, part in enumerate(path):
             step = _child(node, part)
@@ -400,10 +400,10 @@ class _Dumper(yaml.SafeDumper):
         if kind is not yaml.ScalarNode or not implicit[0]:
             return usual
         try:
-            found = plain_scalar(value)
+            scalar = plain_scalar(value)
         except ValueError:
             return ""  # no value can be written so
-        name = "null" if found is None else _TAGS.get(type(found))
+        name = "null" if scalar is None else _TAGS.get(type(scalar))
         return usual if name is None else f"tag:yaml.org,2002:{name}"
 
 

@@ -89,8 +89,8 @@ def translated(
 
 def missing(path: KeyPath, key: str | int) -> Finding:
     """A mapping at `path` that lacks a key, or a list that lacks an entry."""
-    what = f"entry {key}" if isinstance(key, int) else f"key {shown(key)}"
-    return Finding(path, f"missing {what}", at_key=True, missing_key=str(key))
+    name = f"entry {key}" if isinstance(key, int) else f"key {shown(key)}"
+    return Finding(path, f"missing {name}", at_key=True, missing_key=str(key))
 
 
 def merged(findings: Sequence[Finding]) -> Finding:
@@ -137,8 +137,8 @@ def _type_or_range(
 ) -> Finding:
     value = details["input"]
     if kind in EXPECTED:
-        whole = {k for k, v in context.items() if isinstance(v, float) and v.is_integer()}
-        bounds = {k: str(int(v) if k in whole else v) for k, v in context.items()}
+        whole_numbers = {k for k, v in context.items() if isinstance(v, float) and v.is_integer()}
+        bounds = {k: str(int(v) if k in whole_numbers else v) for k, v in context.items()}
         expected = EXPECTED[kind].format(**bounds)
         return Finding(path, expected=expected, got=shown(value))
     expected = TYPES.get(kind.split("_", maxsplit=1)[0], "")
@@ -175,7 +175,7 @@ Issue = tuple[Location, ErrorDetails]
 
 
 def all_findings(error: pydantic.ValidationError, model: Any, path: KeyPath) -> list[Finding]:
-    """Every mistake once; a missing key is not told beside the misspelt one that explains it."""
+    """Every mistake once; a missing key is left out beside a misspelled one that explains it."""
     issues = [(details["loc"], details) for details in error.errors(include_url=False)]
     findings = _findings(issues, model, path, ())
     explained = {
@@ -195,7 +195,7 @@ def _findings(
     values: Mapping[str, str] | None = None,
 ) -> list[Finding]:
     deeper = [issue for issue in issues if issue[0]]
-    found = [
+    findings = [
         finding
         for rest, details in issues
         # pydantic calls a list too short when its entries are wrong
@@ -205,21 +205,21 @@ def _findings(
     options = _options(kind)
     keys, taken = _keys(options[0]), _values(options[0])  # for where there is one only
     branches: list[list[Finding]] = []
-    for head, some in grouped(deeper, lambda issue: issue[0][0]).items():
-        inner = [(location[1:], details) for location, details in some]
+    for head, head_issues in grouped(deeper, lambda issue: issue[0][0]).items():
+        inner = [(location[1:], details) for location, details in head_issues]
         if len(options) > 1:
             branches.append(_findings(inner, _labelled(str(head), options), path, siblings))
         elif all(rest == ("[key]",) for rest, _ in inner):
             wrong = [translated(details, (*path, head), ()) for _, details in inner]
-            found += [replace(finding, at_key=True) for finding in wrong]
+            findings += [replace(finding, at_key=True) for finding in wrong]
         else:
-            found += _findings(inner, _below(options[0], head), (*path, head), keys, taken)
-    told = found + (_told_once(branches, path) if branches else [])
-    return [_with_kind(finding, kind) if finding.path == path else finding for finding in told]
+            findings += _findings(inner, _below(options[0], head), (*path, head), keys, taken)
+    all_found = findings + (_told_once(branches, path) if branches else [])
+    return [_with_kind(finding, kind) if finding.path == path else finding for finding in all_found]
 
 
 def _with_kind(finding: Finding, kind: Any) -> Finding:
-    """The finding; of a word that stands for a mapping of that `kind`, with how to write it."""
+    """The mistake; for a word in place of a mapping of that `kind`, with how to write it."""
     if finding.hint or not finding.path or not finding.expected.startswith(TYPES["model"]):
         return finding
     fields = [getattr(_bare(model), "model_fields", {}).get("kind") for model in _options(kind)]
@@ -251,8 +251,8 @@ def _told_once(branches: Sequence[list[Finding]], path: KeyPath) -> list[Finding
 
 def _bare(kind: Any) -> Any:
     while get_origin(kind) is Annotated:
-        kind, *told = get_args(kind)
-        kind = next((one.kind for one in told if isinstance(one, Elsewhere)), kind)
+        kind, *metadata = get_args(kind)
+        kind = next((one.kind for one in metadata if isinstance(one, Elsewhere)), kind)
     return kind
 
 
@@ -270,8 +270,10 @@ def _labelled(label: str, options: Sequence[Any]) -> Any:
         tags = [meta.tag for meta in get_args(option) if isinstance(meta, pydantic.Tag)]
         if label in tags or label in _literal_values(_bare(option)):
             return option
-    found = [(min(_positions(label, option), default=len(label)), option) for option in options]
-    return min(found, key=lambda one: one[0])[1]
+    candidates = [
+        (min(_positions(label, option), default=len(label)), option) for option in options
+    ]
+    return min(candidates, key=lambda one: one[0])[1]
 
 
 def _positions(label: str, kind: Any) -> list[int]:

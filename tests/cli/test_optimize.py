@@ -304,7 +304,7 @@ def test_what_may_be_off_by_much_is_not_the_best(capsys, monkeypatch) -> None:
     monkeypatch.setattr(results, "DOUBTFUL", -1.0)
     done = netsim(capsys, "optimize", "opt.yaml", "-q", "-o", "best")
     assert done.code == 2
-    assert "no cell is sure enough to be the best: 8 of times that may be off by up to" in done.err
+    assert "no cell is sure enough to be the best: 8 with error bounds of up to" in done.err
     assert not Path("best/best.yaml").exists()
 
 
@@ -406,7 +406,7 @@ def test_layouts_too_large_to_run_each_rank_are_told_and_that_of_the_file_has_a_
     assert [float(row["step_time_us"]) for row in found] == pytest.approx(times[:5], rel=0.01)
     (mine,) = [k for k, row in enumerate(told, 1) if [*row.values()][:3] == ["2", "2", "2"]]
     assert mine > 1
-    assert f"of the best told, place {mine} of {len(told)}" in done.out
+    assert f"against the best estimate, place {mine} of {len(told)}" in done.out
     assert netsim(capsys, "run", "told/best.yaml", "-o", "again", "-q").code == 0
     best = float(rows("again/results.csv")[0]["step_time_us"])
     assert best == pytest.approx(times[0], rel=0.01)
@@ -419,7 +419,7 @@ def test_layouts_that_a_sampler_decides_for_are_not_told_as_well(capsys) -> None
     some = netsim(capsys, "optimize", "layouts.yaml", "-o", "some", "-q", "--trials", "6")
     assert some.code == 0, some.err
     assert "6 of 12 cells looked at" in some.out
-    assert "told by one rank" not in some.out
+    assert "estimated by one rank" not in some.out
     assert not Path("some/layouts.csv").exists()
 
 

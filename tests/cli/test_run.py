@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from netsim.base.errors import StalledError
+from netsim.base.startup import __version__
 from netsim.results.folder import open_folder
 from netsim.results.row import COLUMNS, Row
 from netsim.tasks.row import row_of_size
@@ -102,7 +103,7 @@ def test_a_trace_is_of_the_best_cell_and_of_the_one_that_is_asked_for(capsys) ->
     assert told["cell"] == chosen["cell"]
     assert told["title"].startswith("all_reduce of 1 MiB on 8 GPUs, tree, ")
     assert told["title"].endswith("gpus 8, algorithm tree")
-    said = f"traced and drawn: gpus 8, algorithm tree (cell {chosen['cell']}; --cell"
+    said = f"trace and pictures show gpus 8, algorithm tree (cell {chosen['cell']}; --cell"
     assert said in asked.err
     netsim(capsys, "run", "sweep.yaml", *TRACED, "--cell", chosen["cell"][:9])
     assert traced("reports/sweep")["cell"] == chosen["cell"]
@@ -494,7 +495,7 @@ def test_other_verbs_answer(capsys) -> None:
     assert re.search(r"^GPU3 +NVL +NVL +NVL +X", shown, re.MULTILINE)
     checked = netsim(capsys, "check", "sweep.yaml")
     assert checked.out == "sweep.yaml: a scenario of 8 cells, 24 sizes in all\n"
-    assert netsim(capsys, "--version").out == "0.1.0\n"
+    assert netsim(capsys, "--version").out == f"{__version__}\n"
 
 
 def test_explain_state_of_the_ring_of_five(capsys) -> None:

@@ -42,7 +42,7 @@ def test_what_is_approximated_is_told(capsys) -> None:
     done = netsim(capsys, "run", "t.yaml", "-o", "tree")
     table = Path("tree/results.csv").read_text()
     rows = [line for line in table.splitlines() if " of " in line]
-    assert (f"approximated: {len(rows)} of 2 rows, at most " in done.err) == bool(rows)
+    assert (f"{len(rows)} of 2 rows are approximate, within " in done.err) == bool(rows)
 
 
 def row(name: str, time: float, seed: int = 1) -> Row:
@@ -72,3 +72,17 @@ def test_axes_without_effect_are_told_but_for_which_job_is_looked_at() -> None:
         assert not idle_axes(cells, [rows[0], replace(rows[1], time_us=5.1)])
         assert not idle_axes(cells, rows[:1])  # of one value alone nothing is known
     assert found == ["network"]
+
+
+def test_cells_that_time_different_collectives_have_no_best_one(capsys) -> None:
+    text = SCENARIO + (
+        "sweep:\n  variants:\n    what:\n"
+        "      reduce: {workload.collective: all_reduce, workload.algorithm: ring}\n"
+        "      gather: {workload.collective: all_gather, workload.algorithm: bruck}\n"
+    )
+    Path("two.yaml").write_text(text)
+    done = netsim(capsys, "run", "two.yaml", "-o", "out")
+    assert done.code == 0, done.err
+    said = done.out + done.err
+    assert "best at" not in said
+    assert "they time different collectives (all_gather, all_reduce)" in said

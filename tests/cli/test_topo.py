@@ -63,7 +63,7 @@ def test_list_has_what_lies_in_topologies(capsys) -> None:
 
 def test_show_a_machine(capsys) -> None:
     out = netsim(capsys, "topo", "show", "dgx-h100").out
-    assert figure(out, "scale-up a GPU").startswith("370.8 GB/s (18 NVLink links to switches)")
+    assert figure(out, "scale-up per GPU").startswith("370.8 GB/s (18 NVLink links to switches)")
     assert figure(out, "NICs") == "8 x 400 Gb/s ConnectX-7"
     assert re.search(r"^GPU3 +NVL +NVL +NVL +X .* PIX +SYS .* 0 +NIC3$", out, re.MULTILINE)
     assert re.search(r"^GPU3 +NV18 +NV18 +NV18 +X ", out, re.MULTILINE)
@@ -84,8 +84,8 @@ def test_show_full_and_half_bisection(capsys, ratio: str, usable: str) -> None:
     out = netsim(
         capsys, "topo", "show", "dgx-h100", *more, "--set", "cluster.fabric.nodes_per_leaf=4"
     ).out
-    assert figure(out, "scale-out a GPU") == "400 Gb/s of NIC, 49.1 GB/s usable"
-    assert figure(out, "bisection").endswith(f", {usable} a GPU")
+    assert figure(out, "scale-out per GPU") == "400 Gb/s of NIC, 49.1 GB/s usable"
+    assert figure(out, "bisection").endswith(f", {usable} per GPU")
     assert figure(out, "oversubscription") == f"{ratio}:1 between halves"
     assert figure(out, "diameter") == "3 switches"
     up = 32 // int(ratio)
@@ -96,7 +96,7 @@ def test_show_follows_options(capsys) -> None:
     options = ["--nodes", 4, "--fabric", "rail-only", "--nic", "200Gbps", "--nics-per-node", 4]
     out = netsim(capsys, "topo", "show", "dgx-h100", *options, "--gpus-per-node", 4).out
     assert out.startswith("dgx-h100: 4 hosts, 16 GPUs, rail-only over infiniband\n")
-    assert figure(out, "scale-out a GPU") == "200 Gb/s of NIC, 24.55 GB/s usable"
+    assert figure(out, "scale-out per GPU") == "200 Gb/s of NIC, 24.55 GB/s usable"
     assert re.search(r"^nic3 +4 +200 Gb/s +1 +leaf3$", out, re.MULTILINE)
 
 
@@ -141,7 +141,7 @@ def test_show_mixed_hosts(capsys) -> None:
         "cluster:\n  groups:\n    - {machine: dgx-h100, nodes: 2}\n    - {machine: dgx-a100}\n"
     )
     out = netsim(capsys, "topo", "show", "mixed.yaml").out
-    assert figure(out, "scale-up a GPU") == "240 GB/s to 370.8 GB/s in each direction, usable"
+    assert figure(out, "scale-up per GPU") == "240 GB/s to 370.8 GB/s in each direction, usable"
     assert "\nInside node0 and 1 more: NVIDIA DGX H100" in out
     assert "\nInside node2: NVIDIA DGX A100" in out
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from netsim.collectives.collective import (
-    KEPT,
+    LOCAL_DATA,
     NAMES,
     Collective,
     CollectiveError,
@@ -223,8 +223,8 @@ def test_sizes_need_no_walk_over_the_ranks() -> None:
 
 @pytest.mark.parametrize("name", ["all_reduce", "reduce_scatter", "reduce", "sendrecv"])
 def test_what_is_summed_or_sent_stays_only_where_there_is_nobody_else(name: str) -> None:
-    assert KEPT[name](Collective(name, 1, 12), 0) == (0, 0, 12)
-    assert KEPT[name](Collective(name, 3, 12), 2) == (0, 0, 0)
+    assert LOCAL_DATA[name](Collective(name, 1, 12), 0) == (0, 0, 12)
+    assert LOCAL_DATA[name](Collective(name, 3, 12), 2) == (0, 0, 0)
 
 
 def test_a_rank_is_a_number_of_those_that_there_are() -> None:

@@ -257,7 +257,7 @@ def test_schedules_of_files_are_kept_up_to_a_number_of_rows(
 ) -> None:
     kept: dict[object, Schedule] = {}
     monkeypatch.setattr(table, "_BUILT", kept)
-    key = table.own("kept.xml", pairs(2))
+    key = table.own_algorithm_key("kept.xml", pairs(2))
     rows = len(build(collective_of("all_reduce", 2, 64), key))
     monkeypatch.setattr(table, "MOST_KEPT_ROWS", 2 * rows)
     for size in (128, 256, 512):

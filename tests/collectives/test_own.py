@@ -11,7 +11,7 @@ from netsim.base.errors import InputError, ScenarioError
 from netsim.base.files import preset_folder
 from netsim.collectives import table
 from netsim.collectives.collective import Collective, CollectiveError
-from netsim.collectives.table import ALGORITHMS, MOST_CHECKED, build, own, stamp
+from netsim.collectives.table import ALGORITHMS, MOST_CHECKED, build, own_algorithm_key, stamp
 from netsim.scenario.cells import expand
 from netsim.schedule.schedule import ARRIVED, IN, REDUCE_INPUT
 from netsim.sweep.run import Order, fulfilled
@@ -192,7 +192,7 @@ def test_what_races_only_in_place_is_refused() -> None:
 
 def test_code_belongs_to_an_algorithm_of_a_file(file: Path) -> None:
     with pytest.raises(CollectiveError, match=r"expected FILE\.py:FUNCTION"):
-        own("ring", "def ring(): pass")
+        own_algorithm_key("ring", "def ring(): pass")
 
 
 def test_a_topology_is_built_from_a_mapping() -> None:

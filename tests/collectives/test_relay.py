@@ -227,8 +227,10 @@ def test_laps_in_closed_form_are_those_one_by_one(
     begin = np.array([ends])
     took = random.choice(kinds, begin.shape)
     way = random.choice([0.0, 0.01, 0.7, 2.0], begin.shape)
-    long = np.stack([max_plus.in_closed_form(begin[0], took[0], way[0], steps)])
-    assert long == pytest.approx(max_plus.one_by_one(begin, took, way, steps), rel=1e-12, abs=1e-12)
+    long = np.stack([max_plus.ends_in_closed_form(begin[0], took[0], way[0], steps)])
+    assert long == pytest.approx(
+        max_plus.ends_step_by_step(begin, took, way, steps), rel=1e-12, abs=1e-12
+    )
 
 
 def test_what_is_shown_of_long_rings_says_how_long_they_take() -> None:
@@ -249,7 +251,7 @@ def test_what_is_shown_of_long_rings_says_how_long_they_take() -> None:
 
 def test_the_engine_has_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
     """Were costs wrong, the first steps would not end as the engine says."""
-    monkeypatch.setattr("netsim.extent.max_plus.after", lambda ends, *_: ends)
+    monkeypatch.setattr("netsim.extent.max_plus.ends_after_steps", lambda ends, *_: ends)
     why = found_in(FABRICS["fat-tree"], "all_reduce", "ring")
     assert why == "its first steps end at other times than sums of their parts"
 

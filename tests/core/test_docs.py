@@ -57,13 +57,31 @@ def test_the_scenario_of_the_readme_is_the_one_that_ships() -> None:
     assert shown == yaml.safe_load((ROOT / "scenarios" / f"{shown['name']}.yaml").read_text())
 
 
+def test_the_readme_is_short_and_begins_with_a_picture_and_two_commands() -> None:
+    lines = README.splitlines()
+    assert len(lines) <= 120
+    assert README.count("![") == 1
+    first, second = blocks(README, "sh")[:2]
+    assert README.index("![") < README.index(first)
+    assert first == "pip install . && netsim run scenarios/quickstart.yaml\n"
+    assert second == "pip install '.[test]' && pytest\n"
+
+
+def test_every_question_of_the_gallery_is_a_scenario_that_ships() -> None:
+    page = (ROOT / "docs" / "gallery.md").read_text()
+    names = re.findall(r"\| `netsim run (\S+)` \|", page)
+    assert len(names) >= 6
+    for name in names:
+        assert (ROOT / "scenarios" / f"{name}.yaml").exists(), name
+
+
 def test_every_scenario_of_the_readme_can_be_built() -> None:
     for shown in blocks(README, "yaml"):
         assert len(expand(parse_source(shown, "README.md"))) > 1
 
 
 def test_pictures_and_pages_that_are_linked_exist() -> None:
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.site import pictures, reference
+from tests.site import drawings, pictures, reference
 from tests.site.pages import (
     DOCS,
     blocks_of,
@@ -23,12 +23,14 @@ LONGEST_PARAGRAPH = 120  # words
 
 # Pages that take ten seconds and more, as they start processes or simulate many causes.
 LONG_PAGES = {
+    "gallery.md",
     "how-to/calibrate.md",
     "how-to/ci-gate.md",
     "how-to/dask.md",
     "how-to/own-measurements.md",
     "how-to/read-a-report.md",
     "how-to/my-job-is-slow.md",
+    "how-to/regression.md",
     "how-to/slow-node.md",
 }
 
@@ -43,6 +45,11 @@ def page_case(name: str) -> object:
     return pytest.param(name, marks=[pytest.mark.full] if name in LONG_PAGES else [])
 
 
+def page_label(path: Path) -> str:
+    """The name of a page in the names of tests."""
+    return str(path.relative_to(ROOT))
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("drawn_figures")
 @pytest.mark.parametrize("name", [page_case(name) for name in page_names()])
@@ -53,9 +60,9 @@ def test_commands_and_code_of_a_page_print_what_it_shows(
     run_page((DOCS / name).read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("name", page_names())
-def test_paragraphs_are_short(name: str) -> None:
-    for paragraph in paragraphs_of((DOCS / name).read_text(encoding="utf-8")):
+@pytest.mark.parametrize("path", [*sorted(DOCS.rglob("*.md")), *ROOT.glob("*.md")], ids=page_label)
+def test_no_paragraph_of_the_documentation_has_more_than_120_words(path: Path) -> None:
+    for paragraph in paragraphs_of(path.read_text(encoding="utf-8")):
         assert len(paragraph.split()) <= LONGEST_PARAGRAPH, paragraph
 
 
@@ -119,6 +126,11 @@ def test_ci_builds_the_site_with_the_extra_that_it_needs() -> None:
 # The machinery itself: a page that is wrong is found.
 
 
+def test_paragraphs_are_split_at_blank_lines_lists_and_blocks() -> None:
+    text = "# A\n\none two\nthree\n\n- four\n- five\n\n```sh\nls\n```\nsix\n\n| a | b |\n"
+    assert paragraphs_of(text) == ["one two\nthree", "- four", "- five", "six"]
+
+
 def test_a_line_that_was_not_printed_is_missing() -> None:
     assert missing_lines("a  b\n…\nc\n", "x\na b\n") == ["c"]
 
@@ -149,3 +161,21 @@ def test_a_command_that_no_test_runs_is_refused() -> None:
 def test_blocks_have_language_title_and_text() -> None:
     (block,) = blocks_of('```yaml title="a.yaml"\nx: 1\n```\n')
     assert (block.language, block.title, block.text) == ("yaml", "a.yaml", "x: 1\n")
+
+
+def test_every_machine_and_fabric_has_a_drawing() -> None:
+    from netsim.topology.fabrics.config import BUILDERS
+
+    expected = {f"{name}.svg" for name in drawings.clusters()}
+    assert {path.name for path in drawings.FOLDER.iterdir()} == expected
+    kinds = {name.removeprefix("fabric-") for name in drawings.clusters()}
+    assert set(BUILDERS) <= kinds
+    assert sum(path.stat().st_size for path in drawings.FOLDER.iterdir()) < 1_500_000
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("drawn_figures")
+@pytest.mark.parametrize("name", drawings.clusters())
+def test_a_drawing_of_the_reference_can_be_made_again(name: str) -> None:
+    drawn = (drawings.FOLDER / f"{name}.svg").read_bytes()
+    assert drawings.drawing(name) == drawn, "not current: python -m tests.site --drawings"

@@ -219,6 +219,6 @@ def test_a_path_is_as_full_as_the_fullest_of_its_links_that_others_do_not_share(
     )
     rates = np.zeros(15)
     rates[10:14] = 1.0, 4.0, 2.0, 8.0
-    engine = SimpleNamespace(choices=choices, whole=rates, messages={0: 100, 1: 1, 2: 2, 3: 7})
+    engine = SimpleNamespace(choices=choices, healthy=rates, messages={0: 100, 1: 1, 2: 2, 3: 7})
     found = [simpy.Simulation._fullest(engine, path) for path in range(3)]
     assert found == [max(2 / 4, 3 / 2), 8 / 8, np.inf]

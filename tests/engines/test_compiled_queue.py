@@ -41,10 +41,10 @@ def test_the_lowest_level_comes_first_and_of_equals_the_lowest_number(
 ) -> None:
     queue, levels = queued(deeds)
     for level, who in sorted((level, who) for who, level in levels.items()):
-        assert (queue[1].level, queue[1].who) == (level, who)
+        assert (queue[1].level, queue[1].number) == (level, who)
         take_out(queue, who)
     assert queue[1].level == inf
-    assert queue[0].who == 0
+    assert queue[0].number == 0
 
 
 @pytest.mark.slow
@@ -64,6 +64,6 @@ def test_a_longer_queue_holds_the_same_and_takes_more(
     queue, levels = queued(deeds)
     queue = longer(queue).view(np.recarray)
     put_in(queue, 2 * NUMBERS, -1.0)
-    assert queue[1].who == 2 * NUMBERS
+    assert queue[1].number == 2 * NUMBERS
     take_out(queue, 2 * NUMBERS)
     assert {who: level_of(queue, who) for who in levels} == levels

@@ -209,7 +209,7 @@ def test_links_integrate_what_passes() -> None:
 
 
 def test_more_bandwidth_can_be_slower() -> None:
-    """Max-min sharing has anomalies; the README shows this one.
+    """Max-min sharing has anomalies; docs/model.md shows this one.
 
     Flow A holds up B, on which a long chain waits. With a faster first link A gets ahead and takes
     from B the half of the second link that it had left alone.

@@ -402,5 +402,5 @@ def test_links_carry_what_is_theirs_though_few_loops_come_to_them_in_another_ord
     runs = LoopRuns(bench, work)
     use, some = runs.use_of_all(work.first, 0.0), runs[work.first].program.links
     every = bench.placed(work.schedule())
-    assert some.own == every.links.own != bench.placed(work.shortest).links.own
+    assert some.resources == every.links.resources != bench.placed(work.shortest).links.resources
     assert use.amount == pytest.approx(link_amounts(every)[use.link], rel=1e-6)

@@ -17,11 +17,13 @@ from netsim.extent.operations import TOO_MANY_ROWS
 from netsim.extent.solve import solve_form
 from netsim.metrics.links import needed
 from netsim.program.program import Operations, operations
+from netsim.scenario.cells import expand
 from netsim.schedule.repeat import Launch
 from netsim.tasks.answer import checked_cells
 from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.topology.routing import switch
 from netsim.workloads.task import Task
+from netsim.yamlio.read import parse_source
 from tests.extent.cells import bench_of, budget_with, folded, simulate_size, timed
 
 MIB = 1 << 20
@@ -251,3 +253,29 @@ def test_many_take_hardly_longer_than_one_alone_and_no_less_than_the_wire(
     assert found.slowest * (1 - found.uncertainty) == pytest.approx(least, rel=0.02)
     told = timed(one, size_of(one)).seconds / found.seconds
     assert 1 - found.uncertainty <= told <= 1 + (1.1e-3 if size == "1M" else 1e-3)
+
+
+def chain(**thresholds: float) -> tuple[float, float]:
+    """The seconds of a reduction along a chain of 64 GPUs, and the error that is stated."""
+    text = (
+        "cluster: {machine: dgx-h100, nodes: 8, placement: random, "
+        "fabric: {kind: leaf-spine, nodes_per_leaf: 2}}\n"
+        "workload: {collective: reduce, sizes: [1MiB]}\n"
+    )
+    one = resolve(expand(parse_source(text, "x.yaml"))[0])
+    result = timed(one, MIB, one.budget.with_thresholds(**thresholds))
+    return result.seconds, result.uncertainty
+
+
+def test_more_operations_are_simulated_where_some_would_tell_little() -> None:
+    few_rows = {"max_rows_of_few_operations": 1.0, "max_rows_of_all_operations": 1.0}
+    few, error_of_few = chain(**few_rows, max_rows_of_doubtful_operations=1.0)
+    more, error_of_more = chain(**few_rows, max_rows_of_doubtful_operations=1e9)
+    full, error_of_full = chain(
+        max_rows_of_all_operations=1e9,
+        max_rows_of_few_operations=1.0,
+        max_error_of_large_runs=0.0,
+    )
+    assert error_of_full == 0.0
+    assert error_of_more < USUAL_BUDGET.thresholds.doubtful_error < error_of_few
+    assert abs(more - full) <= min(error_of_more * full, abs(few - full))

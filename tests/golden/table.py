@@ -7,6 +7,7 @@ from pathlib import Path
 from tests.golden import (
     write_decisions,
     write_estimates,
+    write_gates,
     write_inputs,
     write_programs,
     write_readers,
@@ -27,6 +28,7 @@ WRITERS: dict[str, Callable[[], list[str]]] = {
     **write_topologies.WRITERS,
     **write_estimates.WRITERS,
     **write_inputs.WRITERS,
+    **write_gates.WRITERS,
 }
 
 

@@ -261,7 +261,7 @@ def test_nor_is_one_of_nccl(machine: str, nodes: int) -> None:
 
 def test_a_time_below_is_refused() -> None:
     assert broken(Answer(1.0, limit=1.001), ALWAYS)[0].startswith("limit: 1.0 s, though no")
-    assert broken(Answer(1.0, off=0.01, limit=1.001), ALWAYS) == []
+    assert broken(Answer(1.0, uncertainty=0.01, limit=1.001), ALWAYS) == []
 
 
 def test_ranks_that_are_not_joined_are_told() -> None:
@@ -304,8 +304,8 @@ def test_run_and_explain_tell_the_limit(tmp_path, capsys) -> None:
         assert part < 100
     told = netsim(capsys, "explain", "dgx-h100", "all_reduce", "--nodes", "2", "--algo", "Tree")
     assert "NCCL's Tree reaches " in told.out
-    assert " % of what these links allow, " in told.out
-    assert "what binds: 8 nic links out of 8 GPUs (node0.gpu0 …), 39" in told.out
+    assert " % of what these links allow: no algorithm takes less than " in told.out
+    assert "the limit is set by 8 nic links out of 8 GPUs (node0.gpu0 …), 39" in told.out
 
 
 def test_flows_of_a_large_torus_are_the_best() -> None:

@@ -161,7 +161,7 @@ class Proof:
 
     def _keep(self) -> None:
         """What lies in outputs from the start."""
-        kept = self.collective.kept()
+        kept = self.collective.local_data()
         columns = (x.tolist() for x in (kept.rank, kept.in_offset, kept.out_offset, kept.count))
         sends = self.plan.algorithm == SEND_RECV
         for rank, origin, at, count in zip(*columns, strict=True):

@@ -86,7 +86,7 @@ def test_rows_match_by_the_size_that_was_asked_for(tmp_path: Path, capsys, monke
     assert "left out" not in done.err
     assert netsim(capsys, "report", "out", "--no-explain").code == 0
     text = Path("out/report.html").read_text()
-    assert "Both choices are equal at 2000001 B, as far as can be told: 3 GPUs takes" in text
+    assert "Both choices are equal at 2000001 B within the uncertainty: 3 GPUs takes" in text
     assert "Left out" not in text
 
 

@@ -1,9 +1,12 @@
 """The sentences at the head of a report, against tables whose answer is plain."""
 
+import re
+
 import pandas as pd
 import pytest
 
 from netsim.report.words import longer, summary_of, trust
+from netsim.results.differences import thresholds
 from netsim.results.row import ratio_span
 
 KIB, MIB = 2**10, 2**20
@@ -67,7 +70,7 @@ def test_where_another_cell_wins_at_other_sizes() -> None:
 @pytest.mark.parametrize(
     ("small", "said"),
     [
-        (10.04, "Up to 1 KiB all are equal, as far as can be told."),
+        (10.04, "Up to 1 KiB all are equal within the uncertainty."),
         (15.0, "No other is faster at any size from 1 KiB to 1 MiB."),
     ],
 )
@@ -79,7 +82,17 @@ def test_where_the_winner_always_wins(small: float, said: str) -> None:
 def test_equals_are_called_equal() -> None:
     text = answer(table(a={KIB: 10.0, MIB: 20.0}, b={KIB: 9.99, MIB: 20.02}))
     assert "b takes as long" in text
-    assert "All are equal at every size from 1 KiB to 1 MiB, as far as can be told." in text
+    assert "All are equal at every size from 1 KiB to 1 MiB within the uncertainty." in text
+
+
+@pytest.mark.slow
+def test_a_difference_between_the_thresholds_is_called_likely() -> None:
+    limits = thresholds()["same collective"]
+    between = 100.0 * (limits.likely * limits.sure) ** 0.5
+    good = table(a={MIB: 100.0}, b={MIB: between}, c={MIB: 200.0})
+    spans = {"time_low_us": good["time_us"] * 0.9, "time_high_us": good["time_us"] * 1.1}
+    text = answer(good.assign(**spans, size_bytes=MIB))
+    assert re.search(r"b takes \d+% longer \(likely\), c takes 2 times as long\.", text)
 
 
 @pytest.mark.slow
@@ -87,7 +100,7 @@ def test_what_intervals_cannot_tell_apart_is_called_equal() -> None:
     good = table(a={MIB: 100.0}, b={MIB: 103.0}, c={MIB: 200.0})
     spans = {"time_low_us": good["time_us"] * 0.9, "time_high_us": good["time_us"] * 1.1}
     text = answer(good.assign(**spans, size_bytes=MIB))
-    assert "b takes 3% longer (equal, as far as can be told), c takes 2 times as long." in text
+    assert "b takes 3% longer (equal within the uncertainty), c takes 2 times as long." in text
     low, high = ratio_span(("all_reduce",) * 2, MIB, ((0.9, 1.1), (0.9, 1.1)), same=True)
     assert f"80 % are measured at {low:.2f} to {high:.2f} times the simulated one" in text
     assert "equal, as" not in answer(good)
@@ -99,7 +112,7 @@ def test_what_may_be_off_by_much_is_not_called_the_best() -> None:
     unsure = good.assign(approximation_pct=["6.1", "4.9", ""])
     found = summary_of(unsure, unsure, {})
     assert found.headline.startswith("Tree is fastest at 1 MiB: 127 µs; torus takes 2.76 times")
-    line = "1 row may be off by more than 5 % (approximation_pct) and is not compared."
+    line = "1 row has an error bound above 5 % (approximation_pct) and is not compared."
     assert found.left_out == [line]
     assert answer(good.head(1).assign(approximation_pct=6.1)).startswith(
         "All-reduce takes ~100 µs at 1 MiB."
@@ -186,7 +199,7 @@ def test_what_is_left_out_is_said() -> None:
     points.append({"cell": "c", "error": "no such nic"})
     found = summary_of(good, good, {"points": points})
     assert found.left_out == [
-        "1 of 6 rows is missing: the run did not finish, netsim run with --resume goes on.",
+        "1 of 6 rows is missing: the run did not finish; netsim run with --resume continues it.",
         "1 of 4 cells cannot be built: no such nic",
         "1 cell lacks the size at which others are compared: d.",
     ]
@@ -222,5 +235,5 @@ def test_trust_says_what_the_column_validated_means() -> None:
     assert "1 row: not validated; all-reduce on the same machine" in " ".join(lines)
     assert "1 row: not validated: no measured run of such a machine" in " ".join(lines)
     assert any("textbook" in line for line in lines)
-    assert "1 row with a measured time beside: median error 4.0 %, largest 4.0 %." in lines
-    assert lines[-1] == ("2 rows approximated (fewer loops), at most 0.02 % off.")
+    assert "1 row with a measured time: median error 4.0 %, largest 4.0 %." in lines
+    assert lines[-1] == ("2 rows approximate (fewer loops), within 0.02 %.")

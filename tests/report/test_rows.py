@@ -138,3 +138,8 @@ def test_a_run_from_python_imports_pandas_and_matplotlib_when_asked() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["False", "False", "True"]
+
+
+def test_a_notebook_shows_a_figure_of_rows_as_a_picture() -> None:
+    rows = netsim.run("quickstart", ["sweep={}", "workload.sizes=[64KiB, 1MiB]"])
+    assert rows.plot()._repr_png_().startswith(b"\x89PNG")

@@ -151,13 +151,21 @@ def side(name: str, time: float, span: tuple[float, float]) -> Side:
     return Side(name, "all_reduce", {8: time}, {8: ""}, name, {8: span})
 
 
-def test_diff_names_the_faster_only_as_surely_as_ratios_are_known() -> None:
+def test_diff_says_how_sure_a_difference_between_machines_is() -> None:
     near = "\n".join(_lines(side("m", 10.0, (0.8, 1.2)), side("n", 11.0, (0.8, 1.2)), [8]))
-    assert "A?" in near
-    assert "# ? (at 1): equal, as far" in near
+    assert "  A       cannot tell" in near
+    assert "# A faster at 0 sizes, B at 0, equal at 1" in near
     far = "\n".join(_lines(side("m", 10.0, (0.8, 1.2)), side("n", 20.0, (0.8, 1.2)), [8]))
-    assert "  A  " in far
-    assert "?" not in far
+    assert "  A       sure" in far
+    assert "cannot tell" not in far
+    assert "# A faster at 1 size, B at 0, equal at 0" in far
+
+
+def test_diff_is_surer_of_two_times_of_one_machine() -> None:
+    times = (side("m", 10.0, (0.8, 1.2)), side("m", 13.0, (0.8, 1.2)))
+    assert "  A       sure" in "\n".join(_lines(*times, [8]))
+    others = (times[0], side("n", 13.0, (0.8, 1.2)))
+    assert "  A       likely" in "\n".join(_lines(*others, [8]))
 
 
 @pytest.mark.slow
@@ -171,7 +179,7 @@ def test_a_report_says_where_the_fastest_is_not_sure() -> None:
     for other, doubt in ((1.05, True), (2.0, False)):
         rows = pd.DataFrame([record("a", 1.0), record("b", other), record("c", 9.0)])
         text = summary_of(rows, rows, {}).headline
-        assert ("equal, as far as can be told" in text) is doubt
+        assert ("equal within the uncertainty" in text) is doubt
 
 
 def test_the_page_says_how_far_intervals_that_never_saw_a_system_held() -> None:

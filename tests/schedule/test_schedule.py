@@ -110,3 +110,10 @@ def test_memory_of_a_row() -> None:
     )
     schedule = b.finish()
     assert schedule.nbytes / len(schedule) <= 37
+
+
+def test_no_new_rows_may_wait_for_no_earlier_rows() -> None:
+    """An algorithm on one rank appends marks for its other ranks, of which there are none."""
+    builder = Builder(1)
+    assert len(builder.marks([], after=[([], ARRIVED)])) == 0
+    assert len(builder.finish()) == 0

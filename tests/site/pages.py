@@ -42,7 +42,8 @@ class Block:
 def page_names() -> list[str]:
     """The pages whose blocks are run, as paths below docs/."""
     paths = [path for folder in FOLDERS for path in sorted((DOCS / folder).glob("*.md"))]
-    return [str(path.relative_to(DOCS)) for path in [DOCS / "index.md", *paths]]
+    first = [DOCS / "index.md", DOCS / "gallery.md"]
+    return [str(path.relative_to(DOCS)) for path in [*first, *paths]]
 
 
 def blocks_of(text: str) -> Iterator[Block]:

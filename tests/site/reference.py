@@ -349,8 +349,18 @@ def machines() -> str:
         kind = schema["properties"]["kind"]
         names = kind.get("enum") or [kind["const"]]
         text += f"\n### {', '.join(names)}\n\n"
+        text += "".join(drawing_of(f"fabric-{name}") for name in names)
         text += key_table(only(schema, set(schema["properties"]) - shared))
-    return text
+    text += "\n## Drawings of machines\n\n" + DRAWINGS_HEAD
+    for name, *_ in rows:
+        text += f"\n### {name.strip('`')}\n\n" + drawing_of(name.strip("`"))
+    return text.rstrip() + "\n"
+
+
+def drawing_of(name: str) -> str:
+    """A drawing of the reference; the browser loads it when it comes into view."""
+    title = name.removeprefix("fabric-")
+    return f"![Drawing of {title}](drawings/{name}.svg){{ loading=lazy }}\n\n"
 
 
 MACHINES_HEAD = """\
@@ -362,10 +372,16 @@ same name wins.
 
 """
 
+DRAWINGS_HEAD = """\
+One host of each machine: GPUs, NVLinks or other links between them, PCIe, CPUs and NICs. The
+width of a line is its bandwidth.
+"""
+
 FABRICS_HEAD = """\
 A fabric joins the hosts of a cluster. `--fabric KIND` of `expect` and `cluster.fabric` of a
 scenario name its kind; the keys below are those of `cluster.fabric`.
-[Topologies](../topologies.md) explains them.
+[Topologies](../topologies.md) explains them. The drawings show small clusters; `netsim topo
+plot` draws yours.
 """
 
 

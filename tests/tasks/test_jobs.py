@@ -298,8 +298,8 @@ def test_a_run_writes_who_slows_whom(tmp_path: Path, monkeypatch, capsys) -> Non
     Path("mixed.yaml").write_text(yaml.safe_dump({**data, "sweep": {}}))
     told = netsim(capsys, "explain", "mixed.yaml")
     assert told.code == 0, told.err
-    assert "x: 40 us beside others, 20 us alone: 2 times" in told.out
-    assert "beside y alone 2 times: they meet most on left->spine" in told.out
+    assert "x: 40 us beside the other jobs, 20 us without them: 2 times" in told.out
+    assert "beside y only: 2 times as long; they meet most on left->spine" in told.out
     assert "Where the time goes" in told.out
     refused = netsim(capsys, "explain", "two.yaml", "--size", "1M")
     assert refused.code == 2

@@ -65,6 +65,19 @@ def test_folded_and_in_full(model: str, rest: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("degree", [64, 128])
+def test_exchanges_of_many_experts_take_as_long_folded_as_in_full(degree: int) -> None:
+    """With 128 of them, few targets of each rank carry the bytes of many."""
+    experts = EXPERTS.replace("layers: 8", "layers: 2").replace("experts: 32", "experts: 128")
+    nodes = degree // 8
+    rest = f"  parallelism: {{ep: {degree}}}"
+    resolved = resolve_step(cell(rest, model=experts, batch=2 * degree, nodes=nodes))
+    whole = simulate_step(resolved)
+    assert folded_step(resolved).seconds == pytest.approx(whole.seconds, rel=WITHIN)
+    assert run._told(resolved, resolved.tape()).seconds == pytest.approx(whole.seconds, rel=WITHIN)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("data", ["ddp", "fsdp"])
 def test_a_late_host_holds_up_kernels_and_collectives(data: str) -> None:
     small = "{layers: 4, hidden: 512, heads: 8, ffn: 2048, vocabulary: 1000, sequence: 256}"

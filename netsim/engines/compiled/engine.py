@@ -40,7 +40,7 @@ def advance_rows(
     the arguments: a call takes up exactly where the last one left off."""
     core, waiting = net.core[0], options.waiting
     while core.stop == 0:
-        while core.stop == 0 and (core.over >= 0 or core.ready >= 0 or waiting[0].who > 0):
+        while core.stop == 0 and (core.over >= 0 or core.ready >= 0 or waiting[0].number > 0):
             if core.over >= core.pause:
                 return PAUSED
             if core.over >= 0:
@@ -83,7 +83,7 @@ def _next_instant(
             net.links[change.link].capacity = change.capacity
             look_at(net, change.link, 0.0)
             if len(net.crowds) > 0:
-                net.crowds[change.link].whole = change.capacity
+                net.crowds[change.link].healthy = change.capacity
                 resize(net, change.link, 0)
         if change.slot >= 0:
             options.slots[change.slot].capacity = change.capacity
@@ -195,7 +195,7 @@ def _others(options: structures.Options, path: int) -> int:
 def _choose(rows: structures.Rows, net: structures.Net, options: structures.Options) -> None:
     """Let the first row that waits take the first path whose fullest link, with one more message,
     has least for its rate."""
-    core, row = net.core[0], options.waiting[1].who
+    core, row = net.core[0], options.waiting[1].number
     structures.take_out(options.waiting, row)
     best = options.way[options.taken[row]]
     least, first = _fullest(options, best), options.more[best]
@@ -321,7 +321,7 @@ BRIEF = 5000  # rows that are simulated before anybody could interrupt
 
 @dataclass(frozen=True)
 class Simulator:
-    """Simulates a program several times. Its groups and who waits for whom are found once."""
+    """Simulates a program several times; its groups and dependencies are computed once."""
 
     program: Program
 
@@ -387,18 +387,18 @@ class _Run:
     """A simulation under way. All its state is what `advance_rows` is given."""
 
     def __init__(self, many: Operations, laid: _Laid, begins: Floats | None = None) -> None:
-        self.many, self.laid, found = many, laid, laid.grouping
+        self.many, self.laid, grouping = many, laid, laid.grouping
         self.rows = _rows(many, laid, begins)
         ready, free = _list_free_rows(self.rows)
-        places = _places(min(free, len(found.groups) - 1))
-        self.net, self.future = _net(many.once, found, places), _future(many, found, places)
+        places = _places(min(free, len(grouping.groups) - 1))
+        self.net, self.future = _net(many.once, grouping, places), _future(many, grouping, places)
         self.options, core = _options(many), self.net.core[0]
         core["ready"], core["span"], core["marks"] = ready, len(many.once), many.launched.shape[1]
         core["pause"] = len(many)
 
     def onward(self, progress: Progress | None = None) -> None:
         """Simulate on to the end, or a pause."""
-        many, found, core = self.many, self.laid.grouping, self.net.core[0]
+        many, grouping, core = self.many, self.laid.grouping, self.net.core[0]
 
         def look() -> None:
             if progress is not None:
@@ -409,7 +409,7 @@ class _Run:
             call = advance_rows.ready(self.rows, self.net, self.future, self.options)
             state = call() if len(many) < BRIEF else attended(call, stop, look)
             if state == MORE_SEATS:
-                if _has_caps(found):
+                if _has_caps(grouping):
                     self.net = self.net._replace(looks=structures.longer(self.net.looks))
                 self.future = self.future._replace(ends=structures.grown(self.future.ends))
             elif state == MORE_ALARMS:
@@ -417,8 +417,8 @@ class _Run:
             else:
                 break
         if state == STALLED:
-            whole = many.once if len(many.launched) == 1 else many.unrolled()
-            raise _stalled(whole, self.rows, max(float(core["now"]), float(self.rows.end.max())))
+            program = many.once if len(many.launched) == 1 else many.unrolled()
+            raise _stalled(program, self.rows, max(float(core["now"]), float(self.rows.end.max())))
 
     @property
     def timeline(self) -> Timeline:
@@ -436,11 +436,11 @@ class _Run:
         first = int((self.rows.end < 0).argmax())
         columns = [getattr(self.rows, name)[first:].copy() for name in CHANGING]
         state = self.net, self.future, self.options
-        self.kept: Any = first, columns, *(type(one)(*map(np.copy, one)) for one in state)
+        self.saved: Any = first, columns, *(type(one)(*map(np.copy, one)) for one in state)
 
     def longer(self, many: Operations) -> "_Run":
-        """What was kept, with more operations to follow."""
-        run, (first, columns, net, future, options) = _Run(many, self.laid), self.kept
+        """The saved state, with more operations to follow."""
+        run, (first, columns, net, future, options) = _Run(many, self.laid), self.saved
         for name, column in zip(CHANGING, columns, strict=True):
             getattr(run.rows, name)[: len(self.many)] = getattr(self.rows, name)
             getattr(run.rows, name)[first : len(self.many)] = column
@@ -454,7 +454,7 @@ class _Run:
 
 
 def _places(seats: int) -> int:
-    """Places for so many seats: as many as an agenda of them has, which `looks` knows, too."""
+    """The number of places of an agenda for `seats` seats; `looks` has the same number."""
     return structures.places_for(max(seats, _PLACES))
 
 
@@ -494,64 +494,64 @@ def _rows(many: Operations, laid: _Laid, begins: Floats | None) -> structures.Ro
     )
 
 
-def _net(program: Program, found: Grouping, places: int) -> structures.Net:
+def _net(program: Program, grouping: Grouping, places: int) -> structures.Net:
     """All at rest, as before any run; seats that are not touched take no memory."""
     core = np.zeros(1, structures.CORE)
     for name in ("ready", "over", "free_seat", "free_alarm", "later", "dirty", "moved"):
         core[name] = structures.NOBODY
-    core["kinds"], core["incast"] = found.kinds, program.links.incast
+    core["kinds"], core["incast"] = grouping.kinds, program.links.incast
     core["instant"], core["horizon"] = program.instant, -float(program.instant > 0.0)
     return structures.Net(
         core=core,
-        links=found.links.copy(),
-        kinds=found.limits,
-        groups=found.groups.copy(),
-        draws=found.draws,
-        members=found.members,
-        seats=structures.untouched(len(found.groups) - 1, structures.SEAT),
-        looks=structures.empty_queue(len(found.links) + _has_caps(found) * places),
-        crowds=_crowds(program.links.senders, found),
+        links=grouping.links.copy(),
+        kinds=grouping.limits,
+        groups=grouping.groups.copy(),
+        draws=grouping.draws,
+        members=grouping.members,
+        seats=structures.untouched(len(grouping.groups) - 1, structures.SEAT),
+        looks=structures.empty_queue(len(grouping.links) + _has_caps(grouping) * places),
+        crowds=_crowds(program.links.senders, grouping),
     )
 
 
-def _crowds(senders: Mapping[int, int], found: Grouping) -> structures.Records:
-    crowds = np.zeros(len(found.links) + 1 if senders else 0, structures.CROWD)
+def _crowds(senders: Mapping[int, int], grouping: Grouping) -> structures.Records:
+    crowds = np.zeros(len(grouping.links) + 1 if senders else 0, structures.CROWD)
     if senders:  # the last place is for those that nothing comes from
-        crowds["whole"][:-1], crowds["into"] = found.links["capacity"], structures.NOBODY
-        crowds["into"][found.number[[*senders]]] = found.number[[*senders.values()]]
+        crowds["healthy"][:-1], crowds["into"] = grouping.links["capacity"], structures.NOBODY
+        crowds["into"][grouping.number[[*senders]]] = grouping.number[[*senders.values()]]
     return crowds
 
 
-def _has_caps(found: Grouping) -> bool:
-    return bool(np.isfinite(found.limits["cap"]).any())
+def _has_caps(grouping: Grouping) -> bool:
+    return bool(np.isfinite(grouping.limits["cap"]).any())
 
 
-def _future(many: Operations, found: Grouping, places: int) -> structures.Future:
+def _future(many: Operations, grouping: Grouping, places: int) -> structures.Future:
     """Nothing but the changes of capacity, closed by one that never comes; room for seats."""
-    slots, choices = np.full(len(found.number), structures.NOBODY), many.once.paths.choices
+    slots, choices = np.full(len(grouping.number), structures.NOBODY), many.once.paths.choices
     if choices is not None:
         slots[choices.link] = np.arange(len(choices.link))
-    known = [
-        (time, capacity, found.number[link], slots[link])
+    changes = [
+        (time, capacity, grouping.number[link], slots[link])
         for time, link, capacity in many.once.links.changes
-        if max(found.number[link], slots[link]) >= 0
+        if max(grouping.number[link], slots[link]) >= 0
     ]
     return structures.Future(
         ends=structures.empty_agenda(places),
         alarms=structures.empty_agenda(_PLACES),
         alarm_row=structures.untouched(len(many), np.int32),
-        changes=np.array([*known, (inf, 0.0, 0, 0)], structures.CHANGE),
+        changes=np.array([*changes, (inf, 0.0, 0, 0)], structures.CHANGE),
     )
 
 
 def _options(many: Operations) -> structures.Options:
     """What there is to choose from, before anybody has; empty where nothing is chosen."""
     none = np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64)
-    given = many.once.paths.choices or Choices(*none, none[0], np.zeros(0, bool), none[1])
+    paths = many.once.paths.choices or Choices(*none, none[0], np.zeros(0, bool), none[1])
     rows = 0 if many.once.paths.choices is None else len(many)
-    fixed = given.way, given.more, given.ptr, given.slot, given.apart
-    slots = np.zeros(len(given.link), structures.SLOT)
-    slots["capacity"] = many.once.links.capacity[given.link]
+    fixed = paths.way, paths.more, paths.ptr, paths.slot, paths.apart
+    slots = np.zeros(len(paths.link), structures.SLOT)
+    slots["capacity"] = many.once.links.capacity[paths.link]
     taken = np.tile(many.once.path, len(many.launched))[:rows].astype(np.int32)
     return structures.Options(*fixed, taken, slots, structures.empty_queue(rows))
 

@@ -29,7 +29,7 @@ CLOSE = 1e-9  # so are these, if the link's capacity cannot tell them apart
 def sweep(net: structures.Net) -> None:
     """Follow all changes that were noted since the last solution."""
     while net.looks[1].level < inf and net.core[0].stop == 0:
-        level, number = net.looks[1].level, net.looks[1].who
+        level, number = net.looks[1].level, net.looks[1].number
         if number < len(net.links):
             _visit(net, number, level)
             continue
@@ -353,7 +353,7 @@ def resize(net: structures.Net, number: int, more: int) -> None:
         crowd = net.crowds[number]
         crowd.senders += more
         slower = 1.0 + net.core[0].incast * max(0, crowd.senders - 1)
-        net.links[number].capacity = crowd.whole / slower
+        net.links[number].capacity = crowd.healthy / slower
         look_at(net, number, 0.0)
 
 

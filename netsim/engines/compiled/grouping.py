@@ -74,10 +74,12 @@ def _note(traffic: Traffic, entry: int, way: int) -> None:
     demand = _demand(traffic, entry, way)
     for k in range(traffic.ptr[way], traffic.ptr[way + 1]):
         if traffic.active[k] and k != entry:
-            other = traffic.behind[traffic.link[k]]
-            each = traffic.weight[entry] / traffic.weight[k]
-            other.all += demand
-            other.passes = max(other.passes, each * traffic.most[traffic.link[k]])
+            entry_behind = traffic.behind[traffic.link[k]]
+            relative_weight = traffic.weight[entry] / traffic.weight[k]
+            entry_behind.all += demand
+            entry_behind.passes = max(
+                entry_behind.passes, relative_weight * traffic.most[traffic.link[k]]
+            )
 
 
 @Inner
@@ -85,9 +87,9 @@ def _unbounded(traffic: Traffic, entry: int, way: int) -> float:
     """What the path draws if nothing bounds it; chooses what bounds it best, behind others."""
     best, gain = -1, 0.0
     for k in range(traffic.ptr[way], traffic.ptr[way + 1]):
-        other = traffic.behind[traffic.link[k]]
-        if traffic.active[k] and k != entry and other.all - other.passes > gain:
-            best, gain = traffic.link[k], other.all - other.passes
+        entry_behind = traffic.behind[traffic.link[k]]
+        if traffic.active[k] and k != entry and entry_behind.all - entry_behind.passes > gain:
+            best, gain = traffic.link[k], entry_behind.all - entry_behind.passes
     demand = _demand(traffic, entry, way)
     if best < 0:
         return demand
@@ -100,9 +102,9 @@ def _bounded(traffic: Traffic, way: int) -> float:
     """What comes by the resources of a path that have been chosen; each is counted once."""
     load = 0.0
     for k in range(traffic.ptr[way], traffic.ptr[way + 1]):
-        other = traffic.behind[traffic.link[k]]
-        load += min(other.chosen, other.passes)
-        other.all, other.chosen, other.passes = 0.0, 0.0, 0.0
+        entry_behind = traffic.behind[traffic.link[k]]
+        load += min(entry_behind.chosen, entry_behind.passes)
+        entry_behind.all, entry_behind.chosen, entry_behind.passes = 0.0, 0.0, 0.0
     return load
 
 
@@ -121,14 +123,14 @@ def _demand(traffic: Traffic, entry: int, way: int) -> float:
     return demand
 
 
-# Resources that what happens at once can never fill: nobody has to look at those.
-# Rows of one path of which each waits for the one before are a *file*: only one of them moves at a
-# time. As many files as a path has, as fast as each can go at most, are all that a resource on it
-# can ever have to carry. What has room for that slows nobody, at any time.
-# Nor can it be filled by what a tighter resource lets through to it (`find_behind`).
+# Resources that can never saturate, which engines need not look at.
+# Rows of one path that each wait for the one before are a *file*: only one of them moves at a time.
+# The most that a resource ever has to carry is the sum over the files of its paths, each at its
+# highest rate. A resource with that capacity slows no row.
+# Nor can a resource saturate if a tighter one before it lets less through (`find_behind`).
 
 FULL = 1e-12  # as much too little is not too little, where caps alone fill a resource
-_TABLE = 1 << 20  # a table by (path, kind) may always have so many cells
+_TABLE = 1 << 20  # cells that a table by (path, kind) may always have
 
 
 def relieved(program: Program, kind: NDArray[np.int32], limits: Records) -> NDArray[np.bool_]:
@@ -310,10 +312,10 @@ def group_rows(program: Program) -> Grouping:
         of_key,
         sizes,
     )
-    found, size, used = sizes.tolist()
+    group_count, size, used = sizes.tolist()
     return Grouping(
         limits=limits,
-        groups=groups[: found + 1],
+        groups=groups[: group_count + 1],
         draws=draws[:size],
         links=_links(program, number, count[:used]),
         members=np.empty(size, MEMBER),
@@ -386,8 +388,8 @@ def _spread(
 
 def _links(program: Program, number: NDArray[np.int32], count: NDArray[np.int32]) -> Records:
     links = np.zeros(len(count), LINK)
-    mine = np.flatnonzero(number >= 0)
-    links["capacity"][number[mine]] = program.links.capacity[mine]
+    kept_links = np.flatnonzero(number >= 0)
+    links["capacity"][number[kept_links]] = program.links.capacity[kept_links]
     links["level"] = np.inf
     links["first"] = np.cumsum(count) - count
     return links
@@ -433,7 +435,7 @@ def form_groups(
 
     `seen` is a hash table of group numbers + 1 (open addressing), `count` becomes the groups of
     every link."""
-    found, size, used = 0, 0, 0
+    group_count, size, used = 0, 0, 0
     groups[0].first = 0
     for i in range(len(keys)):
         path, kind = keys[i] // len(limits) - 1, keys[i] % len(limits)
@@ -458,12 +460,12 @@ def form_groups(
         if seen[slot] == 0:
             for k in range(size, end):
                 count[draws[k].link] += 1
-            groups[found].kind, groups[found].seat = kind, NOBODY
-            found, size = found + 1, end
-            groups[found].first = size
-            seen[slot] = found
+            groups[group_count].kind, groups[group_count].seat = kind, NOBODY
+            group_count, size = group_count + 1, end
+            groups[group_count].first = size
+            seen[slot] = group_count
         of_key[i] = seen[slot] - 1
-    sizes[0], sizes[1], sizes[2] = found, size, used
+    sizes[0], sizes[1], sizes[2] = group_count, size, used
     return 0
 
 
@@ -478,12 +480,12 @@ class Followers(NamedTuple):
 def followers_of(schedule: Schedule) -> Followers:
     """The followers of every row, in row order."""
     rows, edges = len(schedule), len(schedule.dep_row)
-    found = Followers(
+    followers = Followers(
         np.zeros(rows + 2, np.int32), np.empty(edges, np.int32), np.empty(edges, np.int16)
     )
     if edges:
-        turn_around(schedule.dep_ptr, schedule.dep_row, schedule.dep_lag, *found)
-    return found
+        turn_around(schedule.dep_ptr, schedule.dep_row, schedule.dep_lag, *followers)
+    return followers
 
 
 @Entry

@@ -37,10 +37,10 @@ def _llvm() -> Any:
 
 
 def assemble(text: str) -> Any:
-    """The code at its fastest.
+    """The optimized machine code of LLVM's text.
 
-    Nobody but the entry is called from outside. As that is told, it may take in whom it calls,
-    and others are not handed what they do not use, of some seventy words of arguments."""
+    Only the entry is called from outside. All other functions are marked as internal, so that LLVM
+    may inline them, and need not pass arguments that they do not use (some seventy words)."""
     module = _llvm().parse_assembly(text.replace("\ndefine linkonce_odr ", "\ndefine internal "))
     called = {function.name for function in module.functions if function.is_declaration}
     unknown = {name for name in called if not name.startswith("llvm.")} - _KNOWN
@@ -63,9 +63,9 @@ def link(code: bytes) -> bytes | None:
     if linker is None or sys.platform != "linux":
         return None
     with tempfile.TemporaryDirectory() as folder:
-        given, made = Path(folder) / "code.o", Path(folder) / "code.so"
-        given.write_bytes(code)
-        command = [linker, "-shared", "-z", "noexecstack", "-o", str(made), str(given)]
+        object_file, made = Path(folder) / "code.o", Path(folder) / "code.so"
+        object_file.write_bytes(code)
+        command = [linker, "-shared", "-z", "noexecstack", "-o", str(made), str(object_file)]
         done = subprocess.run(command, capture_output=True, check=False)
         return made.read_bytes() if done.returncode == 0 else None
 
@@ -122,9 +122,9 @@ def machine_code(name: str, kind: str, translate: Callable[[], str]) -> int:
     """The address of a function for arguments of a kind: what was kept, or else compiled now."""
     folder = cache_folder()
     place = None if folder is None else folder / f"{_stem(name)}-{_short(kind)}"
-    found = None if place is None else _kept(place)
-    if found is not None:
-        return found
+    address = None if place is None else _stored_address(place)
+    if address is not None:
+        return address
     module = assemble(translate())
     code = bytes(_target().emit_object(module))  # as LLVM loads it
     if place is not None:
@@ -140,11 +140,11 @@ def _short(text: str) -> str:
     return blake2b(text.encode(), digest_size=_DIGEST).hexdigest()
 
 
-def _kept(place: Path) -> int | None:
+def _stored_address(place: Path) -> int | None:
     """The address of code that was kept, as a library or as an object."""
-    found = _load_library(place.with_name(f"{place.name}.so"))
-    if found is not None:
-        return found
+    address = _load_library(place.with_name(f"{place.name}.so"))
+    if address is not None:
+        return address
     code = _read(place.with_name(f"{place.name}.code"))
     return None if code is None else int(load_object(code))
 
@@ -197,8 +197,10 @@ def _surroundings() -> str:
 def _processor() -> str:
     """What Linux tells of the processor, or else LLVM, which takes longer to ask."""
     try:
-        with open(_CPUINFO, "rb", buffering=0) as told:  # of one alone, for there may be hundreds
-            first = told.read(_FIRST).decode(errors="replace").partition("\n\n")[0]
+        with open(
+            _CPUINFO, "rb", buffering=0
+        ) as cpu_file:  # of one alone, for there may be hundreds
+            first = cpu_file.read(_FIRST).decode(errors="replace").partition("\n\n")[0]
     except OSError:
         first = ""
     lines = [line for line in first.splitlines() if line.startswith(_TELLING)]
@@ -212,9 +214,9 @@ def cache_folder() -> Path | None:
 
 
 def _candidates() -> Iterator[Path]:
-    given = os.environ.get("NUMBA_CACHE_DIR")
-    if given:
-        yield Path(given) / "netsim"
+    numba_folder = os.environ.get("NUMBA_CACHE_DIR")
+    if numba_folder:
+        yield Path(numba_folder) / "netsim"
     yield Path(__file__).parent / "__pycache__"
     yield _user_cache() / "netsim"
     yield Path(import_module("tempfile").gettempdir()) / f"netsim-{_user()}"
@@ -306,8 +308,8 @@ class Entry(Generic[P]):
     def is_ready(self) -> bool:
         """Whether there is machine code of it, of this process or kept."""
         folder = cache_folder()
-        kept = folder is not None and any(folder.glob(f"{_stem(self._name)}-*"))
-        return bool(self._ready) or kept
+        is_stored = folder is not None and any(folder.glob(f"{_stem(self._name)}-*"))
+        return bool(self._ready) or is_stored
 
     @property
     def _name(self) -> str:
@@ -328,9 +330,9 @@ class Entry(Generic[P]):
         function = numba.njit(self.function, no_cfunc_wrapper=True, **_OPTIONS)
         signature = tuple(_numba_type(numba, arg) for arg in args)
         function.compile(signature)
-        found = function.overloads[signature]
-        text: str = found.library.get_llvm_str()
-        return text.replace(found.fndesc.llvm_func_name, SYMBOL)
+        overload = function.overloads[signature]
+        text: str = overload.library.get_llvm_str()
+        return text.replace(overload.fndesc.llvm_func_name, SYMBOL)
 
 
 def _kind(arg: Any) -> object:

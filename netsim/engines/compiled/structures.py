@@ -36,7 +36,7 @@ LINK = np.dtype(
     align=True,
 )
 # Of a link: what it has for one sender, where it is itself a sender (or NOBODY), senders at work.
-CROWD = np.dtype([("whole", "f8"), ("into", "i4"), ("senders", "i4")], align=True)
+CROWD = np.dtype([("healthy", "f8"), ("into", "i4"), ("senders", "i4")], align=True)
 KIND = np.dtype([("share", "f8"), ("cap", "f8")], align=True)  # the cap as a level
 # Of a group: the first of its draws; its seat, NOBODY if none of its flows is under way.
 GROUP = np.dtype([("kind", "i4"), ("first", "i4"), ("seat", "i4")], align=True)
@@ -163,7 +163,7 @@ class Options(NamedTuple):
     waiting: Records
 
 
-# Agendas: who is next, as a tournament over a fixed number of places.
+# Agendas: which entry is next, as a tournament over a fixed number of places.
 # Of n places, a power of 4, `tree[n + i]` is the time of place i, `tree[1]` the earliest of all,
 # and every node k between holds the earliest of its four children, from `tree[4 * k]` on. A change
 # stops climbing where it decides nothing, so that a batch of equal times costs a few steps each,
@@ -173,7 +173,11 @@ Agenda = NDArray[np.float64]
 
 
 def places_for(count: int) -> int:
-    """How many places an agenda for so many has."""
+    """The number of places of an agenda for `count` entries: a power of 4.
+
+    >>> places_for(5)
+    16
+    """
     places = 1
     while places < count:
         places *= 4
@@ -181,7 +185,7 @@ def places_for(count: int) -> int:
 
 
 def empty_agenda(count: int) -> Agenda:
-    """An agenda with at least so many places, all without a time."""
+    """An agenda with at least `count` places, all without a time."""
     return np.full(2 * places_for(count), inf)
 
 
@@ -243,55 +247,55 @@ def grown(tree: Agenda) -> Agenda:
 # levels the one with the lowest number comes first.
 
 Queue = Any  # records: entry i of the heap, from 1 on, and the place in it of number i
-# The `who` of entry 0 counts the entries; the `place` is 0 for who is not in the heap.
-ENTRY = np.dtype([("level", "f8"), ("who", "i4"), ("place", "i4")], align=True)
+# The `number` of entry 0 counts the entries; the `place` is 0 for a number that is not in the heap.
+ENTRY = np.dtype([("level", "f8"), ("number", "i4"), ("place", "i4")], align=True)
 
 
 def empty_queue(numbers: int) -> Queue:
-    """A queue for so many numbers, with nobody in it."""
+    """An empty queue for the numbers 0 … `numbers` - 1."""
     queue = np.zeros(numbers + 2, ENTRY)
     queue["level"][1] = inf
     return queue
 
 
 def longer(queue: Queue) -> Queue:
-    """The same queue for four times the numbers, as much more as an agenda grows by."""
+    """The same queue for four times the numbers, the factor by which an agenda grows."""
     wide = np.zeros(4 * len(queue), ENTRY)
     wide[: len(queue)] = queue
     return wide
 
 
 @Inner
-def level_of(queue: Queue, who: int) -> float:
+def level_of(queue: Queue, number: int) -> float:
     """The level of a number, infinite if it is not in the queue."""
-    place = queue[who].place
+    place = queue[number].place
     return float(queue[place].level) if place > 0 else inf
 
 
 @Inner
-def put_in(queue: Queue, who: int, level: float) -> None:
+def put_in(queue: Queue, number: int, level: float) -> None:
     """Give a number a level, a new one or another than before."""
-    place = queue[who].place
+    place = queue[number].place
     if place == 0:
-        queue[0].who += 1
-        _rise(queue, queue[0].who, who, level)
+        queue[0].number += 1
+        _rise(queue, queue[0].number, number, level)
     elif level > queue[place].level:
-        _sink(queue, place, who, level)
+        _sink(queue, place, number, level)
     else:
-        _rise(queue, place, who, level)
+        _rise(queue, place, number, level)
 
 
 @Inner
-def take_out(queue: Queue, who: int) -> None:
+def take_out(queue: Queue, number: int) -> None:
     """Take a number out, if it is in the queue."""
-    place = queue[who].place
+    place = queue[number].place
     if place == 0:
         return
-    queue[who].place = 0
-    count = queue[0].who
-    queue[0].who = count - 1
+    queue[number].place = 0
+    count = queue[0].number
+    queue[0].number = count - 1
     if place < count:
-        last, level = queue[count].who, queue[count].level
+        last, level = queue[count].number, queue[count].level
         if _before(queue, place, last, level):
             _sink(queue, place, last, level)
         else:
@@ -301,45 +305,45 @@ def take_out(queue: Queue, who: int) -> None:
 
 
 @Inner
-def _before(queue: Queue, place: int, who: int, level: float) -> bool:
+def _before(queue: Queue, place: int, number: int, level: float) -> bool:
     """Whether what stands at a place comes before a number with a level."""
     there = queue[place]
-    return bool(there.level < level or (there.level == level and there.who < who))
+    return bool(there.level < level or (there.level == level and there.number < number))
 
 
 @Inner
-def _rise(queue: Queue, place: int, who: int, level: float) -> None:
+def _rise(queue: Queue, place: int, number: int, level: float) -> None:
     """Let a number into the heap at a place or above."""
-    while place > 1 and not _before(queue, place >> 1, who, level):
+    while place > 1 and not _before(queue, place >> 1, number, level):
         _move(queue, place >> 1, place)
         place >>= 1
-    _set(queue, place, who, level)
+    _set(queue, place, number, level)
 
 
 @Inner
-def _sink(queue: Queue, place: int, who: int, level: float) -> None:
+def _sink(queue: Queue, place: int, number: int, level: float) -> None:
     """Let a number into the heap at a place or below."""
-    count = queue[0].who
+    count = queue[0].number
     while 2 * place <= count:
         child = 2 * place
-        if child < count and _before(queue, child + 1, queue[child].who, queue[child].level):
+        if child < count and _before(queue, child + 1, queue[child].number, queue[child].level):
             child += 1
-        if not _before(queue, child, who, level):
+        if not _before(queue, child, number, level):
             break
         _move(queue, child, place)
         place = child
-    _set(queue, place, who, level)
+    _set(queue, place, number, level)
 
 
 @Inner
 def _move(queue: Queue, here: int, there: int) -> None:
-    _set(queue, there, queue[here].who, queue[here].level)
+    _set(queue, there, queue[here].number, queue[here].level)
 
 
 @Inner
-def _set(queue: Queue, place: int, who: int, level: float) -> None:
-    queue[place].level, queue[place].who = level, who
-    queue[who].place = place
+def _set(queue: Queue, place: int, number: int, level: float) -> None:
+    queue[place].level, queue[place].number = level, number
+    queue[number].place = place
 
 
 # The flows of a seat, ordered by their end on its clock: a pairing heap in the columns of rows.

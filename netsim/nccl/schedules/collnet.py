@@ -387,7 +387,7 @@ def _handed(
 
 
 def _taken(lines: Lines, hop: tuple[int, int], sub: int, parts: int, base: int = 0) -> int:
-    """A rank takes one of so many parts that heads sent out of a FIFO."""
+    """A rank takes one of `parts` parts that heads sent out of a FIFO."""
     share = lines.channel.plan.mechanism.copy_share
     made = Pass(SCRATCH, OUT, COPY, 1, 1, threads=share / parts)
     kind, segment = lines.channel.local(made), sub

@@ -1,5 +1,7 @@
 """NVLS in one node: the switch adds up what heads ask for and hands out what they store.
 
+NCCL: NCCL_ALGO_NVLS and NCCL_ALGO_NVLS_TREE in src/device/all_reduce.h; src/transport/nvls.cc.
+
 Every rank copies its input into a buffer that the switch can read, and results out of one, unless
 its own buffers are registered. A head reads sums and stores them in one pass: here two rows for
 each piece of its chunk, so that it reads one piece while it stores the one before."""
@@ -28,9 +30,12 @@ PIECES = int(value("nvls.pieces"))  # of a head's chunk
 def nvls(collective: Collective, plan: Plan) -> Schedule:
     """AllReduce, AllGather or ReduceScatter through the switch of one node."""
     output = Output(collective, places=plan.places, keep=False, fold=plan.stands)
-    group, whole = output.builder.group(range(collective.ranks)), collective.name == "all_reduce"
-    block, least = (0, LAST_ALIGNMENT) if whole else (collective.count, 0)
-    heads, pieces = len(plan.heads[0]), PIECES if whole else 1
+    group, is_all_reduce = (
+        output.builder.group(range(collective.ranks)),
+        collective.name == "all_reduce",
+    )
+    block, least = (0, LAST_ALIGNMENT) if is_all_reduce else (collective.count, 0)
+    heads, pieces = len(plan.heads[0]), PIECES if is_all_reduce else 1
     for lane in written(plan, switch_keys(plan)):
         cut = in_pieces(loop_segments(collective, lane.work, heads, plan.slots), pieces)
         members = members_of(plan, lane, plan.nodes, pieces)
@@ -46,7 +51,7 @@ def nvls(collective: Collective, plan: Plan) -> Schedule:
 
 
 def switch_keys(plan: Plan) -> dict[int, object]:
-    """Nothing tells channels apart."""
+    """By channel, what it is equal to others by: all channels are equal."""
     return dict.fromkeys((work.channel for work in plan.work), 0)
 
 
@@ -69,7 +74,7 @@ def loop_segments(
 
 
 def in_pieces(cut: Segments, pieces: int) -> Segments:
-    """The same with every head's chunk in so many pieces, side by side."""
+    """The same with every head's chunk divided into `pieces` parts, side by side."""
     if pieces == 1:
         return cut
     offset, count = (x[:, :-2, None] for x in (cut.offset, cut.count))
@@ -115,10 +120,12 @@ def switch_kind(
 
 @dataclass
 class SwitchedNodes:
-    """One channel while the rows of a loop are written: ranks and groups of all nodes. A sub of
-    `lines` is the part of one head of every node, or a piece of it. Each head's part is of a
-    `block` of so many elements (0: of the whole). What ranks copy at once has parts of at least so
-    many bytes (`least`). `sums` and `stores` are rows by node and sub."""
+    """One channel while the rows of a loop are written: ranks and groups of all nodes.
+
+    - a sub of `lines`: the part of one head of every node, or a piece of it.
+    - `block`: the elements of the block that a head's part belongs to (0: all of the data).
+    - `least`: the least bytes of a part that ranks copy at once.
+    - `sums`, `stores`: rows by node and sub."""
 
     lines: Lines
     plan: Plan
@@ -168,7 +175,7 @@ class SwitchedNodes:
         buffers = (IN, SCRATCH) if lane == "give" else (SCRATCH, OUT)
         return channel.staging(*buffers, least_part=self.least)
 
-    def sum(self, node: int, sub: int, given: list[int]) -> int:
+    def sum(self, node: int, sub: int, inputs: list[int]) -> int:
         """A head reads the sum of its part from its switch, once all ranks have given theirs."""
         sync, head = Lag(self.plan.mechanism.nvls_sync), self.head(node, sub)
         buffer, out = IN if self.plan.registered else SCRATCH, OUT if self.block else SCRATCH
@@ -177,7 +184,7 @@ class SwitchedNodes:
         row = self.lines.woven.row(kind, group, head, sub, base=base)
         self.lines.done("sum", head, [row])
         self.sums[node, sub] = row
-        self.lines.read([row], given, sync)
+        self.lines.read([row], inputs, sync)
         return row
 
     def store(self, node: int, sub: int, *, second: bool = False) -> int:
@@ -203,9 +210,9 @@ class _Alone(SwitchedNodes):
     def all(self, *, reduces: bool) -> tuple[list[int], list[int]]:
         """All rows of a loop; the ranks and rows that end it. What ranks give is added up
         (`reduces`); what heads have of the whole, or of what is not added up, is handed out."""
-        given = self.copies("give", 0) if reduces else []
+        inputs = self.copies("give", 0) if reduces else []
         for sub in self.lines.by_sub if reduces else ():
-            self.sum(0, sub, given)
+            self.sum(0, sub, inputs)
         if not (self.block and reduces):
             for sub in self.lines.by_sub:
                 row = self.store(0, sub, second=reduces)
@@ -245,7 +252,7 @@ def nvls_tree(collective: Collective, plan: Plan) -> Schedule:
 
 
 def crown_keys(plan: Plan) -> dict[int, object]:
-    """What tells channels apart: which of the trees they have."""
+    """By channel, what it is equal to others by: which of the trees it has."""
     return {w.channel: w.channel % 2 for w in plan.work}
 
 
@@ -261,9 +268,9 @@ class _Crown(SwitchedNodes):
         for node in order:
             order += self._children(node)
         gives = [self.copies("give", node) for node in order]
-        for node, given in zip(order, gives, strict=True):
+        for node, inputs in zip(order, gives, strict=True):
             for h in self.members.heads:
-                self.sum(node, h, given)
+                self.sum(node, h, inputs)
         for h in self.members.heads:
             for node in reversed(order):
                 self._up(node, h)

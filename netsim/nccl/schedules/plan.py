@@ -1,7 +1,7 @@
 """The Plan: everything that NCCL has decided about one call, as a value that schedules are made of.
 
 It says which channels run, over which ranks, on which part of the data and in which chunks, and
-what execution costs. It knows no topology: how two ranks are linked is written down here."""
+what execution costs. It knows no topology: it states itself how two ranks are linked."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
@@ -42,7 +42,8 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A channel that is written down: for `multiplicity` equal ones, on `copies` sets of GPUs."""
+    """A channel whose rows are written: it represents `multiplicity` equal ones, on `copies` sets
+    of GPUs."""
 
     work: Work
     multiplicity: int = 1
@@ -52,22 +53,31 @@ class Lane:
 
 @dataclass(frozen=True)
 class Plan:
-    """One call as NCCL runs it: what it decides, which labels tell as well (of grouped sends the
-    protocols inside nodes and between them, and how many channels; `tuned`: a tuner chose, which
-    runs no differently), and on whom that runs. `node` is that of every rank. `rings`, `trees` and
-    `heads` are by channel (heads: the ranks that reduce in a switch, by node, the same on all
-    channels). `chains` are each node's ranks from the head on, by channel. `doors` are the NICs by
-    which data goes to switches of the network that reduce: by head, or of chains by channel. `link`
-    is what joins ranks of one node (nvlink, pcie, shm), `links` the exceptions by (source,
-    destination); `routes` are the ways by (channel, source, destination), `far` that between nodes
-    where none is there. `direct`: ranks write straight into each other's output. `registered`: the
-    switch reads and writes the user's buffers. `cached`: these stay in the GPU's L2; `crowded`:
-    several ranks send to one through a switch. `slots` is the depth of a FIFO. `fold`: equal
-    channels become one row of their number; `symmetry`: what else is written down once; `places`:
-    rows say which data they move, which only proofs ask for. `hops`: chunks go only so many ranks
-    far in rings (0: all the way), which moves less than the call does, but shows what every hop
-    adds. `memo` keeps what other sizes need again; it
-    belongs to one communicator."""
+    """One call as NCCL runs it: its decisions, and the ranks and links that it runs on.
+
+    - `algorithm`, `protocol`, `work`, `n_channels`: NCCL's choice and the share of each channel. Of
+      grouped sends the protocol names those inside nodes and between them.
+    - `tuned`: a tuner made the choice; it runs no differently.
+    - `node`: the node of every rank.
+    - `rings`, `trees`: by channel. `heads`: the ranks that reduce in a switch, by node, the same on
+      all channels. `chains`: each node's ranks from the head on, by channel.
+    - `doors`: the NICs through which data goes to switches of the network that reduce, by head (of
+      chains by channel).
+    - `transfers`: the messages of grouped sends.
+    - `mechanism`: what execution costs.
+    - `link`: what joins ranks of one node (nvlink, pcie, shm); `links`: exceptions by (source,
+      destination). `routes`: routes by (channel, source, destination); `far`: the route between
+      nodes where none is stated.
+    - `direct`: ranks write directly into each other's output. `registered`: the switch reads and
+      writes the user's buffers. `cached`: these stay in the GPU's L2. `crowded`: several ranks send
+      to one through a switch.
+    - `slots`, `slot_bytes`: depth of a FIFO, and the bytes of a slot.
+    - `fold`: equal channels become one row; `symmetry`: what else is represented.
+    - `places`: rows state which data they move, which only proofs need.
+    - `hops`: chunks go at most so far in rings (0: all the way). That moves less than the call, but
+      shows what every hop adds.
+    - `memo`: results that other sizes of the communicator need again.
+    """
 
     algorithm: str
     protocol: Protocol
@@ -107,7 +117,7 @@ class Plan:
 
     @property
     def stands(self) -> Fold | None:
-        """What stands for what in its schedule."""
+        """The representatives of its schedule, if it is folded."""
         return None if self.symmetry is None else self.symmetry.fold
 
     @property
@@ -151,7 +161,7 @@ def lanes_of(plan: Plan, keys: Mapping[int, object]) -> list[Lane]:
 
 
 def written(plan: Plan, keys: Mapping[int, object]) -> list[Lane]:
-    """The lanes that have to be written down; others are like one of them."""
+    """The lanes that are written; each of the others is equal to one of them."""
     lanes, symmetry = lanes_of(plan, keys), plan.symmetry
     if symmetry is None:
         return lanes
@@ -160,7 +170,7 @@ def written(plan: Plan, keys: Mapping[int, object]) -> list[Lane]:
 
 
 def kept_places(plan: Plan, lane: Lane, nodes: Sequence[Sequence[int]]) -> dict[int, int]:
-    """Which ranks, by place in their node, are written down, and how many each stands for."""
+    """The ranks that are written, by place in their node, and how many each represents."""
     sizes = {len(ranks) for ranks in nodes}
     if plan.symmetry is None or len(sizes) > 1:
         return dict.fromkeys(range(max(sizes)), 1)
@@ -170,8 +180,9 @@ def kept_places(plan: Plan, lane: Lane, nodes: Sequence[Sequence[int]]) -> dict[
 
 
 def folded(plan: Plan, keys: Mapping[int, object]) -> list[tuple[Work, int]]:
-    """Each different piece of work and how many channels do the like, in order of channels. `keys`
-    says by channel what else must be equal: order of ranks and ways."""
+    """Each different work and the number of channels with an equal one, in order of channels.
+
+    `keys` says by channel what else must be equal: order of ranks and routes."""
     if not plan.fold:
         return [(work, 1) for work in plan.work]
     groups = grouped(plan.work, lambda work: (keys[work.channel], work.count, work.chunk))
@@ -202,8 +213,9 @@ class Columns:
 
 @dataclass(frozen=True)
 class Transfers:
-    """All sends of a collective as NCCL plans them; each part has so many loops `less`, and only
-    those of the `first` rounds are written (0: all)."""
+    """All sends of a collective as NCCL plans them.
+
+    Each part has `less` fewer loops, and only those of the `first` rounds are written (0: all)."""
 
     collective: Collective
     rounds: Rounds
@@ -260,7 +272,7 @@ class Transfers:
         """One of each size of part and chunk that there is."""
         if self.collective.name != "alltoall":
             return list(self.columns.works)
-        # Ranks of nodes of one size have the like to do.
+        # Ranks of nodes of one size have equal work.
         _, first = np.unique(self.rounds.seats.size, return_index=True)
         return list(self.of(self.rounds.seats.ranks[self.rounds.seats.start[first]]).works)
 

@@ -26,8 +26,9 @@ FREE = Use("hbm", "src", 1e-9)  # what is part of another row's pass over memory
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Parts of a pass, each of some seconds: one a head, or as many as hold `least` bytes; and what
-    `each` byte takes before the pass moves any on."""
+    """Parts of a pass, each of `seconds`: one for each head, or one for every `least` bytes.
+
+    `each` is the time of a byte before the pass moves any on."""
 
     heads: int = 0
     least: int = 0
@@ -35,7 +36,7 @@ class Parts:
     each: float = 0.0
 
     def of(self, nbytes: float) -> float:
-        """Seconds of a pass of so many bytes."""
+        """Seconds of a pass of `nbytes` bytes."""
         filled = ceil(nbytes / self.least) if self.least else self.heads
         return self.seconds * min(self.heads, filled) + self.each * nbytes
 
@@ -45,10 +46,14 @@ NO_PARTS = Parts()
 
 @dataclass(frozen=True, slots=True)
 class RowKind:
-    """A style; seconds that each message takes of resources whatever its size; and the least
-    seconds of a row, which overlap with moving its bytes. `path` is what the network makes of a
-    message of a `protocol`, of whose `pieces` this is the first; one that `follows` another of its
-    connection costs more there. `parts` take their time before the bytes of a row."""
+    """The kind of a row: its style, and costs that depend on its bytes.
+
+    - `messages`: seconds that each message takes of resources, whatever its size.
+    - `least`: the least seconds of a row, which overlap with moving its bytes.
+    - `path`: how the network sends a message of this `protocol`, of whose `pieces` the row is the
+      first; one that `follows` another of its connection costs more there.
+    - `parts`: take their time before the bytes of a row.
+    """
 
     style: Style
     messages: tuple[tuple[str, str, float], ...] = ()
@@ -60,7 +65,7 @@ class RowKind:
     parts: Parts = NO_PARTS
 
     def of(self, nbytes: float) -> Style:
-        """The style of a row of so many bytes; an empty one costs nothing."""
+        """The style of a row of `nbytes` bytes; an empty row costs nothing."""
         if nbytes <= 0:
             return replace(self.style, latency=0.0, uses=())
         if self.parts is not NO_PARTS:
@@ -224,8 +229,9 @@ class PlannedChannel:
         return replace(kind, style=replace(kind.style, latency=0.0)) if self.simple else kind
 
     def staging(self, src_buffer: int, dst_buffer: int, *, least_part: int = 0) -> RowKind:
-        """A pass between a rank's own buffer and the one that its switch reads and writes. With
-        parts of at least so many bytes, small passes have none for some heads."""
+        """A pass between a rank's own buffer and the one that its switch reads and writes.
+
+        With parts of at least `least` bytes, small passes have none for some heads."""
         mechanism, heads = self.plan.mechanism, len(self.plan.heads[0])
         kind = self.local(Pass(src_buffer, dst_buffer, writes=1))
         cap = min(mechanism.nvls_copy_rate, kind.style.cap)
@@ -340,8 +346,9 @@ def routes(plan: Plan, channel: int, src: Ints, dst: Ints, kind: Ints) -> NDArra
 
 @dataclass(frozen=True)
 class Members:
-    """The heads and ranks of a node that are written down, by number, with how many each stands
-    for, and the `channel` of one that stands for itself."""
+    """The heads and ranks of a node that are written, with the number that each represents.
+
+    `channel` is that of a member that represents only itself."""
 
     channel: PlannedChannel
     heads: Mapping[int, int]
@@ -354,7 +361,7 @@ class Members:
         return *self.channel.key, tuple(self.heads.items()), tuple(self.ranks.items())
 
     def standing(self, times: int) -> PlannedChannel:
-        """The channel of rows that stand for so many."""
+        """The channel of rows that represent this number of ranks."""
         number, multiplicity, pieces, copies = self.channel.key
         made = PlannedChannel(self.channel.plan, number, multiplicity, pieces, copies * times)
         return self._known.setdefault(times, made)
@@ -367,7 +374,7 @@ class Members:
 
 
 def members_of(plan: Plan, lane: Lane, nodes: Sequence[Sequence[int]], pieces: int = 1) -> Members:
-    """Those of a lane: one for all that are alike."""
+    """The members of a lane: one for each class of equal ones."""
     fixed = lane.work.channel, lane.multiplicity, pieces, lane.copies
     heads, ranks = (kept_places(plan, lane, some) for some in (plan.heads, nodes))
     return Members(PlannedChannel(plan, *fixed), heads, ranks)

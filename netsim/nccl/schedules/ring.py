@@ -1,4 +1,6 @@
-"""Rings of NCCL: what their functions do in each step, and the rows of all loops."""
+"""Rings of NCCL: what their functions do in each step, and the rows of all loops.
+
+NCCL: runRing in src/device/all_reduce.h, all_gather.h and reduce_scatter.h."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -35,7 +37,7 @@ class Walk:
         return len(self.passes)
 
     def cut(self, hops: int, ranks: int) -> "Walk":
-        """The same for chunks that go only so many ranks far on each way round."""
+        """The same for chunks that go only `hops` ranks far in each round of the ring."""
         rounds = [self.passes[k : k + ranks - 1] for k in range(0, self.steps, ranks - 1)]
         return replace(self, passes=tuple(made for way in rounds for made in way[:hops]))
 
@@ -147,7 +149,7 @@ def ring(collective: Collective, plan: Plan) -> Schedule:
 
 
 def rows_of_rings(collective: Collective, plan: Plan) -> int:
-    """How many rows blocks have at least, over all channels and loops that are written down."""
+    """The least number of rows of blocks, over all channels and loops that are written."""
     walk, rows = WALKS[collective.name](collective.ranks, plan.direct), 0
     for lane in written(plan, ring_keys(plan)):
         cut = _cut(collective, plan, lane.work, walk)
@@ -164,10 +166,12 @@ def _cut(c: Collective, plan: Plan, work: Work, walk: Walk) -> Segments:
 
 
 def evened(collective: Collective, plan: Plan) -> tuple[Plan, float]:
-    """A ring with chunks of one size where it would leave its last ones empty (before NCCL 2.22),
-    for a few hops would have fewer or more of these than all; and what may be off by that: moving
-    what it has, or as much as with no chunk empty. Where most are, a chunk is a line of all threads
-    at most, which takes no longer than a hop does anyway. Channels differ by no chunk, either."""
+    """A ring with chunks of one size, and the largest relative error of that.
+
+    Before NCCL 2.22 a ring leaves its last chunks empty, and a run of a few hops would have another
+    fraction of these than the full ring. The error is between the data that the ring has and that
+    of a ring without empty chunks. Where most are empty, a chunk is at most one line of all
+    threads, which takes no longer than a hop takes anyway."""
     if not any(work.last for work in plan.work):
         return plan, 0.0
     element, ranks = collective.element_bytes, collective.ranks
@@ -178,27 +182,32 @@ def evened(collective: Collective, plan: Plan) -> tuple[Plan, float]:
         return replace(work, count=-(-count // lines) * lines, last=0)
 
     works = tuple(map(even, plan.work))
-    given, told = (sum(work.count for work in some) for some in (plan.work, works))
-    room = ranks * sum(int(chunk_table(one, element, ranks)[1][:, 0].sum()) for one in plan.work)
-    return replace(plan, work=works), max(1 - given / told, min(1.0, room / told - 1))
+    actual_count = sum(work.count for work in plan.work)
+    even_count = sum(work.count for work in works)
+    room = ranks * sum(int(chunk_table(work, element, ranks)[1][:, 0].sum()) for work in plan.work)
+    error = max(1 - actual_count / even_count, min(1.0, room / even_count - 1))
+    return replace(plan, work=works), error
 
 
 def round_again(count: Ints, places: int) -> Ints:
-    """Sizes of chunks of a ring (second axis) as if one of only so many places went round again and
-    again: chunks at its end that are shorter than the others come back after so many. Chunks that
-    go `places - 1` hops far then meet as many shorter ones as all the way round: each rank meets
-    the first before the first round is over. From then on ranks keep step no longer, and what they
-    share is free for one while another waits. The last turn may have fewer places."""
+    """Sizes of the chunks of a ring (second axis), as if a ring of `places` ranks went round again.
+
+    Chunks at the end of a ring may be shorter than the others. Here they return after `places`
+    chunks, so that chunks that go `places - 1` hops far meet the same fraction of shorter ones as
+    on the full ring. Each rank meets the first one before the first round is over; from then on
+    ranks are out of step, and resources that they share are free for one while another waits. The
+    last turn may have fewer places. An example: 8 ranks of which the last chunk is shorter, and
+    places = 4, give shorter chunks at 3 and 7."""
     ranks, tail = count.shape[1], _tail(count)
-    found = np.repeat(count[:, :1], ranks, axis=1)
+    counts = np.repeat(count[:, :1], ranks, axis=1)
     for end in (*range(places, ranks, places), ranks):
         few = min(tail, end)
-        found[:, end - few : end] = count[:, ranks - few :]
-    return found
+        counts[:, end - few : end] = count[:, ranks - few :]
+    return counts
 
 
 def _tail(count: Ints) -> int:
-    """How many chunks at the end may be shorter than the first one of their loop."""
+    """The number of chunks at the end that may be shorter than the first one of their loop."""
     uneven = np.flatnonzero((count != count[:, :1]).any(axis=0))
     return count.shape[1] - int(uneven[0]) if len(uneven) else 0
 
@@ -297,13 +306,13 @@ def _kinds(
 ) -> tuple[Ints, Ints]:
     """The pass of every step, and the kinds of its rows by place: of the block, first and further
     ones of a step, and of the proxy's first one of all, its first one of a step, further ones."""
-    known: dict[tuple[object, ...], list[int]] = {}
+    kinds_of_hop: dict[tuple[object, ...], list[int]] = {}
 
     def numbers(made: Pass, hop: tuple[int, int]) -> list[int]:
         key = (made, channel.plan.route_of(channel.number, *hop), channel.is_net(*hop))
-        if key not in known:
-            known[key] = [woven.kind(kind) for kind in _kinds_of_hop(channel, hop, made)]
-        return known[key]
+        if key not in kinds_of_hop:
+            kinds_of_hop[key] = [woven.kind(kind) for kind in _kinds_of_hop(channel, hop, made)]
+        return kinds_of_hop[key]
 
     passes = {made: number for number, made in enumerate(dict.fromkeys(walk.passes))}
     which = np.array([passes[made] for made in walk.passes], np.int64)
@@ -329,8 +338,8 @@ def _order(woven: Weave, channel: PlannedChannel, numbers: Numbers) -> None:
     here = numbers.block(turn // subs, turn % subs, place)
     earlier = numbers.block(before // subs, before % subs, place)
     first = turn % subs == 0
-    for some, lag in ((first, channel.next_step), (~first, IN_ORDER)):
-        woven.after(here[some], earlier[some], lag, (turn == 0)[some])
+    for chosen, lag in ((first, channel.next_step), (~first, IN_ORDER)):
+        woven.after(here[chosen], earlier[chosen], lag, (turn == 0)[chosen])
     turns = numbers.steps * subs
     turn, which = np.indices((turns, len(numbers.net)))
     place, before = numbers.net[which], (turn - 1) % turns
@@ -359,8 +368,8 @@ def _waits(
         woven.after(reader, numbers.sent(step, sub, place), lag)
     # A sub waits for its own place in the slot; a piece for the whole slot, at the first one.
     used = sub if channel.simple else np.full_like(sub, numbers.subs - 1)
-    some = slice(None) if channel.simple else sub == 0
-    step, sub, used = step[some], sub[some], used[some]
+    chosen = slice(None) if channel.simple else sub == 0
+    step, sub, used = step[chosen], sub[chosen], used[chosen]
     ago, before = -((step - slots) // numbers.steps), (step - slots) % numbers.steps
     for lag in dict.fromkeys(credits):
         place = np.flatnonzero([other == lag for other in credits])[:, None]

@@ -1,7 +1,7 @@
 """Sends and receives as columns: parts, waves, and the rows that blocks and proxies run.
 
-Batches that share no channel can be written down together; a wave is as many of them as follow
-nothing but earlier waves."""
+Batches that share no channel can be written together. A wave is all batches that follow nothing but
+earlier waves."""
 
 from collections.abc import Callable
 from dataclasses import field, replace
@@ -24,8 +24,9 @@ from netsim.schedule.schedule import IN, IN_ORDER, OUT, SCRATCH, Fold, Lag, Sche
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """What parts have in common that are written down together: `of`, how many their send has;
-    `alone`: copies on one GPU."""
+    """What parts that are written together have in common.
+
+    `of` is the number of parts of their send; `alone`: copies on one GPU."""
 
     protocol: str
     chunk: int
@@ -37,9 +38,9 @@ class Like:
 
 @dataclass(frozen=True, eq=False)
 class MessageParts:
-    """Parts of sends: where each lies (elements), the channel that moves it, what it is like (a
-    place in `likes`) and its wave; and by the receivers' blocks: for every part that one receives,
-    the part that stands for it, and the rank."""
+    """Parts of sends: where each lies (elements), its channel, its kind (in `likes`) and its wave.
+
+    By the receivers' blocks: for every received part, its representative, and the rank."""
 
     src: Ints
     dst: Ints
@@ -65,7 +66,7 @@ class MessageParts:
 
 
 def written_parts(plan: Plan, element_bytes: int) -> MessageParts:
-    """The parts that have to be written down: all, or those of ranks that stand for others."""
+    """The parts that are written: all, or those of representatives."""
     transfers, fold = plan.transfers, plan.stands
     assert transfers is not None
     if fold is None:
@@ -97,8 +98,8 @@ def written_parts(plan: Plan, element_bytes: int) -> MessageParts:
 
 
 def _received(transfers: Transfers, sends: Columns, fold: Fold) -> tuple[Ints, Ints]:
-    """For every send that a rank which stands for others receives: the one of a rank that stands
-    for its sender in the same round, and the receiver."""
+    """For every send that a representative receives: the send of its sender's representative in the
+    same round, and the receiver."""
     src, dst, number = transfers.into(fold.leaders.astype(np.int64))
     leader = np.full(transfers.rounds.n_ranks, -1)
     leader[fold.leaders] = np.arange(len(fold.leaders))
@@ -186,7 +187,7 @@ NETWORK = 0  # among kinds of links
 
 @dataclass(frozen=True, eq=False)
 class Ends:
-    """Parts of sends as columns: places (elements), the channel, and how many each stands for."""
+    """Parts of sends as columns: places (elements), the channel, and the number represented."""
 
     src: Ints
     dst: Ints
@@ -357,20 +358,20 @@ class _Writer:
 
     @cached_property
     def leads(self) -> Ints:
-        """The rank that stands for each."""
+        """The representative of each rank."""
         fold = self.plan.stands
         ranks = np.arange(self.output.collective.ranks) if fold is None else fold.ranks.first
         return ranks.astype(np.int64)
 
     @cached_property
     def copies(self) -> Ints:
-        """How many ranks each stands for."""
+        """The number of ranks that each represents."""
         fold = self.plan.stands
         one = np.ones(len(self.leads), np.int64)
         return one if fold is None else fold.ranks.count.astype(np.int64)
 
     def wave(self, sent: Ints, received: Ints) -> None:
-        """Append the parts of a wave, of which blocks receive some that others stand for."""
+        """Append the parts of a wave; blocks may receive representatives of parts."""
         parts = self.parts
         taken, receiver = parts.received[received], parts.receiver[received]
         crowd = np.zeros(self.doors.shape, np.int64)

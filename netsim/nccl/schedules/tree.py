@@ -1,4 +1,7 @@
-"""Trees of NCCL: parents, children and levels of all ranks at once, and the rows over them."""
+"""Trees of NCCL: parents, children and levels of all ranks at once, and the rows over them.
+
+NCCL: runTreeUpDown and runTreeSplit in src/device/all_reduce.h; chains in src/device/broadcast.h
+and reduce.h."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field
@@ -45,26 +48,26 @@ class Branches:
     @cached_property
     def number(self) -> Ints:
         """Which child of its parent every rank is."""
-        found = np.zeros(len(self.up), np.int64)
+        numbers = np.zeros(len(self.up), np.int64)
         for number, children in enumerate(self.children):
-            found[children[children >= 0]] = number
-        return found
+            numbers[children[children >= 0]] = number
+        return numbers
 
     @cached_property
     def fan(self) -> Ints:
         """How many children every rank has."""
-        found: Ints = (self.children >= 0).sum(axis=0)
-        return found
+        counts: Ints = (self.children >= 0).sum(axis=0)
+        return counts
 
     @cached_property
     def depth(self) -> Ints:
         """How far below the root every rank is."""
-        found, level = np.zeros(len(self.up), np.int64), np.array([self.root])
+        depths, level = np.zeros(len(self.up), np.int64), np.array([self.root])
         while level.size:
             below = self.children[:, level]
-            found[below[below >= 0]] = np.broadcast_to(found[level] + 1, below.shape)[below >= 0]
+            depths[below[below >= 0]] = np.broadcast_to(depths[level] + 1, below.shape)[below >= 0]
             level = below[below >= 0]
-        return found
+        return depths
 
     @property
     def root(self) -> int:
@@ -89,10 +92,15 @@ class Branches:
 
 @dataclass
 class Climb:
-    """One channel's tree while the rows of one chunk are written. `share` is the part of the
-    block's rate in each direction. By rank and segment, NONE where there is none: `given` are the
-    rows that fill the FIFO for the parent and `sent` those that bring the data there; `handed` and
-    `brought` the same from the parent; `stored` what leaves do."""
+    """One channel's tree while the rows of one chunk are written.
+
+    `share` is the fraction of the block's rate in each direction. Rows by rank and segment, NONE
+    where there is none:
+
+    - `filled`: fill the FIFO for the parent; `sent`: bring that data to the parent;
+    - `handed`: fill the FIFO for a child; `brought`: bring that data to the child;
+    - `stored`: store results on leaves.
+    """
 
     channel: PlannedChannel
     cut: writing.Segments
@@ -104,7 +112,7 @@ class Climb:
     def __post_init__(self) -> None:
         self.sheet = writing.Sheet(self.channel, self.cut.subs)
         rows: Ints = np.full((5, len(self.tree.up), self.cut.subs), NONE)
-        self.given, self.sent, self.handed, self.brought, self.stored = rows
+        self.filled, self.sent, self.handed, self.brought, self.stored = rows
 
     def turn(self) -> writing.Turn:
         """All rows of a chunk; the ranks and rows that end it."""
@@ -164,7 +172,7 @@ class Climb:
         op = np.where(number > 0, schedule.COPY, schedule.REDUCE_INPUT)
         made = (buffer, above, op, 1 + self.tree.fan[rank], 0, 1, self.share)
         place = self._place(rank, down=False)
-        self.given[rank], self.sent[rank] = self._send(hops, made, place)
+        self.filled[rank], self.sent[rank] = self._send(hops, made, place)
         if not self.hands_out:
             root = np.array([self.tree.root])
             kind = self.channel.local(
@@ -172,7 +180,7 @@ class Climb:
             )
             place = self._place(root, down=False)
             rows = self.sheet.rows(self.sheet.woven.kind(kind), (root, root), self._subs, place)
-            self.given[root] = rows.T
+            self.filled[root] = rows.T
 
     def _go_down(self) -> None:
         hops, rank, parent = self.downwards, self.tree.below, self.tree.up[self.tree.below]
@@ -212,31 +220,31 @@ class Climb:
         sheet, net = self.sheet, hops.kind == 0
         ends = hops.src, np.where(net, hops.src, hops.dst)
         blocks = sheet.rows(sheet.kinds(hops, made, proxy=False), ends, self._subs, place)
-        some = np.flatnonzero(net)
-        if not some.size:
+        places = np.flatnonzero(net)
+        if not places.size:
             return blocks.T, blocks.T
-        away = hops.some(some)
-        passes = [np.broadcast_to(x, net.shape)[some] for x in made]
+        away = hops.some(places)
+        passes = [np.broadcast_to(x, net.shape)[places] for x in made]
         first = sheet.kinds(away, passes, proxy=True)[None]
         later = sheet.kinds(away, passes, proxy=True, change=self.channel.further)
         kind = np.concatenate([first, np.tile(later, (self.cut.subs - 1, 1))])
-        sent = sheet.rows(kind, away.ends, self._subs, place[some])
-        sheet.after(sent, blocks[:, some], self.channel.noticed)
+        sent = sheet.rows(kind, away.ends, self._subs, place[places])
+        sheet.after(sent, blocks[:, places], self.channel.noticed)
         if not self.channel.simple and self.cut.subs > 1:  # one of LL begins when all is there
-            sheet.after(sent[0], blocks[-1, some], self.channel.noticed)
+            sheet.after(sent[0], blocks[-1, places], self.channel.noticed)
         brought = blocks.copy()
-        brought[:, some] = sent
+        brought[:, places] = sent
         return blocks.T, brought.T
 
     # **** What waits for what ****
 
     def _take(self) -> None:
         if self.reduces:
-            readers = [self.given[self.tree.up[self.tree.below]]]
+            readers = [self.filled[self.tree.up[self.tree.below]]]
             if self.turns:
                 at_top = (self.tree.up[self.tree.below] == self.tree.root)[:, None]
                 readers += [np.where(at_top, self.handed[child], NONE) for child in self.tree.top]
-            self._passed(self.upwards, self.given, self.sent, readers)
+            self._passed(self.upwards, self.filled, self.sent, readers)
         if self.hands_out:
             self._passed(
                 self.downwards, self.handed, self.brought, list(self._outputs(self.tree.below))
@@ -251,15 +259,15 @@ class Climb:
     def _passed(self, hops: writing.HopsOf, filled: Ints, sent: Ints, readers: list[Ints]) -> None:
         channel, filled, sent = self.channel, filled[self.tree.below], sent[self.tree.below]
         simple, slots, back = channel.simple, self.cut.slots, self._subs == 0
-        for mine, way in hops.alike():
+        for members, way in hops.alike():
             sync, credit = channel.sync(*way), channel.credit(*way)
             for rows in readers:
-                self._after(rows[mine], sent[mine], sync)
+                self._after(rows[members], sent[members], sync)
                 # A Simple slice has a slot of its own; pieces of LL share theirs with the chunk.
                 if simple:
-                    self._after(sent[mine], rows[mine], credit, slots)
+                    self._after(sent[members], rows[members], credit, slots)
                 else:
-                    self._after(sent[mine, :1], rows[mine, -1:], credit, slots)
+                    self._after(sent[members, :1], rows[members, -1:], credit, slots)
         net = np.flatnonzero(hops.kind == 0)
         self._after(sent[net], np.roll(sent[net], 1, 1), schedule.IN_ORDER, back)
         if simple:
@@ -270,7 +278,7 @@ class Climb:
     def _in_line(self) -> Iterator[tuple[Ints, Ints]]:
         """One pass of a way after the other; the ranks and the rows of their last ones."""
         everyone = np.arange(len(self.tree.up))
-        for passes in ([self.given], list(self._outputs(everyone))):
+        for passes in ([self.filled], list(self._outputs(everyone))):
             for rows in passes:
                 for earlier in passes:
                     self._after(rows, np.roll(earlier, 1, 1), schedule.IN_ORDER, self._subs == 0)
@@ -327,12 +335,12 @@ def _over_trees(
         table = writing.chunk_table(work, collective.element_bytes)
         cut = writing.segments(plan, collective.element_bytes, table, steps=steps, threads=share)
         channel = PlannedChannel(plan, work.channel, lane.multiplicity, cut.subs, lane.copies)
-        found = trees[work.channel]
+        tree = trees[work.channel]
 
         def turn(
-            channel: PlannedChannel = channel, cut: writing.Segments = cut, found: Tree = found
+            channel: PlannedChannel = channel, cut: writing.Segments = cut, tree: Tree = tree
         ) -> writing.Turn:
-            return Climb(channel, cut, Branches(found), collective.name, share).turn()
+            return Climb(channel, cut, Branches(tree), collective.name, share).turn()
 
         key = (keys[work.channel], *channel.key, cut.subs, cut.slots, cut.whole)
         output.add(writing.remembered(collective, plan, key, turn), cut)
@@ -340,7 +348,7 @@ def _over_trees(
 
 
 def tree_keys(plan: Plan, trees: Mapping[int, Tree]) -> dict[int, object]:
-    """What tells channels apart: their trees, and the ways along them."""
+    """By channel, what it is equal to others by: its tree, and the routes along it."""
     channels = {work.channel for work in plan.work}
     if plan.algorithm != "Tree":  # chains have other roots in other calls
         return {c: (trees[c], _routes(plan, c, trees[c])) for c in channels}
@@ -348,12 +356,12 @@ def tree_keys(plan: Plan, trees: Mapping[int, Tree]) -> dict[int, object]:
 
 
 def _tree_and_ways(plan: Plan, channel: int) -> tuple[object, ...]:
-    found = plan.trees[channel]
-    return found, _routes(plan, channel, found)
+    tree = plan.trees[channel]
+    return tree, _routes(plan, channel, tree)
 
 
-def _routes(plan: Plan, channel: int, found: Tree) -> tuple[str, ...]:
-    branches = Branches(found)
+def _routes(plan: Plan, channel: int, tree: Tree) -> tuple[str, ...]:
+    branches = Branches(tree)
     below, above = branches.below, branches.up[branches.below]
     src, dst = np.concatenate([below, above]), np.concatenate([above, below])
     kind = link_kinds(plan, np.array(plan.node), src, dst)

@@ -484,7 +484,7 @@ class Output:
 
     def _keep(self) -> None:
         """Copies of what stays where it is, if the output is elsewhere: part of a first send."""
-        kept = self.collective.kept()
+        kept = self.collective.local_data()
         if self.collective.in_place or not len(kept.rank):
             return
         piece = self.builder.pieces(kept.count, kept.in_offset, kept.out_offset)

@@ -35,9 +35,9 @@ def ends_of_lines(picture: Picture) -> list[tuple[Point, Point]]:
     """Where every line leaves its boxes: at their edges, side by side by where the others are."""
     sides: dict[tuple[int, int], list[tuple[float, int]]] = defaultdict(list)
     for number, line in enumerate(picture.lines):
-        for one, other in ((line.tail, line.head), (line.head, line.tail)):
-            side = _side(picture.boxes[one], picture.boxes[other], line)
-            sides[one, side].append((picture.boxes[other].x, number))
+        for here, there in ((line.tail, line.head), (line.head, line.tail)):
+            side = _side(picture.boxes[here], picture.boxes[there], line)
+            sides[here, side].append((picture.boxes[there].x, number))
     x: dict[tuple[int, int], float] = {}
     for (box, side), members in sides.items():
         for place, (far, number) in enumerate(sorted(members)):
@@ -51,28 +51,28 @@ def ends_of_lines(picture: Picture) -> list[tuple[Point, Point]]:
     ]
 
 
-def _side(one: Box, other: Box, line: Stroke) -> int:
-    if abs(one.y - other.y) > 1e-6:
-        return 1 if other.y > one.y else -1
+def _side(here: Box, there: Box, line: Stroke) -> int:
+    if abs(here.y - there.y) > 1e-6:
+        return 1 if there.y > here.y else -1
     if not line.bend:
         return 0
     return 1 if line.bend > 0 else -1
 
 
-def _attach(box: Box, side: int, other: float, place: int, count: int) -> float:
+def _attach(box: Box, side: int, far_end: float, place: int, count: int) -> float:
     if side == 0:
-        return box.right if other > box.x else box.left
+        return box.right if far_end > box.x else box.left
     if box.width > 2.2:
-        return min(max(other, box.left + 0.15), box.right - 0.15)
+        return min(max(far_end, box.left + 0.15), box.right - 0.15)
     step = min(0.14, 0.72 * box.width / max(1, count))
     return box.x + (place - (count - 1) / 2) * step
 
 
-def _point(picture: Picture, line: Stroke, one: int, other: int, x: float) -> Point:
-    box = picture.boxes[one]
+def _point(picture: Picture, line: Stroke, here: int, there: int, x: float) -> Point:
+    box = picture.boxes[here]
     if line.free:
         return box.x, box.y
-    return x, box.y + _side(box, picture.boxes[other], line) * box.height / 2
+    return x, box.y + _side(box, picture.boxes[there], line) * box.height / 2
 
 
 BOXES, LINK_LOOKS = style.looks("box"), style.looks("link")  # by kind
@@ -137,7 +137,7 @@ def _rates(picture: Picture) -> list[tuple[str, float]]:
     """The kinds of links with their rates that the legend shows, dead ones left out."""
     rates = {(line.kind, line.rate) for line in picture.lines if not line.is_dead}
     kinds = list(LINK_LOOKS)
-    return sorted(rates, key=lambda one: (kinds.index(one[0]), -one[1]))[:_MOST_KEYS]
+    return sorted(rates, key=lambda pair: (kinds.index(pair[0]), -pair[1]))[:_MOST_KEYS]
 
 
 def _dead_keys(picture: Picture) -> list[Artist]:
@@ -156,10 +156,10 @@ def _dead_keys(picture: Picture) -> list[Artist]:
 
 
 def _rate_text(kind: str, rate: float, usable: float) -> str:
-    told = format_bandwidth(rate)
+    text = format_bandwidth(rate)
     if kind in ("nic", "fabric") and usable < 1:
-        told = f"{format_bandwidth(rate / usable, bits=True)} ({told} usable)"
-    return f"{LINK_LOOKS[kind].words} {told}"
+        text = f"{format_bandwidth(rate / usable, bits=True)} ({text} usable)"
+    return f"{LINK_LOOKS[kind].words} {text}"
 
 
 def _columns(keys: int, width: float) -> int:
@@ -283,14 +283,14 @@ def _cross_out(axes: Axes, box: Box) -> None:
 
 
 def _draw_texts(axes: Axes, picture: Picture, points: float) -> None:
-    for one in picture.captions:
-        size = points * 2 if one.strong else points
+    for caption in picture.captions:
+        size = points * 2 if caption.strong else points
         axes.text(
-            one.x,
-            one.y,
-            one.text,
+            caption.x,
+            caption.y,
+            caption.text,
             fontsize=size,
-            ha=one.align,
+            ha=caption.align,
             va="center",
             zorder=4,
             color=style.GREY,
@@ -313,7 +313,7 @@ def _draw_lines(axes: Axes, picture: Picture, points: float, *, heat: bool) -> N
     crowd = Counter(_rows_of(picture, line) for line in picture.lines)
     together: dict[tuple[float, float], list[tuple[Stroke, Point]]] = defaultdict(list)
     for line, (start, end) in sorted(
-        zip(picture.lines, ends, strict=True), key=lambda one: -one[0].bandwidth
+        zip(picture.lines, ends, strict=True), key=lambda pair: -pair[0].bandwidth
     ):
         rows = _rows_of(picture, line)
         dense = crowd[rows] > _CROWD and not heat
@@ -326,8 +326,8 @@ def _draw_lines(axes: Axes, picture: Picture, points: float, *, heat: bool) -> N
 
 
 def _rows_of(picture: Picture, line: Stroke) -> tuple[float, float]:
-    one, other = picture.boxes[line.tail].y, picture.boxes[line.head].y
-    return min(one, other), max(one, other)
+    tail, head = picture.boxes[line.tail].y, picture.boxes[line.head].y
+    return min(tail, head), max(tail, head)
 
 
 def _colour(line: Stroke, *, heat: bool) -> Colour:
@@ -393,7 +393,7 @@ def _stroke(axes: Axes, line: Stroke, start: Point, end: Point, colour: Colour) 
 def _label_counts(
     axes: Axes, picture: Picture, y: float, members: list[tuple[Stroke, Point]], points: float
 ) -> None:
-    """How many links each line stands for: once where all are alike, else line by line."""
+    """Write how many links each line represents: once if all are equal, else at every line."""
     counts = {line.count for line, _ in members}
     if counts == {1}:
         return
@@ -444,10 +444,10 @@ def read_use(folder: Path, topology: Topology) -> NDArray[np.float64]:
     table = style.filled(
         path, style.read_table(path, style.LINKS, "the columns of links.csv"), ("utilisation",)
     )
-    known = {topology.link_name(number): number for number in range(len(topology.links))}
+    numbers = {topology.link_name(number): number for number in range(len(topology.links))}
     names = table["link"].astype(str)
-    found = names.map(known).fillna(-1).to_numpy(np.int64)
-    if (found < 0).all():
+    places = names.map(numbers).fillna(-1).to_numpy(np.int64)
+    if (places < 0).all():
         first = next((name for name in names if "->" in name), "nothing")
         raise InputError(
             f"{path}: none of its links is in this topology, which has "
@@ -455,21 +455,21 @@ def read_use(folder: Path, topology: Topology) -> NDArray[np.float64]:
             hint="name the cluster of that run: its scenario, or the same --nodes and --fabric",
         )
     used = np.full(len(topology.links), np.nan)
-    ours = found >= 0
-    used[found[ours]] = table["utilisation"].to_numpy(np.float64)[ours]
+    ours = places >= 0
+    used[places[ours]] = table["utilisation"].to_numpy(np.float64)[ours]
     return used
 
 
 def plot_topology(
-    name: str, what: Topology | Cluster, stem: Path, *, result: Path | None = None, run: str = ""
+    name: str, drawn: Topology | Cluster, stem: Path, *, result: Path | None = None, run: str = ""
 ) -> list[Path]:
     """Draw a cluster or a graph; coloured by utilisation given a folder of results."""
-    topology = what.topology if isinstance(what, Cluster) else what
+    topology = drawn.topology if isinstance(drawn, Cluster) else drawn
     used = None if result is None else read_use(result, topology)
-    if isinstance(what, Cluster):
-        picture = cluster_picture(name, what, used)
+    if isinstance(drawn, Cluster):
+        picture = cluster_picture(name, drawn, used)
     else:
-        picture = graph_picture(name, what, used)
+        picture = graph_picture(name, drawn, used)
     if result is not None:
         ours = f"{picture.subtitle}; " if picture.subtitle else ""
         picture = replace(picture, subtitle=f"{ours}utilisation from {run or result.as_posix()}")
@@ -479,21 +479,21 @@ def plot_topology(
 def plot_loads(name: str, cluster: Cluster, stem: Path) -> list[Path]:
     """Draw by routing how many links carry how many flows when all send half way round."""
     gpus = np.arange(len(cluster.topology), dtype=np.int32)
-    found = loads_by_routing(cluster, gpus, (gpus + len(gpus) // 2) % len(gpus))
-    most = max(1.0, *(float(flows.max(initial=0.0)) for flows, _ in found.values()))
+    loads = loads_by_routing(cluster, gpus, (gpus + len(gpus) // 2) % len(gpus))
+    most = max(1.0, *(float(flows.max(initial=0.0)) for flows, _ in loads.values()))
     with style.drawing():
-        figure = style.new_figure(2.6 * len(found), 3.2)
-        axes = figure.subplots(1, len(found), sharey=True, squeeze=False)[0]
-        for one, (routing, (flows, _)) in zip(axes, found.items(), strict=True):
+        figure = style.new_figure(2.6 * len(loads), 3.2)
+        axes = figure.subplots(1, len(loads), sharey=True, squeeze=False)[0]
+        for panel, (routing, (flows, _)) in zip(axes, loads.items(), strict=True):
             order = np.sort(flows)[::-1]
-            one.bar(np.arange(len(order)), order, width=1.0, color=style.BLUE)
-            one.axhline(flows.mean(), color="black", linewidth=0.8, linestyle=":")
-            one.set(title=routing, ylim=(0, most * 1.08), xlabel="links, fullest first")
-            one.text(
+            panel.bar(np.arange(len(order)), order, width=1.0, color=style.BLUE)
+            panel.axhline(flows.mean(), color="black", linewidth=0.8, linestyle=":")
+            panel.set(title=routing, ylim=(0, most * 1.08), xlabel="links, fullest first")
+            panel.text(
                 0.98,
                 0.95,
                 f"most {flows.max(initial=0.0):.3g}\nmean {flows.mean():.3g}",
-                transform=one.transAxes,
+                transform=panel.transAxes,
                 ha="right",
                 va="top",
             )

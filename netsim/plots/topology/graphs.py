@@ -73,7 +73,7 @@ def grid_picture(
     most = _DEEP if deep else _FLAT
     shown = [shapes.slots_of(range(n), most if n <= most else most - 1) for n in dims]
     slots: dict[int, tuple[int, ...]] = {}
-    for place in product(*(range(len(kept)) for kept in shown)):
+    for place in product(*(range(len(straight_lines)) for straight_lines in shown)):
         at = [some[slot] for some, slot in zip(shown, place, strict=True)]
         x, y = _position(place, shown)
         if None not in at:
@@ -91,10 +91,10 @@ def grid_picture(
         far = [abs(a - b) for a, b in zip(slots[line.tail], slots[line.head], strict=True)]
         # A link around the end of a dimension swings out.
         lines.append(replace(line, bend=0.5 if max(far) > 1 else 0.0, free=True))
-    kept = [line for line in lines if not (deep and line.bend)]
-    if len(kept) < len(lines):
+    straight_lines = [line for line in lines if not (deep and line.bend)]
+    if len(straight_lines) < len(lines):
         subtitle += "; links around the ends are not drawn"
-    return sheet.picture(title, subtitle, kept)
+    return sheet.picture(title, subtitle, straight_lines)
 
 
 def _position(place: Sequence[int], shown: Sequence[Sequence[int | None]]) -> tuple[float, float]:
@@ -116,10 +116,10 @@ _PITCH = 1.2
 def graph_picture(name: str, topology: Topology, used: Use) -> shapes.Picture:
     """The picture of a graph."""
     title = f"{name}: a graph of {len(topology)} GPUs"
-    found = graph_figures(topology)
-    subtitle = f"{format_bandwidth(found.bisection)} between the halves in each direction"
-    if found.diameter > 0:
-        subtitle += f"; at most {found.diameter} links on a route"
+    figures = graph_figures(topology)
+    subtitle = f"{format_bandwidth(figures.bisection)} between the halves in each direction"
+    if figures.diameter > 0:
+        subtitle += f"; at most {figures.diameter} links on a route"
     kinds = {NODE_KINDS[kind] for kind in topology.node_kinds.tolist()}
     gpus = [str(gpu) for gpu in topology.gpus]
     if kinds != {"gpu"}:
@@ -161,15 +161,15 @@ def _layered(title: str, subtitle: str, topology: Topology, used: Use) -> shapes
 
 def _rows(topology: Topology) -> list[tuple[str, list[str]]]:
     far = _distances(topology)
-    found: dict[tuple[int, int], list[str]] = {}
+    rows: dict[tuple[int, int], list[str]] = {}
     order = ("nvswitch", "gpu", "cpu", "pcie", "nic", "switch")
     for node, kind in zip(topology.nodes, topology.node_kinds.tolist(), strict=True):
         name = NODE_KINDS[kind]
         if name in order:
             level = far.get(node, len(topology.nodes))
             key = (order.index(name), level if name in ("switch", "pcie") else 0)
-            found.setdefault(key, []).append(str(node))
-    return [(order[key[0]], nodes) for key, nodes in sorted(found.items())]
+            rows.setdefault(key, []).append(str(node))
+    return [(order[key[0]], nodes) for key, nodes in sorted(rows.items())]
 
 
 def _distances(topology: Topology) -> dict[Hashable, int]:
@@ -177,5 +177,5 @@ def _distances(topology: Topology) -> dict[Hashable, int]:
     kinds = zip(topology.nodes, topology.node_kinds.tolist(), strict=True)
     ends = [node for node, kind in kinds if NODE_KINDS[kind] in ("gpu", "nic")]
     search = import_module("networkx").multi_source_dijkstra_path_length
-    found: dict[Hashable, int] = search(topology.graph, ends, weight=None)
-    return found
+    distances: dict[Hashable, int] = search(topology.graph, ends, weight=None)
+    return distances

@@ -49,8 +49,8 @@ class _Plan:
     def below(self, place: str) -> list[str]:
         """Switches that hang on a place, those with the first GPUs first."""
         switches = enumerate(self.machine.switches_at)
-        mine = [f"pcie{n}" for n, parent in switches if parent == place]
-        return sorted((one for one in mine if self.used(one)), key=self.first)
+        switches_below = [f"pcie{n}" for n, parent in switches if parent == place]
+        return sorted((one for one in switches_below if self.used(one)), key=self.first)
 
     def used(self, place: str) -> bool:
         """Whether any device is on a place or below it."""
@@ -150,7 +150,7 @@ def levels_of(host: Host) -> int:
 
 
 def name_rows(sheet: shapes.Sheet, levels: int, *, nics: bool) -> None:
-    """Name the rows of the hosts of a sheet, with so many levels of switches."""
+    """Name the rows of the hosts of a sheet, which have `levels` levels of PCIe switches."""
     ys = _ys(levels)
     names = {"gpu": "GPUs", "cpu": "CPUs"} | ({"nic": "NICs"} if nics else {})
     sheet.rows += [(ys[row], text) for row, text in names.items()]
@@ -174,12 +174,12 @@ def _add(sheet: shapes.Sheet, name: str, node: str, plan: _Plan, y: float, label
 def _make_room(plan: _Plan, place: str, y: float, ys: dict[str, float]) -> None:
     """Move a place aside, as little as possible, so that no line to a GPU runs behind its box."""
     passing = []
-    for other, level in plan.level.items():
-        above = ys[f"pcie{level}"] if other.startswith("pcie") else y
+    for neighbor, level in plan.level.items():
+        above = ys[f"pcie{level}"] if neighbor.startswith("pcie") else y
         if above > y + 1e-6:
             part = (above - y) / (above - ys["gpu"])
-            here = plan.x[other]
-            passing += [here + part * (plan.x[gpu] - here) for gpu in plan.devices(other)[0]]
+            here = plan.x[neighbor]
+            passing += [here + part * (plan.x[gpu] - here) for gpu in plan.devices(neighbor)[0]]
     steps = sorted((s * 0.05 for s in range(-30, 31)), key=lambda s: (abs(s), s))
     for need in (_NARROW / 2 + 0.25, _NARROW / 2 + 0.06):
         for step in steps:
@@ -226,14 +226,14 @@ class Row:
     @property
     def slots(self) -> list[Unit | int]:
         """The units in order; a number where that many are left out."""
-        found: list[Unit | int] = []
+        slots: list[Unit | int] = []
         before = -1
         for unit in self.units:
             if unit.number > before + 1:
-                found.append(unit.number - before - 1)
-            found.append(unit)
+                slots.append(unit.number - before - 1)
+            slots.append(unit)
             before = unit.number
-        return [*found, self.total - before - 1] if before < self.total - 1 else found
+        return [*slots, self.total - before - 1] if before < self.total - 1 else slots
 
 
 def rows_above(fabric: Fabric | None, hosts: Iterable[shapes.Group]) -> list[Row]:
@@ -244,13 +244,13 @@ def rows_above(fabric: Fabric | None, hosts: Iterable[shapes.Group]) -> list[Row
     for number, name in enumerate(fabric.tiers):
         units = _units(fabric, name, np.flatnonzero(fabric.level == number).tolist())
         near = [unit for unit in units if wanted & set(unit.switches)]
-        whole = fabric.kind == "custom" and len(units) <= MOST_WRITTEN
-        shown = units if whole else shapes.ends_of(near, MOST_SWITCHES)
+        is_complete = fabric.kind == "custom" and len(units) <= MOST_WRITTEN
+        shown = units if is_complete else shapes.ends_of(near, MOST_SWITCHES)
         if not shown:  # between spines and borders of sites
             continue
         rows.append(Row(name, tuple(shown), len(units)))
-        mine = [fabric.ports + switch for unit in shown for switch in unit.switches]
-        wanted = set((fabric.head[np.isin(fabric.tail, mine)] - fabric.ports).tolist())
+        switch_nodes = [fabric.ports + switch for unit in shown for switch in unit.switches]
+        wanted = set((fabric.head[np.isin(fabric.tail, switch_nodes)] - fabric.ports).tolist())
     return rows
 
 
@@ -325,8 +325,8 @@ def _on_routers(name: str, cluster: Cluster, dims: Sequence[int], used: Use) -> 
     for number, router in enumerate(cluster.fabric.switches):
         host = owner.get(number)
         inside = [] if host is None else nodes[f"node{host}"]
-        each = 0 if host is None else len(cluster.hosts[cluster.host_class[host]].gpus)
-        label = "no host" if host is None else f"node{host}\n{each} GPUs"
+        gpus_per_host = 0 if host is None else len(cluster.hosts[cluster.host_class[host]].gpus)
+        label = "no host" if host is None else f"node{host}\n{gpus_per_host} GPUs"
         cells.append(([router, *inside], label, "host"))
     ends = _title(name, cluster), _subtitle(cluster), cluster.topology
     extents = [extent for extent in dims if extent > 1]
@@ -443,21 +443,20 @@ def _title(name: str, cluster: Cluster) -> str:
 
 
 def _subtitle(cluster: Cluster) -> str:
-    found = fabric_figures(cluster)
-    if found is None or cluster.transport is None:
+    figures = fabric_figures(cluster)
+    if figures is None or cluster.transport is None:
         gpu, (up, out) = cluster.hosts[0].machine.gpu, gpu_bandwidth(cluster)
         ways = [f"{format_bandwidth(float(up.max()))} to other GPUs"] if up.any() else []
         ways += [f"{format_bandwidth(float(out.max()), bits=True)} of NIC"] if out.any() else []
         return f"{len(cluster.topology)} x {gpu.model}; a GPU has {' and '.join(ways) or 'PCIe'}"
-    over = (
-        "non-blocking"
-        if found.oversubscription < 1.01
-        else (f"oversubscribed {found.oversubscription:.3g}:1")
-    )
-    several = "es" * (found.diameter != 1)
+    over = "non-blocking"
+    if figures.oversubscription >= 1.01:
+        over = f"oversubscribed {figures.oversubscription:.3g}:1"
+    several = "es" * (figures.diameter != 1)
+    bisection = format_bandwidth(figures.bisection)
     return (
-        f"{cluster.transport.name}; {format_bandwidth(found.bisection)} between the halves in each "
-        f"direction, {over}; at most {found.diameter} switch{several} on a route"
+        f"{cluster.transport.name}; {bisection} between the halves in each "
+        f"direction, {over}; at most {figures.diameter} switch{several} on a route"
     )
 
 
@@ -494,13 +493,12 @@ def _nodes(cluster: Cluster) -> dict[str, list[str]]:
 
 def _host_box(cluster: Cluster, group: shapes.Group, x: float, pitch: float) -> shapes.Box:
     host = cluster.hosts[group.kind]
-    each = len(host.gpus)
+    gpu_count = len(host.gpus)
     if group.count == 1:
-        text = f"node{group.first}\n{each} GPUs"
+        text = f"node{group.first}\n{gpu_count} GPUs"
     else:
-        text = (
-            f"{group.count} hosts\nnode{group.first} … node{group.last}\n{group.count * each} GPUs"
-        )
+        names = f"node{group.first} … node{group.last}"
+        text = f"{group.count} hosts\n{names}\n{group.count * gpu_count} GPUs"
     if group.domain >= 0 and group.count > 1:
         text += "\none NVLink domain"
     members = range(group.first, group.last + 1)
@@ -532,8 +530,8 @@ def _domain_switches(sheet: shapes.Sheet, cluster: Cluster, nodes: dict[str, lis
 def _draw_domains(sheet: shapes.Sheet, cluster: Cluster, ends: list[tuple[float, float]]) -> None:
     """NVSwitches that hosts drawn from inside share."""
     for domain in np.unique(cluster.domain).tolist():
-        mine = np.flatnonzero(cluster.domain == domain).tolist()
-        machine = cluster.machine_of(mine[0])
+        members = np.flatnonzero(cluster.domain == domain).tolist()
+        machine = cluster.machine_of(members[0])
         if machine.scale_up is not None and machine.scale_up.hosts > 1:
-            span = (ends[mine[0]][0], ends[mine[-1]][1])
+            span = (ends[members[0]][0], ends[members[-1]][1])
             add_switch(sheet, [f"nvlink{domain}.nvswitch0"], span, machine.scale_up)

@@ -100,11 +100,11 @@ class Picture:
     rows: tuple[tuple[float, str], ...] = ()
     usable: float = 1.0
 
-    def below(self, other: "Picture") -> "Picture":
+    def below(self, upper: "Picture") -> "Picture":
         """Both, `other` moved as a whole to stand below this one, in the middle."""
-        drop = self.bottom - 0.9 - other.top
-        middle = (self.left + self.right - other.left - other.right) / 2
-        moved = other.moved(middle, drop)
+        drop = self.bottom - 0.9 - upper.top
+        middle = (self.left + self.right - upper.left - upper.right) / 2
+        moved = upper.moved(middle, drop)
         first = len(self.boxes)
         lines = (replace(one, tail=one.tail + first, head=one.head + first) for one in moved.lines)
         return replace(
@@ -169,7 +169,7 @@ def around(frame: Frame, boxes: list[Box], lines: list[Stroke]) -> Frame:
 
 @dataclass
 class Sheet:
-    """A picture in the making; `of` tells the box that stands for a node of the topology."""
+    """A picture in the making; `of` maps a node of the topology to the number of its box."""
 
     boxes: list[Box] = field(default_factory=list)
     captions: list[Caption] = field(default_factory=list)
@@ -178,7 +178,7 @@ class Sheet:
     of: dict[str, int] = field(default_factory=dict)
 
     def add(self, box: Box, *nodes: str) -> int:
-        """Draw a box that stands for nodes; its number."""
+        """Draw a box that represents these nodes; returns its number."""
         self.boxes.append(box)
         self.of.update(dict.fromkeys(nodes, len(self.boxes) - 1))
         return len(self.boxes) - 1
@@ -223,13 +223,13 @@ def host_groups(cluster: Cluster) -> list[Group]:
     groups: list[Group] = []
     for host, (kind, domain) in enumerate(zip(kinds, domains, strict=True)):
         where = domain if shared[domain] else -1
-        one = Group(host, host, kind, where, switches[host])
-        last = groups[-1] if groups else one
-        same = (last.kind, last.domain, last.switches) == (kind, where, one.switches)
+        group = Group(host, host, kind, where, switches[host])
+        last = groups[-1] if groups else group
+        same = (last.kind, last.domain, last.switches) == (kind, where, group.switches)
         if groups and same and not single:
-            groups[-1] = Group(last.first, host, kind, where, one.switches)
+            groups[-1] = Group(last.first, host, kind, where, group.switches)
         else:
-            groups.append(one)
+            groups.append(group)
     return groups
 
 
@@ -237,9 +237,9 @@ def some_of(groups: list[Group]) -> list[Group]:
     """Those that are drawn: all, or the first and last where they or their switches are many."""
     most = min(len(groups), MOST_SINGLE if groups[0].count == 1 else MOST_GROUPS)
     while most > 2:
-        some = ends_of(groups, most)
-        if len({switch for group in some for switch in group.switches}) <= MOST_LEAVES:
-            return some
+        chosen = ends_of(groups, most)
+        if len({switch for group in chosen for switch in group.switches}) <= MOST_LEAVES:
+            return chosen
         most -= 1
     return ends_of(groups, 2)
 
@@ -272,13 +272,13 @@ def _switches(cluster: Cluster) -> list[frozenset[int]]:
 
 
 def group_size(fabric: Fabric) -> int:
-    """How many switches are drawn as one: a group's, where many are alike and in order."""
+    """The number of switches that are drawn as one: those of a group, if groups are equal."""
     if fabric.groups is None:
         return 1
     count = int(fabric.groups.max()) + 1
     size = len(fabric.groups) // count
-    alike = np.array_equal(fabric.groups, np.repeat(np.arange(count), size))
-    return size if alike and (count > 2 or size > MOST_LEAVES // 2) else 1
+    is_regular = np.array_equal(fabric.groups, np.repeat(np.arange(count), size))
+    return size if is_regular and (count > 2 or size > MOST_LEAVES // 2) else 1
 
 
 def lines_between(
@@ -317,12 +317,12 @@ def bent(lines: list[Stroke], boxes: list[Box]) -> list[Stroke]:
 
 
 def _bend(line: Stroke, boxes: list[Box]) -> float:
-    one, other = boxes[line.tail], boxes[line.head]
-    if abs(one.y - other.y) > 1e-6:
+    tail, head = boxes[line.tail], boxes[line.head]
+    if abs(tail.y - head.y) > 1e-6:
         return 0.0
-    low, high = sorted((one.x, other.x))
-    between = any(low < box.x < high and abs(box.y - one.y) < 1e-6 for box in boxes)
-    if not between and one.kind != "gpu":
+    low, high = sorted((tail.x, head.x))
+    between = any(low < box.x < high and abs(box.y - tail.y) < 1e-6 for box in boxes)
+    if not between and tail.kind != "gpu":
         return 0.0
     depth = float(0.3 + 0.28 * (high - low) ** 0.85)
-    return -depth if one.kind == "gpu" else min(depth, 1.6)
+    return -depth if tail.kind == "gpu" else min(depth, 1.6)

@@ -46,13 +46,20 @@ ByTier = Annotated[
 
 
 class _Fabric(models.Model):
-    """What every fabric takes. `nic`: line rate of the NICs; `link`: of a cable between switches
-    (default: as a NIC); `latency`: one switch hop; `nodes`: hosts that it joins, if more than the
-    job has; `sharp`: its switches add up data on its way (SHARP), as NCCL's CollNet and NVLS
-    between nodes use it; `split_on_qps`: every message parts over the queue pairs, else messages
-    take them in turn; `window`: bytes that each may have under way; `delivery`: of the packets of a
-    message, where it is not as usual for the transport; `incast`: by which part a NIC takes longer
-    to receive a byte for each further one that sends to it, or `true`: as the transport does."""
+    """The keys of every kind of fabric.
+
+    - `nic`: line rate of the NICs; `link`: of a cable between switches (by default that of a NIC).
+    - `latency`: one switch hop; `cable_metres`: length of each cable.
+    - `nodes`: hosts that it joins, if more than the job has.
+    - `sharp`: its switches add up data on its way (SHARP), as NCCL's CollNet and NVLS between nodes
+      use it.
+    - `qps`: queue pairs of a connection; `split_on_qps`: every message is split over them, else
+      messages take them in turn.
+    - `window`: bytes that each connection may have under way.
+    - `delivery`: the order of the packets of a message, if not that of the transport.
+    - `incast`: the fraction by which a NIC takes longer to receive a byte for each further NIC that
+      sends to it, or `true`: that of the transport.
+    """
 
     nic: models.Bandwidth | None = None
     link: models.Bandwidth | None = None
@@ -166,8 +173,9 @@ def _with_kind(value: object) -> object:
 
 
 class Cable(models.Model):
-    """So many cables between any two of its ends: switches, or NICs as `node0.nic0`; `*`, `?` and
-    `[0-3]` stand for what they match."""
+    """`count` cables between any two of its ends: switches, or NICs such as `node0.nic0`.
+
+    Names may be patterns with `*`, `?` and `[0-3]`."""
 
     tail: Annotated[str, Field(alias="from")]
     head: Annotated[str, Field(alias="to")]
@@ -252,16 +260,16 @@ def build_sites(
 ) -> Fabric:
     """A fabric for as many hosts at each site, and the cables between sites."""
     if config.kind not in JOINED or config.sharp:
-        what = "sharp: switches reduce" if config.sharp else f"kind: {config.kind} has switches"
+        problem = "sharp: switches reduce" if config.sharp else f"kind: {config.kind} has switches"
         raise TopologyError(
-            f"{what} at one site only; sites join fabrics of kind {', '.join(JOINED[:-1])}"
+            f"{problem} at one site only; sites join fabrics of kind {', '.join(JOINED[:-1])}"
         )
     parts, owner = [], np.repeat(np.arange(len(hosts)), hosts)[ports.host]
     for site, count in enumerate(hosts):
-        mine, first = owner == site, sum(hosts[:site])
-        host, rail, rate = ports.host[mine] - first, ports.rail[mine], ports.rate[mine]
-        own = Ports(host, rail, rate, ports.owner[mine])
-        parts.append(build_fabric(config, own, count, transport))
+        is_here, first = owner == site, sum(hosts[:site])
+        host, rail, rate = ports.host[is_here] - first, ports.rail[is_here], ports.rate[is_here]
+        site_ports = Ports(host, rail, rate, ports.owner[is_here])
+        parts.append(build_fabric(config, site_ports, count, transport))
     return kinds.far_apart(parts, ports, sites)
 
 
@@ -289,9 +297,10 @@ def build_fabric(config: Any, ports: Ports, hosts: int, transport: Transport) ->
 
 
 def _joined(config: Any, ports: Ports, hosts: int, transport: Transport) -> Fabric:
-    own, cable = _one(config.latency), config.cable_metres * SECONDS_A_METRE
-    hop = (transport.hop if own is None else own) + cable
-    link = _one(config.link) or float(ports.rate.max(initial=0.0))
+    stated_latency = _single_value(config.latency)
+    cable = config.cable_metres * SECONDS_A_METRE
+    hop = (transport.hop if stated_latency is None else stated_latency) + cable
+    link = _single_value(config.link) or float(ports.rate.max(initial=0.0))
     arrival = NIC_SECONDS + transport.latency
     terms = Terms(link, hop, arrival, transport.usable, transport.nic_cap)
     if config.kind in ("single-switch", "nvlink-domain"):
@@ -305,23 +314,25 @@ def _joined(config: Any, ports: Ports, hosts: int, transport: Transport) -> Fabr
         return made
     if config.kind == "ring":
         return kinds.torus(kinds.Site(ports, terms, hosts), kind="ring")
-    given = {name: getattr(config, name) for name in type(config).model_fields if name not in _OWN}
-    if "ports" in given:
-        given["radix"] = given.pop("ports")
+    names = [name for name in type(config).model_fields if name not in _OWN]
+    keywords = {name: getattr(config, name) for name in names}
+    if "ports" in keywords:
+        keywords["radix"] = keywords.pop("ports")
     if config.kind == "torus" and len(config.link) > 1:
-        given["link"] = config.link
+        keywords["link"] = config.link
     if config.kind == "torus" and len(config.latency) > 1:
-        given["latency"] = tuple(hop + cable for hop in config.latency)
+        keywords["latency"] = tuple(hop + cable for hop in config.latency)
     build = partial(BUILDERS[config.kind], kinds.Site(ports, terms, hosts))
     if isinstance(config, _Tiered) and "ports" not in config.model_fields_set:
-        return kinds.of_usual_switches(build, given)
-    return build(**given)
+        return kinds.of_usual_switches(build, keywords)
+    return build(**keywords)
 
 
-def _one(given: float | tuple[float, ...] | None) -> float | None:
-    if isinstance(given, tuple):
-        return given[0] if len(given) == 1 else None
-    return given
+def _single_value(value: float | tuple[float, ...] | None) -> float | None:
+    """The value of a key that may have one for each dimension; None if it has several."""
+    if isinstance(value, tuple):
+        return value[0] if len(value) == 1 else None
+    return value
 
 
 def policy_of(config: Any, transport: Transport) -> Policy:
@@ -403,24 +414,25 @@ class _Ends:
         return {name: n for n, name in enumerate((*self.nics, *self.switches))}
 
     def of(self, text: str, *field: object, switches: bool = False) -> list[int]:
-        """The ends that a name or pattern stands for."""
+        """The numbers of the ends that a name or pattern matches; a TopologyError if none."""
         first = len(self.nics) if switches else 0
         if text in self.number:
             return [self.number[text]] if self.number[text] >= first else []
-        found = []
+        numbers = []
         if any(sign in text for sign in "*?["):
-            found = [n for name, n in self.number.items() if n >= first and fnmatchcase(name, text)]
-        if not found:
-            known = [*self.switches, *([] if switches else self.nics[:64])]
-            what = "switch" if switches else "switch or NIC"
-            hint = suggest(text, known) or f" (switches: {', '.join(self.switches[:8])})"
+            candidates = [(name, n) for name, n in self.number.items() if n >= first]
+            numbers = [n for name, n in candidates if fnmatchcase(name, text)]
+        if not numbers:
+            names = [*self.switches, *([] if switches else self.nics[:64])]
+            kind_name = "switch" if switches else "switch or NIC"
+            hint = suggest(text, names) or f" (switches: {', '.join(self.switches[:8])})"
             place = ".".join(map(str, field))
-            raise TopologyError(f"{place}: there is no {what} '{text}'{hint}")
-        return found
+            raise TopologyError(f"{place}: there is no {kind_name} '{text}'{hint}")
+        return numbers
 
 
 def _cables(ends: _Ends, links: tuple[Cable, ...]) -> list[CableEnds]:
-    found = []
+    cables = []
     for place, cable in enumerate(links):
         sides = [
             ends.of(text, "links", place, key)
@@ -433,24 +445,24 @@ def _cables(ends: _Ends, links: tuple[Cable, ...]) -> list[CableEnds]:
             pairs = list({frozenset(pair): pair for pair in reversed(pairs)}.values())[::-1]
         for a, b in pairs:
             up = (b, a) if b < len(ends.nics) <= a else (a, b)  # as they stand, but a NIC first
-            found += [(*up, cable.bandwidth, cable.latency)] * cable.count
-    return found
+            cables += [(*up, cable.bandwidth, cable.latency)] * cable.count
+    return cables
 
 
 def _groups(ends: _Ends, groups: dict[str, tuple[str, ...]]) -> Ints | None:
     """The group of every switch, -1 if it is in none."""
     if not groups:
         return None
-    found = np.full(len(ends.switches), -1, np.int32)
+    group_of_switch = np.full(len(ends.switches), -1, np.int32)
     for number, (name, members) in enumerate(groups.items()):
         for place, text in enumerate(members):
             for end in ends.of(text, "groups", name, place, switches=True):
                 switch = end - len(ends.nics)
-                if found[switch] not in (-1, number):
+                if group_of_switch[switch] not in (-1, number):
                     message = f"'{ends.switches[switch]}' is in another group already"
                     raise TopologyError(f"groups.{name}.{place}: {message}")
-                found[switch] = number
-    return found
+                group_of_switch[switch] = number
+    return group_of_switch
 
 
 def _check_reached(made: Fabric, ports: Ports) -> None:
@@ -467,6 +479,6 @@ def _check_reached(made: Fabric, ports: Ports) -> None:
     meets: dict[frozenset[int], int] = {}
     for host in np.unique(ports.owner).tolist():
         meets.setdefault(frozenset(part[: made.ports][ports.owner == host].tolist()), host)
-    for (one, a), (other, b) in combinations(meets.items(), 2):
-        if not one & other:
+    for (first, a), (second, b) in combinations(meets.items(), 2):
+        if not first & second:
             raise TopologyError(f"links: no way from node{a} to node{b}: no NICs of theirs meet")

@@ -125,8 +125,11 @@ def widest_leaf(radix: int, ratio: float, oversubscription: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Upper:
-    """What three levels may have: pods of whole `unit`s of leaves, `pod_units` of them (0: as many
-    as fit), `ratio` of the ports down of a spine to those up; `levels` 3: even if two would do."""
+    """How a third level of switches is built.
+
+    Pods consist of whole `unit`s of leaves, `pod_units` of them (0: the most that fit). `ratio` is
+    that of the ports of a spine down to those up. `levels` 3 asks for a third level even if two
+    are enough."""
 
     unit: int
     ratio: float = 1.0
@@ -184,7 +187,7 @@ def _three_levels(leaves: int, uplinks: int, radix: int, upper: Upper) -> Shape:
 
 
 def _spreads(links: int, switches: int, below: int, radix: int) -> bool:
-    """Whether so many links from each of those below spread evenly over switches with the ports."""
+    """Whether `links` of each of `below` switches spread evenly over switches of `radix` ports."""
     return links % switches == 0 and below * (links // switches) <= radix
 
 
@@ -196,12 +199,14 @@ def _fits(switch: str, down: int, up: int, radix: int) -> None:
         )
 
 
-def of_usual_switches(build: Callable[..., Fabric], given: dict[str, Any]) -> Fabric:
-    """A fabric of the smallest switches that reach all hosts, and what is to be told of it."""
+def of_usual_switches(build: Callable[..., Fabric], keywords: dict[str, Any]) -> Fabric:
+    """The fabric with the smallest usual switches that reach all hosts.
+
+    Its note says so if these are not the smallest of all."""
     refused: list[TopologyError] = []
     for radix in SWITCH_PORTS:
         try:
-            made = build(**{**given, "radix": radix})
+            made = build(**{**keywords, "radix": radix})
         except TopologyError as error:
             if not error.message.startswith("ports: "):
                 raise
@@ -224,24 +229,29 @@ class Site(NamedTuple):
 
 
 Ratios = tuple[float, ...]  # down to up, by tier
-Some = int | None  # None: as many as fit
+MaybeCount = int | None  # None: the most that fit
 
 
 def leaf_spine(
-    at: Site, *, radix: int, oversubscription: Ratios, nodes_per_leaf: Some, spines: Some
+    at: Site,
+    *,
+    radix: int,
+    oversubscription: Ratios,
+    nodes_per_leaf: MaybeCount,
+    spines: MaybeCount,
 ) -> Fabric:
     """All NICs of a host on one leaf, `nodes_per_leaf` hosts a leaf, every leaf on every spine.
-    Without `nodes_per_leaf` as many as fit, but at most half of them."""
+    Without `nodes_per_leaf` a leaf has the most hosts that fit, but at most half of them."""
     ports, terms, hosts = at
     nics, ratio, over = _nics(ports), _ratio(ports, terms), _of_two(oversubscription)
     widest = widest_leaf(radix, ratio, over)
-    each = nodes_per_leaf or min(widest // nics, -(-hosts // 2))
-    if each < 1:
+    hosts_per_leaf = nodes_per_leaf or min(widest // nics, -(-hosts // 2))
+    if hosts_per_leaf < 1:
         raise TopologyError(f"ports: a host with {nics} NICs does not fit a leaf of {radix} ports")
-    leaves, down = -(-hosts // each), each * nics
+    leaves, down = -(-hosts // hosts_per_leaf), hosts_per_leaf * nics
     up = uplinks_of(down, ratio, over, terms)
     shape = clos_shape(leaves, down, up.number, radix, spines)
-    return _clos("leaf-spine", ports, up, shape, ports.host // each)
+    return _clos("leaf-spine", ports, up, shape, ports.host // hosts_per_leaf)
 
 
 def rail_optimized(
@@ -249,50 +259,53 @@ def rail_optimized(
     *,
     radix: int,
     oversubscription: Ratios,
-    nodes_per_unit: Some,
-    spines: Some,
-    levels: Some,
-    units_per_pod: Some,
+    nodes_per_unit: MaybeCount,
+    spines: MaybeCount,
+    levels: MaybeCount,
+    units_per_pod: MaybeCount,
 ) -> Fabric:
     """A leaf a rail in every scalable unit; spines (and cores, if many units) join the rails."""
     ports, terms, hosts = at
     nics, ratio, (over, *above) = _nics(ports), _ratio(ports, terms), oversubscription
     three = levels or (3 if units_per_pod or above else 0)
     upper = Upper(nics, above[-1] if above else 1.0, units_per_pod or 0, three)
-    each = nodes_per_unit or min(hosts, widest_leaf(radix, ratio, over))
-    units = -(-hosts // each)
-    up = uplinks_of(each, ratio, over, terms)
-    shape = clos_shape(units * nics, each, up.number, radix, spines, upper)
-    return _clos("rail-optimized", ports, up, shape, ports.host // each * nics + ports.rail)
+    hosts_per_unit = nodes_per_unit or min(hosts, widest_leaf(radix, ratio, over))
+    units = -(-hosts // hosts_per_unit)
+    up = uplinks_of(hosts_per_unit, ratio, over, terms)
+    shape = clos_shape(units * nics, hosts_per_unit, up.number, radix, spines, upper)
+    leaf = ports.host // hosts_per_unit * nics + ports.rail
+    return _clos("rail-optimized", ports, up, shape, leaf)
 
 
-def rail_only(at: Site, *, radix: int, oversubscription: Ratios, nodes_per_unit: Some) -> Fabric:
+def rail_only(
+    at: Site, *, radix: int, oversubscription: Ratios, nodes_per_unit: MaybeCount
+) -> Fabric:
     """A network of its own for each rail; other rails are reached over NVLink only."""
     ports, terms, hosts = at
     nics, ratio, over = _nics(ports), _ratio(ports, terms), _of_two(oversubscription)
     widest = radix if hosts <= radix else widest_leaf(radix, ratio, over)
-    each = nodes_per_unit or min(hosts, widest)
-    units = -(-hosts // each)
-    up = uplinks_of(each, ratio, over, terms)
-    shape = clos_shape(units, each, up.number, radix)
+    hosts_per_unit = nodes_per_unit or min(hosts, widest)
+    units = -(-hosts // hosts_per_unit)
+    up = uplinks_of(hosts_per_unit, ratio, over, terms)
+    shape = clos_shape(units, hosts_per_unit, up.number, radix)
     rails = Shape(units * nics, units, shape.spines, shape.uplinks)
-    return _clos("rail-only", ports, up, rails, ports.rail * units + ports.host // each)
+    return _clos("rail-only", ports, up, rails, ports.rail * units + ports.host // hosts_per_unit)
 
 
-def fat_tree(at: Site, *, k: Some, levels: int, oversubscription: Ratios) -> Fabric:
+def fat_tree(at: Site, *, k: MaybeCount, levels: int, oversubscription: Ratios) -> Fabric:
     """The k-ary fat tree: k³/4 ports and 5k²/4 switches in 3 levels, k²/2 and 3k/2 in 2."""
     ports, terms, hosts = at
-    nics, each = _nics(ports), 4 if levels == 3 else 2
+    nics, per_port = _nics(ports), 4 if levels == 3 else 2
     need = hosts * nics
     if k is None:  # over 8 ports, no host is split between edge switches, as nobody would wire it
         k = next(
             k
             for k in range(2, 2**20, 2)
-            if k**levels // each >= need and (k <= 8 or 0 in (k // 2 % nics, nics % (k // 2)))
+            if k**levels // per_port >= need and (k <= 8 or 0 in (k // 2 % nics, nics % (k // 2)))
         )
     if k % 2:
         raise TopologyError(f"k: a fat tree needs an even k, got {k}")
-    have = k**levels // each
+    have = k**levels // per_port
     if have < need:
         raise TopologyError(
             f"k: a fat tree of {levels} levels with k = {k} has {have} ports, but {hosts} hosts "
@@ -308,16 +321,18 @@ def fat_tree(at: Site, *, k: Some, levels: int, oversubscription: Ratios) -> Fab
     return _clos("fat-tree", ports, up, shape, (ports.host * nics + ports.rail) // half)
 
 
-def dual_plane(at: Site, *, radix: int, oversubscription: Ratios, nodes_per_unit: Some) -> Fabric:
+def dual_plane(
+    at: Site, *, radix: int, oversubscription: Ratios, nodes_per_unit: MaybeCount
+) -> Fabric:
     """Each NIC has two ports of half its rate, one in each of two rail-optimized networks."""
     ports, terms, hosts = at
     nics, ratio, over = _nics(ports), _ratio(ports, terms) / 2, _of_two(oversubscription)
-    each = nodes_per_unit or min(hosts, widest_leaf(radix, ratio, over))
-    leaves = -(-hosts // each) * nics
-    up = uplinks_of(each, ratio, over, terms)
-    one = clos_shape(leaves, each, up.number, radix)
-    shape = Shape(2 * leaves, leaves, one.spines, one.uplinks)
-    leaf = ports.host // each * nics + ports.rail
+    hosts_per_unit = nodes_per_unit or min(hosts, widest_leaf(radix, ratio, over))
+    leaves = -(-hosts // hosts_per_unit) * nics
+    up = uplinks_of(hosts_per_unit, ratio, over, terms)
+    plane = clos_shape(leaves, hosts_per_unit, up.number, radix)
+    shape = Shape(2 * leaves, leaves, plane.spines, plane.uplinks)
+    leaf = ports.host // hosts_per_unit * nics + ports.rail
     return _clos("dual-plane", ports, up, shape, np.concatenate([leaf, leaf + leaves]))
 
 
@@ -398,7 +413,13 @@ def torus(
 
 
 def dragonfly(
-    at: Site, *, radix: int, routers: int, ports_per_router: int, global_links: int, groups: Some
+    at: Site,
+    *,
+    radix: int,
+    routers: int,
+    ports_per_router: int,
+    global_links: int,
+    groups: MaybeCount,
 ) -> Fabric:
     """Groups of `routers`, each with some NIC ports and global links."""
     ports, terms, hosts = at
@@ -458,14 +479,14 @@ def custom(
     if missing is not None:
         name = f"node{ports.owner[missing]}.nic{ports.rail[missing]}"
         raise TopologyError(f"links: {name} is on no switch")
-    each = np.bincount(
+    port_counts = np.bincount(
         [end for low, high, *_ in cables for end in {low, high}], minlength=len(ports)
     )
     ends, rates, delays = [], [], []
     for low, high, rate, latency in cables:
         port = next((end for end in (low, high) if end < len(ports)), None)
         usual = terms.link if port is None else float(ports.rate[port])
-        most = inf if port is None else terms.nic_cap / int(each[port])
+        most = inf if port is None else terms.nic_cap / int(port_counts[port])
         carried = min((rate or usual) * terms.usable, most)
         for tail, head in ((low, high), (high, low)):
             hop = terms.nic if head < len(ports) else terms.hop

@@ -716,7 +716,7 @@ Part = tuple[int, int]  # a rank, and the number of its node
 
 
 class _Joined:
-    """All ranks' nodes as entries: a call of all its members, a kernel of all that run it alike."""
+    """All ranks' nodes as entries: one for a call of all its members, one for equal kernels."""
 
     def __init__(self, files: Sequence[_Rank], *, alike: bool) -> None:
         self.alike, self.path = alike, files[0].path
@@ -741,7 +741,7 @@ class _Joined:
         return call
 
     def _meet(self, numbers: dict[int, int]) -> None:
-        """Bring the members of a call together; calls that all members see alike are one entry."""
+        """Bring the members of a call together; equal calls of all members are one entry."""
         first = self.call(*next(iter(numbers.items())))
         where = f"{self.path}: call {first.turn} of {first.stream} ({first.name})"
         for rank in first.ranks:

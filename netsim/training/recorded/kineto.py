@@ -34,7 +34,7 @@ MARKS = (b'"schemaVersion"', b'"traceEvents"', b'"baseTimeNanoseconds"', b'"dist
 
 
 def head_of(path: Path) -> bytes:
-    """How a file begins, unpacked; empty where that cannot be told."""
+    """The beginning of a file, unpacked; empty if it cannot be read."""
     try:
         with path.open("rb") as file:
             head = file.read(HEAD)
@@ -48,7 +48,7 @@ def is_trace(path: Path) -> bool:
     """Whether a file looks like a trace by how it begins: in JSON, with what only traces have."""
     head = head_of(path)
     if not head:
-        return path.name.endswith(".json.gz")  # damaged, and told so when it is read
+        return path.name.endswith(".json.gz")  # damaged, which is reported when it is read
     begun = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     events = begun == b"[" and b'"ph"' in head
     return events or (begun == b"{" and any(mark in head for mark in MARKS))

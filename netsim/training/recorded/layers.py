@@ -77,7 +77,7 @@ class _Found:
         return [one for one in self.spans if one.name in known]
 
     def modules(self, path: Path, blocks: Sequence[str], held: int) -> list[Interval]:
-        """The modules of which there are as many as blocks, the outermost of such."""
+        """The modules whose number is that of the blocks; of nested ones, the outermost."""
         kinds: dict[str, dict[int, list[Interval]]] = defaultdict(lambda: defaultdict(list))
         for one in self.spans:
             match = MODULE.fullmatch(one.name)

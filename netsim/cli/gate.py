@@ -1,0 +1,248 @@
+"""`netsim expect --gate`: the least bandwidth by group of nodes, as other programs read it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import typer
+
+from netsim.base.errors import InputError, NetsimError
+from netsim.base.files import write_text
+from netsim.base.startup import on
+from netsim.base.units import parse_ratio
+from netsim.base.values import dataclass
+from netsim.cli import parsed, print_lines
+from netsim.cli.questions import simulated
+from netsim.cli.shown import Engine, GateFormat
+from netsim.results.gates import (
+    GroupGate,
+    GroupKind,
+    SizeGate,
+    aicr_warnings,
+    gate_text,
+    min_bandwidth_lines,
+)
+from netsim.results.margins import LARGEST_CONFIDENCE, SMALLEST_CONFIDENCE, least_fraction
+from netsim.results.row import NVLINK, ONE_HOST, Joined
+from netsim.scenario.models import node_count
+from netsim.tasks.answer import checked_cells
+from netsim.tasks.resolve import ResolvedCell, resolve
+from netsim.tasks.row import UNLIKE
+from netsim.tasks.validation import class_of
+from netsim.topology.racks import NVLINK_DOMAIN, Racks, racks_of
+from netsim.yamlio.models import override
+from netsim.yamlio.read import Source
+
+BY_SUFFIX: Mapping[str, GateFormat] = {".csv": "nccl-tests", ".xml": "junit"}
+ORIGIN = "the group of a gate"
+
+
+@dataclass(frozen=True)
+class GateOptions:
+    """What `--gate` asks for: the confidence, the format, and a file (None: standard output)."""
+
+    confidence: float
+    form: GateFormat
+    file: Path | None
+
+
+@dataclass(frozen=True)
+class NodeGroup:
+    """Nodes that run one collective together: their numbers in the cluster."""
+
+    kind: GroupKind
+    name: str
+    hosts: tuple[int, ...]
+
+
+def confidence_of(text: str) -> float:
+    """The probability that `--gate` names, as `95%` or `0.95`.
+
+    Raises an InputError outside of what measurements can tell."""
+    value = parsed(parse_ratio, "--gate", text)
+    if not SMALLEST_CONFIDENCE <= value <= LARGEST_CONFIDENCE:
+        bounds = f"{SMALLEST_CONFIDENCE:.0%} to {LARGEST_CONFIDENCE:.0%}"
+        hint = f"did you mean {text}%?" if 1 < value <= 100 and "%" not in text else ""
+        raise InputError(
+            f"--gate {text}: expected a probability of {bounds}, which is what the "
+            "measured systems can tell",
+            hint=hint,
+        )
+    return value
+
+
+def gate_options(
+    text: str | None, form: GateFormat | None, file: Path | None
+) -> GateOptions | None:
+    """The options of a gate; None without `--gate`. The suffix of the file names the format where
+    no option does."""
+    if text is None:
+        for flag, value in (("--gate-format", form), ("--gate-out", file)):
+            if value is not None:
+                raise InputError(f"{flag} {value}: goes with --gate", hint="give --gate 95%")
+        return None
+    confidence = confidence_of(text)
+    if form is None and file is not None:
+        form = BY_SUFFIX.get(file.suffix)
+        if form is None:
+            raise InputError(
+                f"--gate-out {file}: its suffix does not tell the format",
+                hint="give --gate-format nccl-tests, aicr, cre or junit",
+            )
+    return GateOptions(confidence, form or "nccl-tests", file)
+
+
+def write_gates(
+    tests: Sequence[ResolvedCell],
+    options: GateOptions,
+    engine: Engine,
+    failures: list[NetsimError],
+) -> None:
+    """Simulate every group of nodes and write what each must reach with each collective."""
+    for test in tests:
+        refuse_what_has_no_gate(test)
+    gates = [gate for test in tests for gate in _gates_of(test, options, engine, failures)]
+    if not gates:
+        return
+    text = gate_text(gates, options.form)
+    if options.form == "aicr":
+        print_lines(aicr_warnings(gates), err=True)
+    if options.file is None:
+        typer.echo(text, nl=False)
+    else:
+        write_text(options.file, text)
+        typer.echo(f"wrote {options.file}", err=True)
+    if options.form == "nccl-tests":
+        print_lines(min_bandwidth_lines(gates), err=True)
+
+
+def refuse_what_has_no_gate(test: ResolvedCell) -> None:
+    """Raise an InputError for a cluster or an algorithm that no measurement tells about."""
+    scenario = test.cell.scenario
+    if not test.is_nccl:
+        raise InputError(
+            f"--gate: {scenario.collective.algorithm} is a textbook algorithm, which no healthy "
+            "machine was measured with",
+            hint="leave --algo away",
+        )
+    if scenario.cluster.faults:
+        raise InputError("--gate: the cluster has faults, a gate is of a healthy one")
+    if len(test.groups) > 1:
+        raise InputError("--gate: several communicators at once have no gate")
+
+
+def node_groups(test: ResolvedCell) -> list[NodeGroup]:
+    """One node, every size of rack, pairs of racks, and all nodes; each set of hosts once.
+
+    One rack is simulated on behalf of all racks with equally many hosts."""
+    racks = _racks_or_none(test)
+    count = node_count(test.cell.scenario.cluster)
+    everyone = NodeGroup("all", f"all {count} nodes", tuple(range(count)))
+    if racks is None or count == 1:
+        return [replace(everyone, kind="node", name="one node")] if count == 1 else [everyone]
+    groups = [NodeGroup("node", "one node", (0,)), *_rack_groups(racks), everyone]
+    unique: dict[tuple[int, ...], NodeGroup] = {}
+    for group in groups:  # the widest group keeps its name: all nodes rather than a pair of racks
+        unique[group.hosts] = group
+    return list(unique.values())
+
+
+def _racks_or_none(test: ResolvedCell) -> Racks | None:
+    """The racks; None of clusters of several kinds of hosts, where any node may be another one."""
+    config = test.cell.scenario.cluster
+    if len(config.members) > 1 or config.overrides or config.sites is not None:
+        return None
+    return racks_of(test.jobs[0].cluster)
+
+
+def _rack_groups(racks: Racks) -> Iterator[NodeGroup]:
+    """A rack of each size, and a pair of racks of each two sizes."""
+    by_size: dict[int, list[tuple[int, ...]]] = {}
+    for hosts in racks.hosts:
+        by_size.setdefault(len(hosts), []).append(hosts)
+    for size, members in by_size.items():
+        if size > 1:
+            yield NodeGroup("rack", f"one rack of {size} nodes", members[0])
+    sizes = list(by_size)
+    for place, size in enumerate(sizes):
+        for second in sizes[place:]:
+            pair = by_size[size][:2] if size == second else [by_size[size][0], by_size[second][0]]
+            if len(pair) == 2:
+                hosts = pair[0] + pair[1]
+                yield NodeGroup("racks", f"a pair of racks of {size} and {second} nodes", hosts)
+
+
+def _gates_of(
+    test: ResolvedCell, options: GateOptions, engine: Engine, failures: list[NetsimError]
+) -> Iterator[GroupGate]:
+    """The gate of every group of one collective."""
+    racks = _racks_or_none(test)
+    has_nvlink_racks = racks is not None and racks.meaning == NVLINK_DOMAIN
+    for group in node_groups(test):
+        on(f"{test.cell.scenario.collective.collective} on {group.name}")
+        resolved = _resolved_group(test, group)
+        sizes = []
+        for row in simulated(resolved, engine, failures):
+            if row.status != "ok":
+                typer.echo(f"left out: {group.name}: {row.size_bytes} B: {row.error}", err=True)
+                continue
+            where = Joined("", "") if row.validated in UNLIKE else class_of(resolved)
+            error_bound = (row.approximation_pct or 0.0) / 100
+            fraction = least_fraction(
+                where, row.collective, row.asked, options.confidence, error_bound
+            )
+            sizes.append(SizeGate(row, fraction))
+        if sizes:
+            yield GroupGate(
+                kind=group.kind,
+                name=group.name,
+                nodes=len(group.hosts),
+                ranks=len(resolved.gpus),
+                collective=resolved.cell.scenario.collective.collective,
+                fabric=fabric_class(resolved),
+                confidence=options.confidence,
+                sizes=tuple(sizes),
+                root=resolved.cell.scenario.collective.root,
+                has_nvlink_racks=has_nvlink_racks,
+            )
+
+
+def fabric_class(resolved: ResolvedCell) -> str:
+    """What joins the GPUs of a cell: NVLink or PCIe inside a node, `nvlink` inside an NVLink
+    domain, else the transport between nodes, as `infiniband`."""
+    where = class_of(resolved)
+    if where.transport == ONE_HOST:
+        return f"{where.kind} inside a node"
+    return NVLINK if where.transport == NVLINK else where.transport
+
+
+def _resolved_group(test: ResolvedCell, group: NodeGroup) -> ResolvedCell:
+    """The cell of a part of the cluster: its hosts at their places in the fabric of all."""
+    config = test.cell.scenario.cluster
+    count = node_count(config)
+    if len(group.hosts) == count:
+        return test
+    source = override(test.cell.source, "cluster.nodes", len(group.hosts), ORIGIN)
+    if len(group.hosts) > 1:
+        fabric_hosts = (config.network.nodes if config.network else None) or count
+        source = _with_places(source, test, group, fabric_hosts)
+    elif config.placement not in ("contiguous", "spread", "random"):
+        source = override(source, "cluster.placement", "contiguous", ORIGIN)
+    return resolve(checked_cells(source)[0])
+
+
+def _with_places(source: Source, test: ResolvedCell, group: NodeGroup, fabric_hosts: int) -> Source:
+    """The source in which the hosts of a group sit where they are in the fabric of all hosts."""
+    cluster = test.jobs[0].cluster
+    section = source.data["cluster"].get("fabric")
+    fabric = dict(section) if isinstance(section, dict) else {}
+    if not fabric and cluster.fabric is not None:
+        fabric = {"kind": cluster.fabric.kind}
+    between = fabric.get("between")
+    if isinstance(between, dict):
+        fabric["between"] = {**between, "nodes": fabric_hosts}
+    else:
+        fabric["nodes"] = fabric_hosts
+    places = dict(zip(cluster.ports.owner.tolist(), cluster.ports.host.tolist(), strict=True))
+    source = override(source, "cluster.fabric", fabric, ORIGIN)
+    return override(source, "cluster.placement", [places[host] for host in group.hosts], ORIGIN)

@@ -1,0 +1,117 @@
+"""How far below its expected bandwidth a healthy machine may be, with which probability.
+
+The error of a size is the log of measured over simulated time (above 0: slower than expected), with
+every constant that was fitted to its system estimated without it. `netsim accuracy --page` writes
+`margins.csv` from the errors of the healthy runs of the corpus:
+
+- `scale` is the root mean square error of a class, every system weighing the same. A class of few
+  systems is drawn to the next wider one: mean square = (n * own + SHRINKAGE * wider) / (n +
+  SHRINKAGE), with the n systems of the class.
+- `quantile` is, by size band and probability, the quantile of errors divided by their scale, where
+  neither knows the system of the error (a normalized conformal prediction: Lei et al., JASA 2018).
+
+A healthy machine is slower than `exp(quantile * scale)` times the expected time with a probability
+of at most 1 - confidence. `python -m tests.bench.gates` measures how often that holds."""
+
+import csv
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import exp, log1p, sqrt
+
+from netsim.base.files import preset_folder
+from netsim.base.values import dataclass
+from netsim.results.row import ONE_HOST, Class, Joined, band_of
+
+MARGINS = "margins.csv"
+SCALE, QUANTILE = "scale", "quantile"
+BETWEEN_HOSTS = "between hosts"  # in place of the transport: any that joins hosts
+SHRINKAGE = 4.0  # systems that the next wider class counts for; chosen by tests.bench.gates
+LEAST_SCALE = 0.01  # the noise of repeats of one system: standard deviation of the log of a time
+CONFIDENCES = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.965, 0.98)
+SMALLEST_CONFIDENCE = CONFIDENCES[0]
+LARGEST_CONFIDENCE = CONFIDENCES[-1]  # some 30 systems tell no more
+
+
+@dataclass(frozen=True)
+class ClassError:
+    """The mean square error of a class, and of how many systems it is the mean."""
+
+    mean_square: float
+    systems: int
+
+
+@dataclass(frozen=True)
+class Margins:
+    """The errors by class, and the quantiles of scaled errors by band, at `CONFIDENCES`."""
+
+    errors: Mapping[Class, ClassError]
+    quantiles: Mapping[str, Sequence[float]]
+
+    def scale(self, classes: Sequence[Class]) -> float:
+        """The scale of errors of the first of some classes, which lead from it to the widest."""
+        mean_square = 0.0
+        weight = 0.0
+        for name in reversed(classes):
+            error = self.errors.get(name)
+            if error is not None:
+                total = error.systems * error.mean_square + weight * mean_square
+                mean_square = total / (error.systems + weight)
+                weight = SHRINKAGE
+        return max(sqrt(mean_square), LEAST_SCALE)
+
+    def quantile(self, band: str, confidence: float) -> float:
+        """The quantile of scaled errors of a band, between the stored ones on a straight line; at
+        least 0, as nobody fails for being as fast as expected."""
+        values = self.quantiles[band]
+        place = bisect_left(CONFIDENCES, confidence)
+        if place == 0:
+            return max(0.0, values[0])
+        low, high = CONFIDENCES[place - 1], CONFIDENCES[place]
+        part = (confidence - low) / (high - low)
+        return max(0.0, values[place - 1] + part * (values[place] - values[place - 1]))
+
+
+def margin_classes(where: Joined, collective: str, band: str) -> tuple[Class, ...]:
+    """The classes whose errors count for a case, from its own to the widest; a case without a
+    machine has only the widest."""
+    widest = ("", "", "", band)
+    if not where.machine:
+        return (widest,)
+    joined_by = ONE_HOST if where.transport == ONE_HOST else BETWEEN_HOSTS
+    return (
+        (where.machine, where.transport, collective, band),
+        (where.machine, where.transport, "", band),
+        ("", where.transport, "", band),
+        (where.kind, joined_by, "", band),
+        (where.kind, "", "", band),
+        widest,
+    )
+
+
+@lru_cache(maxsize=1)
+def margins() -> Margins:
+    """The margins of the corpus that comes with netsim."""
+    path = preset_folder("scenarios") / "measured" / MARGINS
+    errors: dict[Class, ClassError] = {}
+    quantiles: dict[str, list[float]] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for line in csv.DictReader(file):
+            name = (line["machine"], line["transport"], line["collective"], line["band"])
+            if line["of"] == SCALE:
+                errors[name] = ClassError(float(line["value"]) ** 2, int(line["systems"]))
+            else:
+                quantiles.setdefault(line["band"], []).append(float(line["value"]))
+    return Margins(errors, quantiles)
+
+
+def least_fraction(
+    where: Joined, collective: str, size_bytes: int, confidence: float, uncertainty: float = 0.0
+) -> float:
+    """The fraction of its expected bandwidth that a healthy machine reaches with a probability of
+    `confidence`. `uncertainty` is the relative error bound of an approximate simulation, which no
+    measurement tells."""
+    band = band_of(size_bytes)
+    corpus = margins()
+    classes = margin_classes(where, collective, band)
+    return exp(-corpus.quantile(band, confidence) * corpus.scale(classes) - log1p(uncertainty))
