@@ -152,12 +152,16 @@ def log_text(
 
 
 def host_tests(
-    cluster: Lab, plan: Sequence[NodeTest], faults: Sequence[Fault], rng: np.random.Generator
+    cluster: Lab,
+    plan: Sequence[NodeTest],
+    faults: Sequence[Fault],
+    rng: np.random.Generator,
+    sizes: Sequence[int] = SIZES,
 ) -> list[HostTest]:
     """The logs of a plan, written and read back."""
     tests = []
     for number, test in enumerate(plan):
-        text = cluster.log(test, faults, rng)
+        text = cluster.log(test, faults, rng, sizes)
         (run,) = parse_text(text, f"log{number}.txt")
         tests.append(host_test_of(run))
     return tests

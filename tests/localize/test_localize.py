@@ -23,10 +23,11 @@ from netsim.localize.node_tests import (
 from netsim.localize.parts import Suspect
 from netsim.localize.predictions import Predictor
 from netsim.localize.settings import SETTINGS
-from tests.bench.localize import SIZES, Fault, Lab, host_tests, is_hit
+from tests.bench.localize import Fault, Lab, host_tests, is_hit
 from tests.cli.command import netsim
 
 NODES = 4
+TEST_SIZES = (2**27,)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def found(
     lab: Lab, plan: Sequence[NodeTest], faults: Sequence[Fault], seed: int = 1
 ) -> LocalizeResult:
     """The result for logs of a plan with faults."""
-    tests = host_tests(lab, plan, faults, np.random.default_rng(seed))
+    tests = host_tests(lab, plan, faults, np.random.default_rng(seed), TEST_SIZES)
     return localize(lab.source, tests, predictor=lab.predictor)
 
 
@@ -107,7 +108,7 @@ def test_the_next_test_separates_the_two_nodes_of_a_slow_pair(lab: Lab) -> None:
 
 
 def test_the_order_of_logs_changes_nothing(lab: Lab, plan: list[NodeTest]) -> None:
-    tests = host_tests(lab, plan, [SINGLE_FAULTS["node2"]], np.random.default_rng(3))
+    tests = host_tests(lab, plan, [SINGLE_FAULTS["node2"]], np.random.default_rng(3), TEST_SIZES)
     first = localize(lab.source, tests, predictor=lab.predictor)
     second = localize(lab.source, tests[::-1], predictor=lab.predictor)
     assert [group.best.suspect for group in first.verdict.ranking][:2] == [
@@ -119,7 +120,7 @@ def test_the_order_of_logs_changes_nothing(lab: Lab, plan: list[NodeTest]) -> No
 
 
 def test_renamed_hosts_rename_the_suspects(lab: Lab, plan: list[NodeTest]) -> None:
-    tests = host_tests(lab, plan, [SINGLE_FAULTS["node2"]], np.random.default_rng(3))
+    tests = host_tests(lab, plan, [SINGLE_FAULTS["node2"]], np.random.default_rng(3), TEST_SIZES)
     renamed = [replace(test, hosts=tuple(f"r{host[-1]}" for host in test.hosts)) for test in tests]
     values = as_values(localize(lab.source, renamed, predictor=lab.predictor))
     assert values["suspects"][0]["part"] == "node2"
@@ -136,8 +137,16 @@ def test_a_healthy_test_of_other_nodes_clears_no_suspect_and_raises_none(
     assert len(after.verdict.faults) == len(before.verdict.faults) == 1
 
 
+def test_a_node_in_most_pairs_is_the_suspect_and_no_part_of_all_pairs(lab: Lab) -> None:
+    # The median of these pairs is slow, so that the healthy ones look fast.
+    pairs = [NodeTest(nodes, "all_reduce") for nodes in ((0, 2), (1, 2), (2, 3), (0, 1), (1, 3))]
+    result = found(lab, pairs, [SINGLE_FAULTS["node2"]])
+    assert is_hit(result, 0, "node2")
+    assert result.verdict.slow_logs == (0, 1, 2)
+
+
 def test_a_factor_common_to_all_tests_names_no_node(lab: Lab, plan: list[NodeTest]) -> None:
-    tests = host_tests(lab, plan, [], np.random.default_rng(5))
+    tests = host_tests(lab, plan, [], np.random.default_rng(5), TEST_SIZES)
     slower = [
         replace(test, times={size: 1.1 * time for size, time in test.times.items()})
         for test in tests
@@ -184,7 +193,7 @@ def test_a_setting_of_all_nodes_is_the_suspect_if_all_tests_fit_it(
     tests = []
     for test in plan[:10]:
         times = {}
-        for size in SIZES:
+        for size in TEST_SIZES:
             question = SizeQuestion(size)
             effect = lab.predictor.effect(test, question, suspect, 0.5)
             seconds = lab.predictor.healthy(test, question) * np.exp(effect + rng.normal(0, 0.01))
@@ -240,9 +249,9 @@ def test_the_verb_writes_the_contract_and_exits_with_1(
 ) -> None:
     rng = np.random.default_rng(6)
     files = []
-    for number, test in enumerate(plan[:9]):
+    for number, test in enumerate(plan[NODES:]):
         file = tmp_path / f"log{number}.txt"
-        file.write_text(lab.log(test, [SINGLE_FAULTS["node2"]], rng, [2**27]))
+        file.write_text(lab.log(test, [SINGLE_FAULTS["node2"]], rng, TEST_SIZES))
         files.append(str(file))
     answer = tmp_path / "answer.json"
     options = ["--topology", "dgx-h100", "--nodes", str(NODES), "--gpus-per-node", "2"]
