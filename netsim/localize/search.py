@@ -34,6 +34,7 @@ PRIOR_OF_SETTING = 0.1  # of it, that it is a setting
 PRIOR_OF_DEAD = 0.25  # that a part that may be dead is dead, not slow
 LEAST_EFFECT = 0.05  # log ratio that a fault must have on some test to be one
 SEVERITY_STEPS = 96
+SIMULATED_STEPS = 32  # of the strain, at which effects are simulated anew
 SLOW_SCORE = 3.0  # standard deviations from which a test is slow
 MOST_FAST = 0.2  # fraction of a class that may be faster than its center by noise and outliers
 SAME_EFFECT = 0.025  # log ratio within which the effects of parts of one class agree
@@ -365,7 +366,8 @@ class FaultSearch:
             for place, group in enumerate(groups):
                 for fit in group:
                     exact = is_last and self._has_large_tests and place < EXACT_GROUPS
-                    self._curve_at(fit.suspect, group[0].severity, exact=exact)
+                    severity = simulated_severity(fit.suspect, group[0].severity)
+                    self._curve_at(fit.suspect, severity, exact=exact)
             refined = [
                 again
                 for group in groups
@@ -584,6 +586,21 @@ class FaultSearch:
         everywhere[places] = suspect_effects[best]
         severity = float(np.array(rows.severities)[is_fault][best])
         return FittedSuspect(suspect, severity, float(np.logaddexp.reduce(scores)), everywhere)
+
+
+def simulated_severity(suspect: Suspect, severity: float) -> float:
+    """The severity next to a given one of those that are simulated: few, so that suspects whose
+    best severities are near each other share simulations.
+
+    >>> round(simulated_severity(Suspect("gpu", "node0.gpu0", 0, "gpu0"), 2.51), 3)
+    2.473
+    """
+    if suspect.setting or severity == DEAD:
+        return severity
+    kind = KINDS[suspect.kind]
+    step = kind.strain(kind.severities[-1]) / SIMULATED_STEPS
+    strain = max(round(kind.strain(severity) / step), 1) * step
+    return exp(strain if kind.is_slowdown else -strain)
 
 
 def interpolated(strains: Floats, table: Floats, steps: Floats) -> tuple[Floats, Floats]:

@@ -1,6 +1,6 @@
 """Evaluate `netsim localize` on drawn clusters with injected faults.
 
-    python -m tests.bench.localize [--seed N --draws N --clusters N --gpus N --kind KIND]
+    python -m tests.bench.localize [--seed N --draws N --clusters N --gpus N --plans N --kind KIND]
 
 For each draw: a cluster (rails, or leaf and spine), a plan of tests, and no fault, one fault or
 two. The logs are simulated with the fault in the scenario (not by the predictions of the search),
@@ -8,8 +8,10 @@ get 1 % of noise (6 % alltoall), are written as nccl-tests text and read back. P
 the culprit or its class comes first, how often both culprits are among the first three, and how
 often a healthy cluster is called healthy.
 
-Nodes have two GPUs and two NICs: a simulation takes 0.05 s of processor time, one of whole nodes
-0.25 s. `--gpus 0` takes whole nodes. Simulations are kept from draw to draw.
+Nodes have two GPUs and two NICs, as a simulation then takes 0.05 s of processor time; one of whole
+nodes (`--gpus 0`) takes 0.25 s. The plan is all nodes alone and pairs of nodes; `--plans 2` takes
+turns with a plan that has alltoall and racks of four nodes, too, which needs many more simulations.
+Simulations are kept from draw to draw, so the first draws are the slowest.
 """
 
 import argparse
@@ -283,15 +285,17 @@ def evaluate(
     clusters: Sequence[Any],
     gpu_count: int,
     kinds: Sequence[str] = KINDS_OF_DRAWS,
+    plan_count: int = 1,
 ) -> Iterator[str]:
-    """The lines of the evaluation. `kinds` are the kinds of draws, which take turns."""
+    """The lines of the evaluation. `kinds` are the kinds of draws, which take turns;
+    so do the first `plan_count` plans."""
     rng = np.random.default_rng(seed)
     scores = {name: Score() for name in FAULT_COUNTS}
     labs = [lab(*cluster, gpu_count) for cluster in clusters]
     for number in range(draws):
         cluster = labs[number % len(labs)]
         turn = number // len(labs) // len(kinds)
-        name, make_plan = list(PLANS.items())[turn % len(PLANS)]
+        name, make_plan = list(PLANS.items())[turn % plan_count]
         plan = make_plan(cluster.node_count, rng)
         kind = kinds[number // len(labs) % len(kinds)]
         faults: list[tuple[str, Fault]] = []
@@ -356,10 +360,14 @@ def main() -> None:
     parser.add_argument("--clusters", type=int, default=2, help="only the first ones")
     parser.add_argument("--gpus", type=int, default=2, help="of each node; 0 for all")
     parser.add_argument("--kind", choices=list(FAULT_COUNTS), help="only draws of this kind")
+    parser.add_argument("--plans", type=int, default=1, choices=range(1, len(PLANS) + 1))
     arguments = parser.parse_args()
     clusters = CLUSTERS[: arguments.clusters]
     kinds = [arguments.kind] if arguments.kind else KINDS_OF_DRAWS
-    for line in evaluate(arguments.draws, arguments.seed, clusters, arguments.gpus, kinds):
+    lines = evaluate(
+        arguments.draws, arguments.seed, clusters, arguments.gpus, kinds, arguments.plans
+    )
+    for line in lines:
         print(line, flush=True)
 
 
