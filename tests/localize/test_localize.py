@@ -99,16 +99,16 @@ def test_two_faults_are_among_the_first_three_suspects(lab: Lab, plan: list[Node
         assert any(is_hit(result, place, part) for place in range(3))
 
 
-def test_one_log_of_two_equal_nodes_makes_them_one_suspect(lab: Lab) -> None:
+@pytest.mark.parametrize("gpu_count", [1, pytest.param(2, marks=pytest.mark.full)])
+def test_one_log_of_two_equal_nodes_makes_them_one_suspect_and_the_next_test_separates_them(
+    gpu_count: int,
+) -> None:
     test = NodeTest((0, 1), "all_reduce")
-    result = found(lab, [test], [{"nic": "node1.nic1", "bandwidth": "30%"}], sizes=TWO_SIZES)
+    fault = {"nic": f"node1.nic{gpu_count - 1}", "bandwidth": "30%"}
+    result = found(lab_of(gpu_count), [test], [fault], sizes=TWO_SIZES)
     members = {fit.suspect.part for fit in result.verdict.ranking[0].members}
-    assert {"node0.nic0", "node0.nic1", "node1.nic0", "node1.nic1"} <= members
-
-
-def test_the_next_test_separates_the_two_nodes_of_a_slow_pair(lab: Lab) -> None:
-    test = NodeTest((0, 1), "all_reduce")
-    result = found(lab, [test], [{"nic": "node1.nic1", "bandwidth": "30%"}], sizes=TWO_SIZES)
+    nics = {f"node{node}.nic{nic}" for node in (0, 1) for nic in range(gpu_count)}
+    assert nics <= members
     proposal = result.proposal
     assert proposal is not None
     nodes = set(proposal.test.nodes)
