@@ -3,7 +3,7 @@
     python -m tests.bench.localize [--seed N --draws N --clusters N --gpus N --plans N --kind KIND]
 
 For each draw: a cluster (rails, or leaf and spine), a plan of tests, and no fault, one fault or
-two. The logs are simulated with the fault in the scenario (not by the predictions of the search),
+two on different nodes. The logs are simulated with the fault in the scenario (not by the predictions of the search),
 get 1 % of noise (6 % alltoall), are written as nccl-tests text and read back. Printed: how often
 the culprit or its class comes first, how often both culprits are among the first three, and how
 often a healthy cluster is called healthy.
@@ -247,6 +247,20 @@ def has_effect(cluster: Lab, plan: Sequence[NodeTest], fault: Fault) -> bool:
     return False
 
 
+def drawn_faults(
+    cluster: Lab, plan: Sequence[NodeTest], count: int, rng: np.random.Generator
+) -> list[tuple[str, Fault]]:
+    """Faults that each make some test of a plan slower, with their parts. Several are on different
+    nodes, as faults of the fabric may hide others; all are drawn anew if they are not."""
+    while True:
+        faults = [drawn_fault(cluster, rng) for _ in range(count)]
+        separate = not any(
+            overlap(first, second) for (first, _), (second, _) in combinations(faults, 2)
+        )
+        if separate and all(has_effect(cluster, plan, fault) for _, fault in faults):
+            return faults
+
+
 def is_hit(result: LocalizeResult, place: int, part: str) -> bool:
     """Whether a part is, or is a member of, the suspect at a place of the ranking."""
     ranking = result.verdict.ranking
@@ -298,12 +312,7 @@ def evaluate(
         name, make_plan = list(PLANS.items())[turn % plan_count]
         plan = make_plan(cluster.node_count, rng)
         kind = kinds[number // len(labs) % len(kinds)]
-        faults: list[tuple[str, Fault]] = []
-        while len(faults) < FAULT_COUNTS[kind]:
-            part, fault = drawn_fault(cluster, rng)
-            separate = all(not overlap(part, before) for before, _ in faults)
-            if separate and has_effect(cluster, plan, fault):
-                faults.append((part, fault))
+        faults = drawn_faults(cluster, plan, FAULT_COUNTS[kind], rng)
         tests = host_tests(cluster, plan, [fault for _, fault in faults], rng)
         begun = time.process_time()
         result = localize(cluster.source, tests, predictor=cluster.predictor)
