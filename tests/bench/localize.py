@@ -3,10 +3,10 @@
     python -m tests.bench.localize [--seed N --draws N --clusters N --gpus N --plans N --kind KIND]
 
 For each draw: a cluster (rails, or leaf and spine), a plan of tests, and no fault, one fault or
-two on different nodes. The logs are simulated with the fault in the scenario (not by the predictions of the search),
-get 1 % of noise (6 % alltoall), are written as nccl-tests text and read back. Printed: how often
-the culprit or its class comes first, how often both culprits are among the first three, and how
-often a healthy cluster is called healthy.
+two on different nodes. The logs are simulated with the fault in the scenario (not by the
+predictions of the search), get 1 % of noise (6 % alltoall), are written as nccl-tests text and read
+back. Printed: how often the culprit or its class comes first, how often both culprits are among the
+first three, and how often a healthy cluster is called healthy.
 
 Nodes have two GPUs and two NICs, as a simulation then takes 0.05 s of processor time; one of whole
 nodes (`--gpus 0`) takes 0.25 s. The plan is all nodes alone and pairs of nodes; `--plans 2` takes

@@ -74,7 +74,7 @@ SINGLE_FAULTS: dict[str, Fault] = {
 
 
 @pytest.mark.slow
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("part", SINGLE_FAULTS)
 def test_an_injected_fault_is_the_first_suspect(lab: Lab, plan: list[NodeTest], part: str) -> None:
     result = found(lab, plan, [SINGLE_FAULTS[part]])
