@@ -182,13 +182,21 @@ def _options_of(verb: str) -> dict[str, Any]:
 
 
 def with_options(kind: Any, *without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make the fields of a kind, but those `without`, options in the place of `given`."""
+    """Make the fields of a kind, but those `without`, options in the place of the parameter that
+    is of this kind."""
     fields = {name: of for name, of in kind.__annotations__.items() if name not in without}
 
     def decorated(function: Callable[..., None]) -> Callable[..., None]:
+        parameter_of_kind = next(
+            parameter.name
+            for parameter in signature(function).parameters.values()
+            if parameter.annotation is kind
+        )
+
         @wraps(function)
         def verb(**values: Any) -> None:
-            function(given=kind(**{name: values.pop(name) for name in fields}), **values)
+            options = kind(**{name: values.pop(name) for name in fields})
+            function(**{parameter_of_kind: options}, **values)
 
         parameters: list[Parameter] = []
         for one in signature(function).parameters.values():
@@ -196,7 +204,7 @@ def with_options(kind: Any, *without: str) -> Callable[[Callable[..., None]], Ca
                 Parameter(name, one.kind, default=getattr(kind, name), annotation=annotation)
                 for name, annotation in fields.items()
             )
-            parameters += shared if one.name == "given" else [one]
+            parameters += shared if one.name == parameter_of_kind else [one]
         verb.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         return verb
 

@@ -54,12 +54,14 @@ CLEAR = 0.5  # GB/s from which two decimals tell a ratio
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A rank's GPU as nccl-tests lists it."""
+    """A rank's GPU as nccl-tests lists it. `number` is that of the CUDA device on its host, -1
+    where the list does not say."""
 
     rank: int
     process: str
     host: str
     name: str
+    number: int = -1
 
 
 @dataclass(frozen=True)
@@ -469,10 +471,12 @@ class _Reader:
                 table.iterations = int(timed[1]) * int(timed[2] or 1) * max(1, int(timed[3] or 1))
         elif match := DEVICE.search(line):
             table = self._begin(number)
-            rank, process, host, _, _, model = match.groups()
+            rank, process, host, number_on_host, _, model = match.groups()
             if int(rank) == 0:
                 table.devices = {}
-            table.devices[int(rank)] = Device(int(rank), f"{host}:{process}", host, model.strip())
+            table.devices[int(rank)] = Device(
+                int(rank), f"{host}:{process}", host, model.strip(), int(number_on_host)
+            )
 
     def _row(self, number: int, match: re.Match[str]) -> None:
         table = self.table or self._begin(number)
@@ -653,7 +657,8 @@ def _json_row(
 def _device(one: Mapping[str, Any]) -> Device:
     host = str(one.get("hostname", ""))
     name = str(one.get("device_info") or one.get("device_name") or "")
-    return Device(_rank(one.get("rank")), f"{host}:{one.get('pid', '')}", host, name)
+    number = _rank(one.get("device"), -1)
+    return Device(_rank(one.get("rank")), f"{host}:{one.get('pid', '')}", host, name, number)
 
 
 def _variables(given: Any) -> dict[str, str]:

@@ -29,6 +29,7 @@ LONG_PAGES = {
     "how-to/dask.md",
     "how-to/own-measurements.md",
     "how-to/read-a-report.md",
+    "how-to/my-job-is-slow.md",
     "how-to/regression.md",
     "how-to/slow-node.md",
 }

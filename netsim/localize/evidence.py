@@ -1,0 +1,255 @@
+"""The noise model: how probable the measured times are, given what a hypothesis predicts.
+
+An observation is the deviation log(measured / healthy simulation) of one size of one test. With a
+hypothesis that predicts the effects e (log ratios; 0 if nothing is wrong), the residuals are
+
+    deviation - e = center of the class + noise of the log + noise of the size
+
+A class is one size of tests of one shape: its center is what the simulation itself is off by, a
+normal variable with spread `CENTER_SPREADS` (one of three, weighted). With many tests in a class,
+its center is their median, so that only relative deviations count; with few, it is near 0. The
+noise of one log is multivariate Student with `TAIL` degrees of freedom: single outliers are rare,
+but not impossible."""
+
+from collections.abc import Mapping, Sequence
+from math import lgamma, log, pi
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.base.values import dataclass
+
+Floats = NDArray[np.float64]
+Longs = NDArray[np.int64]
+
+SIZE_NOISE = 0.012  # spread of log times of one size on healthy nodes (1 % published, 1.2 % taken)
+LOG_NOISE = 0.006  # spread that all sizes of one log share
+ALLTOALL_FACTOR = 5.0  # alltoall spreads by 6 % instead of 1 %
+NOISY_COLLECTIVES = ("alltoall", "alltoallv")
+TAIL = 7.0  # degrees of freedom of the noise of one log
+CENTER_SPREADS = (0.01, 0.05, 0.15)  # of what the simulation is off by: calibrated, usual, bad
+CENTER_WEIGHTS = (0.5, 0.3, 0.2)
+FREE_SPREAD = 1.0  # of classes without a simulation (step times)
+FAULT_SPREAD = 0.03  # relative error of a predicted effect
+COARSE_SPREAD = 0.08  # the same before it is simulated at the severity that fits
+MEDIAN_EFFICIENCY = 1.57  # variance of a median over that of a mean
+FEW_TOUCHED = 0.34  # fraction of a class up to which a hypothesis leaves its center as it is
+FEWEST_FOR_MEDIAN = 5
+
+
+@dataclass(frozen=True)
+class Observations:
+    """Observations in the order of their logs. `log_of` and `class_of` number the log and the class
+    of each; `is_free` says by class whether its center is unknown."""
+
+    deviation: Floats
+    log_of: Longs
+    class_of: Longs
+    is_noisy: NDArray[np.bool_]
+    is_free: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.deviation)
+
+    @property
+    def noise(self) -> Floats:
+        """The spread of each observation by its size."""
+        return np.where(self.is_noisy, SIZE_NOISE * ALLTOALL_FACTOR, SIZE_NOISE)
+
+    @property
+    def log_noise(self) -> Floats:
+        """The spread of each observation that it shares with its log."""
+        return np.where(self.is_noisy, LOG_NOISE * ALLTOALL_FACTOR, LOG_NOISE)
+
+
+class Evidence:
+    """The probability of observations given what is already known to be wrong (`baseline`: effects
+    by observation, 0 without faults), and ratios of it for further hypotheses."""
+
+    def __init__(self, observations: Observations, baseline: Floats) -> None:
+        self.observations = observations
+        self.baseline = baseline
+        self._noise = observations.noise
+        self._starts = _starts_of(observations.log_of)
+        self._members = _members_of(observations.class_of)
+        residual = observations.deviation - baseline
+        self.centers = np.zeros((len(CENTER_SPREADS), len(self._members)))
+        for number, members in enumerate(self._members):
+            medians = np.median(residual[members])
+            for spread in range(len(CENTER_SPREADS)):
+                self.centers[spread, number] = self._center(medians, number, spread)[0]
+        everything = np.arange(len(observations))
+        self._logs = [
+            self._log_terms(residual[None, :], everything, self.centers[spread], baseline[None, :])
+            for spread in range(len(CENTER_SPREADS))
+        ]
+        self._classes = np.array(
+            [
+                [
+                    self._class_term(residual[None, members], number, spread)[0]
+                    for number, members in enumerate(self._members)
+                ]
+                for spread in range(len(CENTER_SPREADS))
+            ]
+        )
+        self.by_spread = np.array([terms.sum() for terms in self._logs]) + self._classes.sum(1)
+
+    @property
+    def total(self) -> float:
+        """The logarithm of the probability density of all observations."""
+        return float(self.mixed(np.zeros((1, len(CENTER_SPREADS))))[0])
+
+    def mixed(self, ratios: Floats) -> Floats:
+        """The total with log ratios by center spread (hypotheses x spreads) added."""
+        weighted = self.by_spread + np.log(CENTER_WEIGHTS) + ratios
+        return np.asarray(np.logaddexp.reduce(weighted, axis=1))
+
+    @property
+    def spread_weights(self) -> Floats:
+        """The posterior weights of the center spreads."""
+        weighted = self.by_spread + np.log(CENTER_WEIGHTS)
+        weights = np.exp(weighted - weighted.max())
+        return np.asarray(weights / weights.sum())
+
+    @property
+    def center(self) -> Floats:
+        """By class, what the simulation is off by: the mean over the center spreads."""
+        return self.spread_weights @ self.centers
+
+    def residual(self) -> Floats:
+        """By observation, the deviation that the baseline and the centers leave."""
+        left: Floats = self.observations.deviation - self.baseline
+        return left - self.center[self.observations.class_of]
+
+    def extended(self, places: Longs, effects: Floats) -> tuple[Longs, Floats, list[int]]:
+        """The observations and effects (hypotheses x observations) with those added that have to be
+        judged anew, and the classes whose centers change.
+
+        All sizes of a touched log are judged anew. If a hypothesis touches much of a class, the
+        center of the class changes with it, and all of its tests are judged anew."""
+        observations = self.observations
+        touched = np.unique(observations.class_of[places[np.abs(effects).max(0) > 0.003]])
+        count = np.bincount(observations.class_of[places], minlength=len(self._members))
+        changed = [
+            int(number)
+            for number in touched
+            if count[number] > FEW_TOUCHED * len(self._members[number])
+            or len(self._members[number]) < FEWEST_FOR_MEDIAN
+        ]
+        needed = np.isin(observations.class_of, changed)
+        needed[places] = True
+        every = np.flatnonzero(np.isin(observations.log_of, observations.log_of[needed]))
+        wide = np.broadcast_to(self.baseline[every], (len(effects), len(every))).copy()
+        wide[:, np.searchsorted(every, places)] = effects
+        return every, wide, changed
+
+    def ratios(
+        self,
+        places: Longs,
+        effects: Floats,
+        fault_spread: float = FAULT_SPREAD,
+        spreads: Floats | None = None,
+    ) -> Floats:
+        """The log ratios (hypotheses x center spreads) of the probability of the observations if
+        the effects at some places are those given, in place of the baseline. `spreads` are how far
+        the effects may differ, besides a fraction `fault_spread` of them."""
+        if not len(places):
+            return np.zeros((len(effects), len(CENTER_SPREADS)))
+        every, wide, changed = self.extended(places, effects)
+        observations = self.observations
+        residual = observations.deviation[every] - wide
+        extra = np.zeros_like(wide)
+        if spreads is not None:
+            extra[:, np.searchsorted(every, places)] = spreads
+        result = np.zeros((len(effects), len(CENTER_SPREADS)))
+        logs = np.unique(observations.log_of[every])
+        position = {
+            number: np.flatnonzero(observations.class_of[every] == number) for number in changed
+        }
+        for spread in range(len(CENTER_SPREADS)):
+            centers = self.centers[spread]
+            shift = np.zeros_like(residual)
+            for number, columns in position.items():
+                medians = np.median(residual[:, columns], axis=1)
+                center = self._center(medians, number, spread)
+                shift[:, columns] = (center - centers[number])[:, None]
+                result[:, spread] += self._class_term(residual[:, columns], number, spread)
+                result[:, spread] -= self._classes[spread, number]
+            terms = self._log_terms(residual - shift, every, centers, wide, fault_spread, extra)
+            result[:, spread] += terms.sum(1) - self._logs[spread][0, logs].sum()
+        return result
+
+    def _spread(self, number: int, spread: int) -> float:
+        return FREE_SPREAD if self.observations.is_free[number] else CENTER_SPREADS[spread]
+
+    def _variance(self, number: int) -> float:
+        """The variance of the median of a class if nothing is wrong."""
+        members = self._members[number]
+        noise = float(self._noise[members[0]] ** 2 + self.observations.log_noise[members[0]] ** 2)
+        efficiency = MEDIAN_EFFICIENCY if len(members) > 2 else 1.0
+        return efficiency * noise / len(members)
+
+    def _center(self, medians: Floats | float, number: int, spread: int) -> Floats:
+        """The most probable centers of a class, by the medians of its residuals."""
+        prior = self._spread(number, spread) ** 2
+        shrunk = np.atleast_1d(medians) * prior / (prior + self._variance(number))
+        return np.asarray(shrunk, dtype=float)
+
+    def _class_term(self, residual: Floats, number: int, spread: int) -> Floats:
+        """The log density of the center of a class, integrated by Laplace's method."""
+        prior, variance = self._spread(number, spread) ** 2, self._variance(number)
+        center = self._center(np.median(residual, axis=1), number, spread)
+        posterior = prior * variance / (prior + variance)
+        term: Floats = -0.5 * center**2 / prior
+        return term + 0.5 * log(posterior / prior)
+
+    def _log_terms(
+        self,
+        residual: Floats,
+        places: Longs,
+        centers: Floats,
+        effects: Floats,
+        fault_spread: float = FAULT_SPREAD,
+        spreads: Floats | float = 0.0,
+    ) -> Floats:
+        """The log density (hypotheses x logs) of the residuals of whole logs, less their centers:
+        multivariate Student, with the noise that the sizes of a log share (Sherman-Morrison)."""
+        observations = self.observations
+        left = residual - centers[observations.class_of[places]]
+        variance = self._noise[places] ** 2 + (fault_spread * effects) ** 2 + spreads**2
+        shared = observations.log_noise[places]
+        starts = _starts_of(observations.log_of[places])
+        weights = 1.0 / variance
+        squares = np.add.reduceat(left**2 * weights, starts, axis=1)
+        sums = np.add.reduceat(left * shared * weights, starts, axis=1)
+        scale = 1.0 + np.add.reduceat(shared**2 * weights, starts, axis=1)
+        distance = squares - sums**2 / scale
+        determinant = np.add.reduceat(np.log(variance), starts, axis=1) + np.log(scale)
+        count = np.diff(np.append(starts, len(places)))
+        constant = np.array([lgamma((TAIL + n) / 2) - n / 2 * log(pi * TAIL) for n in count])
+        constant -= lgamma(TAIL / 2)
+        tail = (TAIL + count) / 2 * np.log1p(distance / TAIL)
+        return np.asarray(constant - determinant / 2 - tail)
+
+
+def _starts_of(numbers: Longs) -> Longs:
+    """The places at which a new number begins in sorted numbers."""
+    return np.flatnonzero(np.append(True, np.diff(numbers) != 0))
+
+
+def _members_of(numbers: Longs) -> list[Longs]:
+    """By number, the places that have it."""
+    order = np.argsort(numbers, kind="stable")
+    return [part.astype(np.int64) for part in np.split(order, _starts_of(numbers[order])[1:])]
+
+
+def normalized(logarithms: Sequence[float] | Floats) -> Floats:
+    """Probabilities from logarithms of relative ones."""
+    values = np.asarray(logarithms, dtype=float)
+    weights = np.exp(values - values.max())
+    return np.asarray(weights / weights.sum())
+
+
+def as_percentages(values: Mapping[str, float]) -> dict[str, float]:
+    """Fractions as percentages with one decimal."""
+    return {name: round(100 * value, 1) for name, value in values.items()}

@@ -1,0 +1,334 @@
+"""Simulated times of node tests, healthy and with a fault, each equivalence class once.
+
+Two tests are of one class if they have equally many nodes and their nodes share leaf switches in
+the same way: the first test of a class that is simulated represents it. A fault of a node's part is
+simulated at the position of the node in the test, a fault of a leaf at the leaf in the same
+place. Links above the leaves are simulated in each test itself, as routes depend on the nodes."""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from math import log
+from typing import Any
+
+from netsim.base.errors import InputError, NetsimError
+from netsim.base.memo import Memo
+from netsim.base.startup import at
+from netsim.base.values import dataclass
+from netsim.localize.node_tests import COMPUTE, NodeTest, SizeQuestion
+from netsim.localize.parts import DEAD, KINDS, ClusterParts, Suspect, parts_of
+from netsim.localize.settings import SETTINGS, changes_of_setting
+from netsim.tasks.answer import checked_cells
+from netsim.tasks.cluster import built
+from netsim.tasks.outcome import simulate_one
+from netsim.tasks.resolve import ResolvedCell, resolve
+from netsim.yamlio.models import override
+from netsim.yamlio.read import Source
+
+IMPOSSIBLE = 9.0
+"""The log ratio of a test that cannot run with a fault, though it did: e⁹ times the time."""
+EXACT_NODES = 4  # nodes up to which each position in a test is simulated by itself
+CLASS_SIZE = 2**27  # bytes at which the GPUs or NICs of a node are compared
+SETTING = 0.5  # the severity of settings, which have none
+
+Change = tuple[Suspect, float]
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedFault:
+    """A suspect with a severity at its place in a representative test; equal ones have equal
+    effects. `position` is that of the node, or of the first node at the leaf."""
+
+    kind: str
+    local: str
+    position: int
+    severity: float
+    setting: str = ""
+
+
+class Predictor:
+    """Times of node tests on one cluster. `source` is a scenario of the cluster with all nodes."""
+
+    def __init__(self, source: Source, node_count: int) -> None:
+        self.node_count = node_count
+        self.source = _with_fabric(source, node_count)
+        cell = checked_cells(self._scenario(NodeTest(tuple(range(node_count)), "all_reduce")))[0]
+        self.parts: ClusterParts = parts_of(built(cell).topology, node_count)
+        self.simulated_count = 0
+        self._representatives: dict[Key, NodeTest] = {}
+        self._seconds: dict[Key, float | None] = {}
+        self._resolved: Memo = Memo(64)
+        self._index_classes: dict[Key, dict[str, str]] = {}
+
+    @property
+    def gpus_per_node(self) -> int:
+        """The GPUs of a node that the cluster uses."""
+        return len(self.parts.gpus)
+
+    def shape(self, test: NodeTest) -> Key:
+        """The class of a test by its nodes: which of them share which leaves, in rank order."""
+        numbers: dict[tuple[str, ...], int] = {}
+        groups = tuple(
+            numbers.setdefault(self.parts.leaves[node], len(numbers)) for node in test.nodes
+        )
+        return (groups, test.collective, test.gpus, test.dtype, test.root, test.settings)
+
+    def healthy(self, test: NodeTest, question: SizeQuestion) -> float:
+        """The time of a test in seconds if nothing is wrong; 1 for step times, which have no
+        simulation and are compared with each other."""
+        if test.collective == COMPUTE:
+            return 1.0
+        seconds = self._simulated(test, question, None)
+        assert seconds is not None  # errors of healthy tests are raised
+        return seconds
+
+    def effect(
+        self,
+        test: NodeTest,
+        question: SizeQuestion,
+        suspect: Suspect,
+        severity: float,
+        *,
+        exact: bool = True,
+    ) -> float:
+        """The logarithm of the factor by which a fault makes a test slower.
+
+        Without `exact`, parts of large tests are simulated at representative positions."""
+        if not self.parts.touches(suspect, test):
+            return 0.0
+        if test.collective == COMPUTE:
+            return KINDS[suspect.kind].strain(severity)
+        fault = self._placed(test, suspect, severity, exact=exact)
+        seconds = self._simulated(test, question, fault)
+        return IMPOSSIBLE if seconds is None else log(seconds / self.healthy(test, question))
+
+    def _placed(
+        self, test: NodeTest, suspect: Suspect, severity: float, *, exact: bool
+    ) -> PlacedFault:
+        """The fault in the representative of a test."""
+        if suspect.node >= 0:
+            position = test.nodes.index(suspect.node)
+            local = suspect.local
+            if not exact:
+                local = self._representative_local(test, suspect)
+                if test.node_count > EXACT_NODES:
+                    position = _representative_position(self.shape(test)[0], position)
+            return PlacedFault(suspect.kind, local, position, severity, suspect.setting)
+        if suspect.kind == "leaf":
+            position, place = next(
+                (position, self.parts.leaves[node].index(suspect.local))
+                for position, node in enumerate(test.nodes)
+                if suspect.local in self.parts.leaves[node]
+            )
+            return PlacedFault("leaf", str(place), position, severity)
+        return PlacedFault(suspect.kind, suspect.local, -1, severity, suspect.setting)
+
+    def seat(self, test: NodeTest, suspect: Suspect) -> Hashable:
+        """Where a suspect is in a test: its effects are equal on tests of one shape in which it has
+        the same seat."""
+        if is_by_nodes(suspect.kind, suspect.setting):
+            return test.nodes
+        if suspect.kind == "leaf":
+            return next(
+                (position, self.parts.leaves[node].index(suspect.local))
+                for position, node in enumerate(test.nodes)
+                if suspect.local in self.parts.leaves[node]
+            )
+        if suspect.node < 0:
+            return -1
+        position = test.nodes.index(suspect.node)
+        if test.collective == COMPUTE:
+            return test.gpus  # tests of different GPUs are of one class
+        if test.node_count <= EXACT_NODES:
+            return position
+        return _representative_position(self.shape(test)[0], position)
+
+    def _representative_local(self, test: NodeTest, suspect: Suspect) -> str:
+        """The GPU or NIC of the node that has the same effect on the test, or on its first two
+        nodes if it is large."""
+        if not suspect.local:
+            return suspect.local
+        few = test if test.node_count <= EXACT_NODES else replace(test, nodes=test.nodes[:2])
+        key = (suspect.kind, self.shape(few))
+        if key not in self._index_classes:
+            self._index_classes[key] = self._classes_of_locals(few, suspect.kind)
+        return self._index_classes[key].get(suspect.local, suspect.local)
+
+    def _classes_of_locals(self, test: NodeTest, kind: str) -> dict[str, str]:
+        """By local name of a part, the first one with the same effects at every position."""
+        question = SizeQuestion(CLASS_SIZE)
+        names = self.parts.nics if kind == "nic" else self.parts.gpus
+        severity = KINDS[kind].severities[-1]
+        representatives: dict[tuple[float, ...], str] = {}
+        classes = {}
+        for name in names:
+            effects = tuple(
+                round(self.effect(test, question, Suspect(kind, "", node, name), severity), 2)
+                for node in test.nodes
+            )
+            classes[name] = representatives.setdefault(effects, name)
+        return classes
+
+    def _simulated(
+        self, test: NodeTest, question: SizeQuestion, fault: PlacedFault | None
+    ) -> float | None:
+        """The simulated time of a test with a fault; None if it cannot run with it."""
+        shape = self.shape(test)
+        if fault is not None and is_by_nodes(fault.kind, fault.setting):
+            shape = (*shape, test.nodes)
+        representative = self._representatives.setdefault(shape, test)
+        key = (shape, fault, question)
+        if key not in self._seconds:
+            self._seconds[key] = self._simulate(representative, question, fault)
+        return self._seconds[key]
+
+    def _simulate(
+        self, test: NodeTest, question: SizeQuestion, fault: PlacedFault | None
+    ) -> float | None:
+        self.simulated_count += 1
+        at(f"{self.simulated_count} simulated", 0, 0)
+        if fault is None:
+            return self._run(self._resolve(test, None), question)
+        with suppress(NetsimError):
+            return self._run(self._resolve(test, fault), question)
+        return None
+
+    @staticmethod
+    def _run(resolved: ResolvedCell, question: SizeQuestion) -> float:
+        size = question.size_bytes
+        while size and not resolved.collective(size).size_bytes:
+            size *= 2  # newer nccl-tests would round the size to nothing
+        result = simulate_one(resolved, size, in_place=question.is_in_place, engine="compiled")
+        return float(result.seconds)
+
+    def resolved(self, test: NodeTest) -> ResolvedCell:
+        """The resolved scenario of a test with nothing wrong."""
+        return self._resolve(test, None)
+
+    def _resolve(self, test: NodeTest, fault: PlacedFault | None) -> ResolvedCell:
+        def make() -> ResolvedCell:
+            source = self._scenario(test)
+            for key, value in self._changes(source, test, fault):
+                source = override(source, key, value, "a fault")
+            return resolve(checked_cells(source)[0])
+
+        return self._resolved.of((test, fault), make)
+
+    def _changes(
+        self, source: Source, test: NodeTest, fault: PlacedFault | None
+    ) -> Iterable[tuple[str, Any]]:
+        """The changes of the scenario of a test by which it has a fault."""
+        if fault is None:
+            return ()
+        if fault.setting:
+            setting = SETTINGS[fault.setting]
+            return changes_of_setting(setting, source, fault.position, len(self.parts.nics))
+        local = fault.local
+        if fault.kind == "leaf":
+            local = self.parts.leaves[test.nodes[fault.position]][int(local)]
+        suspect = Suspect(fault.kind, "", fault.position, local)
+        before = source.data["cluster"].get("faults") or []
+        entry = self.parts.fault(suspect, fault.severity, fault.position)
+        return (("cluster.faults", [*before, entry]),)
+
+    def scenario_with(self, test: NodeTest, changes: Sequence[Change]) -> Source:
+        """The scenario of a test on a cluster with some faults, as a user would write it."""
+        source = self._scenario(test)
+        for suspect, severity in changes:
+            if self.parts.touches(suspect, test):
+                fault = self._placed(test, suspect, severity, exact=True)
+                for key, value in self._changes(source, test, fault):
+                    source = override(source, key, value, "a fault")
+        return source
+
+    def _scenario(self, test: NodeTest) -> Source:
+        """The scenario of a test with nothing wrong."""
+        cluster: dict[str, Any] = {**self.source.data["cluster"], "nodes": test.node_count}
+        cluster["placement"] = list(test.nodes)
+        if test.gpus:
+            cluster.pop("gpus_per_node", None)
+            cluster["gpus"] = list(test.gpus)
+        work: dict[str, Any] = {
+            "collective": test.collective,
+            "sizes": [2**20],
+            "dtype": test.dtype,
+        }
+        if test.root:
+            work["root"] = test.root
+        source = replace(
+            self.source, data={**self.source.data, "cluster": cluster, "workload": work}
+        )
+        for key, value in test.settings:
+            source = _with_setting(source, key, value)
+        return source
+
+
+def is_by_nodes(kind: str, setting: str) -> bool:
+    """Whether the effect of a kind of fault depends on the nodes of a test, not only on its shape:
+    that of links above the leaves, which routes use by their endpoints."""
+    return kind in ("spine", "fabric-link") or (bool(setting) and SETTINGS[setting].by_nodes)
+
+
+def _with_setting(source: Source, key: str, value: str) -> Source:
+    """The scenario with what a log says, unless the scenario says it itself."""
+    section, _, name = key.partition(".")
+    if section == "launch":
+        return source if source.data.get("launch") else override(source, key, value, "the log")
+    if key.startswith("nccl.env."):
+        variables = dict((source.data.get("nccl") or {}).get("env") or {})
+        variable = key.removeprefix("nccl.env.")
+        return override(source, "nccl.env", {variable: value, **variables}, "the log")
+    if name in (source.data.get(section) or {}):
+        return source
+    is_count = value.isdecimal()
+    return override(source, key, int(value) if is_count else value, "the log")
+
+
+def _with_fabric(source: Source, node_count: int) -> Source:
+    """The scenario with a fabric that joins all nodes of the cluster, of which tests use some."""
+    cluster = source.data.get("cluster")
+    if not isinstance(cluster, Mapping) or not cluster.get("machine"):
+        raise InputError(
+            f"{source.name}: expected a cluster of equal nodes (cluster.machine); a graph or a "
+            "mixed cluster cannot be searched for a slow part"
+        )
+    for key in ("sites", "gpus"):
+        if cluster.get(key) is not None:
+            raise InputError(f"{source.name}: cluster.{key}: is not supported by localize")
+    for number, entry in enumerate(cluster.get("overrides") or []):
+        if "node" in entry:
+            message = "a node of its own figures is not supported by localize; expected none"
+            raise InputError(f"{source.name}: cluster.overrides.{number}: {message}")
+    if node_count == 1:
+        return source
+    fabric = dict(cluster.get("fabric") or {"kind": _usual_kind(source)})
+    inner = dict(fabric.get("between") or fabric)
+    inner["nodes"] = node_count
+    fabric = {**fabric, "between": inner} if "between" in fabric else inner
+    return override(source, "cluster.fabric", fabric, "the nodes of the cluster")
+
+
+def _usual_kind(source: Source) -> str:
+    """The fabric of clusters that name none: rail-optimized if nodes have several NICs."""
+    data = {**source.data["cluster"], "nodes": 2}
+    two_nodes = replace(source, data={"cluster": data, "workload": {"collective": "all_reduce"}})
+    nics = built(checked_cells(two_nodes)[0]).cluster
+    several = nics is not None and len(nics.ports.owner) > len(set(nics.ports.owner.tolist()))
+    return "rail-optimized" if several else "single-switch"
+
+
+def _representative_position(groups: Sequence[int], position: int) -> int:
+    """The position that represents another one in large tests: the first, the last, or the second
+    of those on the same leaves."""
+    if position in (0, len(groups) - 1):
+        return position
+    same = [
+        place
+        for place, group in enumerate(groups)
+        if group == groups[position] and 0 < place < len(groups) - 1
+    ]
+    return same[0]
+
+
+__all__ = ["DEAD", "IMPOSSIBLE", "Change", "Predictor"]
