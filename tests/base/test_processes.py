@@ -12,7 +12,11 @@ import pytest
 from netsim.base import processes
 from netsim.base.errors import InputError, LostError
 from netsim.base.processes import Processes, cause_of
-from netsim.base.startup import resident
+from netsim.base.startup import resident, tell_share
+
+
+SLOW_SECONDS = 0.6
+"""Long enough for another worker to start on a machine that is busy."""
 
 
 def call(asked: tuple[str, ...], folder: Path) -> Iterator[str]:
@@ -22,13 +26,15 @@ def call(asked: tuple[str, ...], folder: Path) -> Iterator[str]:
         attempts = len(list(folder.glob(f"{word}.*")))
         if word.startswith("SIG") or (word.startswith("once") and attempts == 1):
             os.kill(os.getpid(), signal.Signals[word if word.startswith("SIG") else "SIGKILL"])
+        if word == "share":
+            tell_share(0.35)
         if word == "memory":
             raise MemoryError
         if word == "wrong":
             raise InputError("bad", hint="better")
         if word.startswith("slow"):
             (folder / f"begin-{word}").write_text(str(time.monotonic()))
-            time.sleep(0.3)
+            time.sleep(SLOW_SECONDS)
             (folder / f"end-{word}").write_text(str(time.monotonic()))
         yield word.upper()
 
@@ -117,6 +123,16 @@ def test_jobs_run_together_as_long_as_there_is_memory(tmp_path, gigabytes, toget
     ]
     apart = times[1] <= times[2] or times[3] <= times[0]
     assert apart is not together
+
+
+@pytest.mark.slow
+def test_a_worker_tells_how_much_of_its_job_is_done(tmp_path: Path) -> None:
+    job = (("share", "slow1"), "job share", 0, 2)
+    with Processes(1, call, begun=(tmp_path,), rest=rest) as workers:
+        answers = workers.results([job])
+        assert next(answers) == (job[0], "SHARE")
+        assert workers.names() == ["job share 35%"]
+        assert [answer for _, answer in answers] == ["SLOW1"]
 
 
 @pytest.mark.slow
