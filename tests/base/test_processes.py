@@ -14,7 +14,6 @@ from netsim.base.errors import InputError, LostError
 from netsim.base.processes import Processes, cause_of
 from netsim.base.startup import resident, tell_share
 
-
 SLOW_SECONDS = 0.6
 """Long enough for another worker to start on a machine that is busy."""
 
