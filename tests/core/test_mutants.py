@@ -48,10 +48,10 @@ def test_a_listed_mutant_is_found_once_in_its_file_and_changes_the_code(mutant: 
     assert len(mutant.why) > 10
 
 
-def test_sixty_mutants_of_every_package_are_listed() -> None:
+def test_mutants_of_every_package_are_listed() -> None:
     packages = Counter(mutant.file.partition("/")[0] for mutant in LISTED)
     folders = {path.parent.name for path in (ROOT / "netsim").glob("*/__init__.py")}
-    assert sum(packages.values()) == 60
+    assert sum(packages.values()) >= 60
     assert set(packages) == folders
     assert len({mutant.name for mutant in LISTED}) == len(LISTED)
 
