@@ -47,8 +47,9 @@ def _work(
     memory: int,
     share: Any,
 ) -> None:
-    """Answer jobs until the parent ends, or wants no more; `share` is memory that it reads, too,
-    and holds how much of the job is done."""
+    """Answer jobs until the parent ends, or wants no more.
+
+    `share` is memory shared with the parent: the fraction of the current job that is done."""
 
     def tell_parent(done: float) -> None:
         share.value = done
@@ -110,7 +111,7 @@ class _Worker:
 
     @property
     def title(self) -> str:
-        """What it is at, and how much of it is done, as far as is known."""
+        """The name of its job, with the fraction that is done if that is known."""
         name = "" if self.job is None else self.job.name
         done = float(self.share.value)
         return f"{name} {done:.0%}" if done else name
@@ -195,7 +196,7 @@ class Processes:
         return [worker for worker in self.workers if worker.job is not None]
 
     def names(self) -> list[str]:
-        """What is being worked at, and how much of it is done."""
+        """The jobs under way, each with the fraction that is done if that is known."""
         return [worker.title for worker in self.busy]
 
     def memory(self) -> int:

@@ -86,8 +86,8 @@ class Stage:
     work_done: float = 0.0  # of the whole command, in any unit that weighs its parts
     work_total: float = 0.0  # 0: parts are taken as equal
     work_since: float = 0.0
-    share: float = 0.0  # how much of the part at hand is done
-    tell_parent: Callable[[float], None] | None = None  # of a worker: who hears that, too
+    share: float = 0.0  # the fraction of the current part that is done
+    tell_parent: Callable[[float], None] | None = None  # in a worker: passes `share` on
 
     def seconds_left(self, now: float) -> float | None:
         """About how long what is left takes: by the work of it where that is known, else as if all
@@ -114,7 +114,7 @@ def at(what: str, done: int = 0, total: int = 0) -> None:
 
 
 def tell_share(share: float) -> None:
-    """So much of the part at hand is done, from 0 to 1."""
+    """Report which fraction of the current part is done; a worker tells its parent process, too."""
     STAGE.share = share
     if STAGE.tell_parent is not None:
         STAGE.tell_parent(share)

@@ -66,7 +66,7 @@ def _compiling_pays(rows: int) -> bool:
 
 
 def give_back_memory() -> None:
-    """Give back to the system what was freed; the compiled engine keeps it for later runs."""
+    """Return freed memory to the system. The compiled engine keeps it otherwise, for later runs."""
     structures = sys.modules.get("netsim.engines.compiled.structures")
     if structures is not None:
         structures.give_back()

@@ -36,6 +36,7 @@ from netsim.program.program import Program
 from netsim.schedule.repeat import Launch
 from netsim.schedule.schedule import Schedule
 from netsim.topology.graph import Topology
+from netsim.topology.network import entries_of
 
 Floats = NDArray[np.float64]
 MAX_SINGLE_STEPS = 64
@@ -152,10 +153,8 @@ def _crowded(program: Program, lane: Ints, rates: Floats) -> str:
     moving = np.flatnonzero((lane >= 0) & (program.path >= 0))
     pairs = np.unique(lane[moving] * len(paths) + program.path[moving], return_index=True)[1]
     moving = moving[pairs]
-    path = program.path[moving]
-    count = np.diff(paths.ptr)[path]
-    entry = np.repeat(paths.ptr[path] - np.cumsum(count) + count, count) + np.arange(count.sum())
-    owner = np.repeat(moving, count)
+    number, entry = entries_of(paths.ptr, program.path[moving])
+    owner = moving[number]
     bounded = np.isfinite(links.capacity[paths.link[entry]])
     entry, owner = entry[bounded], owner[bounded]
     link, demand = paths.link[entry], paths.weight[entry] * rates[owner]

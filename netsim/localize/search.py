@@ -305,8 +305,9 @@ class FaultSearch:
         return np.flatnonzero(self._scores(evidence) > SLOW_SCORE).tolist()
 
     def _scores(self, evidence: Evidence) -> Floats:
-        """By test, how many standard deviations its slowest size is above its class; above the
-        simulation in classes of few tests, whose centers say little."""
+        """By test, how many standard deviations its slowest size is above the center of its class.
+
+        In a class of few tests the center is unreliable: there, above the simulation."""
         observations = self.observations
         count = np.bincount(observations.class_of)[observations.class_of]
         absolute = observations.deviation - evidence.baseline

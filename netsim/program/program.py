@@ -116,8 +116,8 @@ class Program:
     - `paths`: the distinct sets of links that rows draw on.
     - `links`: the capacity of every link, by number, and how it changes in time.
     - `gpus`: the name of every rank's GPU.
-    - `instant`: rates are solved once for everything that begins or ends within so many seconds; 0
-      is the exact simulation.
+    - `instant`: the seconds within which everything that begins or ends has its rates solved
+      together; 0 is the exact simulation.
 
     `netsim.place` makes it and has an example.
     """

@@ -45,6 +45,7 @@ from netsim.schedule.schedule import (
 )
 from netsim.topology.cluster import Cluster
 from netsim.topology.graph import LINK_KINDS, Topology
+from netsim.topology.network import entries_of
 from netsim.workloads.lower import Coarse
 from netsim.workloads.tape import TapeEntry
 from netsim.workloads.task import Task
@@ -189,10 +190,10 @@ def _common_distances(by_source: Mapping[int, list[_Way]], ranks: int) -> dict[s
     return {
         route: sorted(
             distance
-            for (route_of_distance, distance), having in sources.items()
-            if route_of_distance == route and len(having) == len(everyone)
+            for (route_of_distance, distance), sources_at_distance in sources.items()
+            if route_of_distance == route and len(sources_at_distance) == len(all_sources)
         )
-        for route, everyone in sources_of_route.items()
+        for route, all_sources in sources_of_route.items()
     }
 
 
@@ -207,16 +208,17 @@ def _spread(values: list[int], few: int) -> list[int]:
 
 def _at_distances(ways: list[_Way], distances: list[int], ranks: int) -> list[_Way]:
     """The ways of one source to targets at some distances, which carry equal parts of all bytes."""
+    equal_part = _Way(ways[0].style, ways[0].src, ways[0].dst)
+    for way in ways:
+        equal_part.join(way, 1 / len(distances))
     by_distance = {(way.dst - way.src) % ranks: way for way in ways}
-    part = 1 / len(distances)
-    kept = []
+    chosen_ways = []
     for distance in distances:
         way = by_distance[distance]
-        chosen = _Way(way.style, way.src, way.dst)
-        for other in ways:
-            chosen.join(other, part)
-        kept.append(chosen)
-    return kept
+        chosen = _Way(way.style, way.src, way.dst, equal_part.nbytes, equal_part.wire)
+        chosen.uses.update(equal_part.uses)
+        chosen_ways.append(chosen)
+    return chosen_ways
 
 
 def _evenly_chosen(ways: list[_Way], few: int) -> list[_Way]:
@@ -257,7 +259,7 @@ def _ends(way: _Way) -> list[tuple[str, int]]:
 Group = tuple[int, ...]
 Key = tuple[object, ...]
 OVERLOAD = 1e-6
-"""The fraction by which few ways may ask for more than a link has: rounding of their bytes."""
+"""The fraction of a wire's capacity by which rows may exceed it: their bytes are rounded."""
 NOTABLE = 1e-3  # part by which rings may be off that is worth a word
 WORTH = 40  # loops that are left out of what is only to show which ways are taken
 WRITTEN = 3  # whole hosts, at least, that chunks go in rings that stand for longer ones
@@ -422,12 +424,11 @@ class Costs:
 
 
 def _within_links(made: Coarse, topology: Topology, group: Group) -> Coarse:
-    """The coarse form with fewer bytes on wires that could not carry those of its few ways.
+    """The coarse form, with less load on wires where its rows ask for more than a wire has.
 
-    The collective itself loads no link with more than it has, for it takes `seconds`; but some
-    links of a fabric may be crossed by more of the few ways than of all that they were chosen
-    from. Then the ways that cross these count for less on wires, so that the form takes as long
-    alone as the collective does."""
+    The collective itself overloads no wire in its time. But few targets may be spread over the
+    links of a fabric less evenly than all targets are. Rows that cross an overloaded wire then put
+    less on wires, so that the coarse form alone takes as long as the collective."""
     builder = Builder(len(group))
     groups = np.array([builder.group(list(members)) for members in made.groups], np.int32)
     kinds = np.array([style.kind for style in made.styles])
@@ -439,22 +440,19 @@ def _within_links(made: Coarse, topology: Topology, group: Group) -> Coarse:
     program = place(builder.finish(), topology, group)
     if program.paths.choices is not None:  # messages avoid links that are full
         return made
-    count = np.diff(program.paths.ptr)[program.path]
-    entries = np.repeat(program.paths.ptr[program.path] - np.cumsum(count) + count, count)
-    entries += np.arange(count.sum())
-    row = np.repeat(np.arange(len(program)), count)
+    row, entries = entries_of(program.paths.ptr, program.path)
     link = program.paths.link[entries]
     rates = np.array([style.cap for style in made.styles])
     demand = np.bincount(link, program.paths.weight[entries] * rates[row], len(program.links))
     overload = demand / program.links.capacity
     overload[program.links.wires :] = 0.0
-    of_row = np.ones(len(program))
-    np.maximum.at(of_row, row, overload[link])
-    if of_row.max() <= 1 + OVERLOAD:
+    worst_of_row = np.ones(len(program))
+    np.maximum.at(worst_of_row, row, overload[link])
+    if worst_of_row.max() <= 1 + OVERLOAD:
         return made
     styles = tuple(
-        replace(style, wire=style.wire / times)
-        for style, times in zip(made.styles, of_row.tolist(), strict=True)
+        replace(style, wire=style.wire / worst)
+        for style, worst in zip(made.styles, worst_of_row.tolist(), strict=True)
     )
     return replace(made, styles=styles)
 

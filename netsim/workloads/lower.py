@@ -83,7 +83,7 @@ _Made = tuple[NDArray[np.int32], NDArray[np.int32], tuple[Coarse, ...], NDArray[
 
 
 def nothing_to_do() -> None:
-    """What is called where nobody wants to know."""
+    """Do nothing: the default of `when_realised`."""
 
 
 class _Lowering:
@@ -247,8 +247,8 @@ def lower(
 ) -> Lowered:
     """The schedule of a tape on `world` ranks.
 
-    `when_realised` is called when the forms of all collectives are known, before rows are written:
-    who finds them can forget then what that took."""
+    `when_realised` is called between two phases: the coarse forms of all collectives are found, and
+    no row is written yet. `realise` may free there the memory that its simulations needed."""
     work = _Lowering(tape, world, realise)
     collectives = [entry for entry in tape.entries if entry.collective]
     for number, entry in enumerate(collectives):

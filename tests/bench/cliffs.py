@@ -22,6 +22,7 @@ from typing import Any
 import yaml
 
 from tests.same.draw import Draw
+from tests.same.workloads import WITH_PROTOCOL
 
 Mapping = dict[str, Any]
 
@@ -65,7 +66,6 @@ ALGORITHMS = {
     "all_gather": ("Ring",),
     "reduce_scatter": ("Ring",),
 }
-WITH_PROTOCOL = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 PROTOCOLS = ("LL", "LL128", "Simple")
 VARIABLES: tuple[Mapping, ...] = (
     {"NCCL_ALGO": "^Tree"},

@@ -13,7 +13,7 @@ import argparse
 import random
 import time
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,15 +28,8 @@ from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.yamlio.read import parse_source
 
 ROUNDING = 1e-9
-IN_FULL = USUAL_BUDGET.with_thresholds(
-    max_rows_in_full=np.inf,
-    max_ring_rows=np.inf,
-    max_rows_of_fewest_operations=np.inf,
-    max_rows_of_loop_run=np.inf,
-    max_rows_of_few_operations=np.inf,
-    max_rows_of_several_operations=np.inf,
-    max_rows_of_all_operations=np.inf,
-    min_rows_for_pace=np.inf,
+IN_FULL = replace(
+    USUAL_BUDGET.thresholds.without_limits(),
     min_crowded_rows=np.inf,
     min_rows_of_sends=np.inf,
     min_rows_for_channels=np.inf,
@@ -171,7 +164,7 @@ def law_of(seed: int, number: int) -> Kept | None:
         told = solve_form(form_of(task, budget), budget, "compiled")
     except NetsimError:
         return None
-    whole_budget = Budget(excluded=WRITTEN_OUT, may_fold=False, thresholds=IN_FULL.thresholds)
+    whole_budget = Budget(excluded=WRITTEN_OUT, may_fold=False, thresholds=IN_FULL)
     whole = solve_form(form_of(task, whole_budget), whole_budget, "compiled")
     off = abs(told.seconds - whole.seconds) / told.seconds
     title = f"{' and '.join(axes)}: {source.strip()}"
