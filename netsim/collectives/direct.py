@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from netsim.collectives import writing
 from netsim.collectives.collective import Collective
 from netsim.collectives.forest import Forest, up_and_down
-from netsim.collectives.reduced import Part
+from netsim.collectives.row_writer import Part
 from netsim.collectives.writing import Ints, Lanes, Rows, ceil_log2, edges, flag, range_parts
 from netsim.schedule import schedule
 from netsim.schedule.schedule import ARRIVED, IN, IN_ORDER, OUT, REDUCE, SCRATCH, Schedule, Style

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from netsim.base.values import dataclass
 from netsim.collectives import writing
 from netsim.collectives.collective import Blocks, Collective
-from netsim.collectives.reduced import Part
-from netsim.collectives.writing import Folding, Ints, Lanes
+from netsim.collectives.row_writer import Part, RowWriter
+from netsim.collectives.writing import Ints, Lanes
 from netsim.schedule.schedule import IN, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Schedule
 
 
@@ -37,9 +37,9 @@ def core_of(n: int) -> Core:
     return Core(first[:size], first[:extras] + 1, first)
 
 
-def all_reduce(collective: Collective, *, fold: Folding = None) -> Schedule:
+def all_reduce(collective: Collective, *, writer: RowWriter | None = None) -> Schedule:
     """Halve down to one chunk a member of the core, then double back: 2·log2(n) steps."""
-    lanes, core = Lanes(collective, fold=fold).keep(), core_of(collective.ranks)
+    lanes, core = Lanes(collective, writer=writer).keep(), core_of(collective.ranks)
     size, odd = len(core.members), len(core.extras)
     bounds = writing.edges(collective.count, size)
     all_data = np.repeat(lanes.builder.pieces(collective.count), odd)
@@ -62,9 +62,9 @@ def all_reduce(collective: Collective, *, fold: Folding = None) -> Schedule:
     return lanes.close()
 
 
-def all_gather(collective: Collective, *, fold: Folding = None) -> Schedule:
+def all_gather(collective: Collective, *, writer: RowWriter | None = None) -> Schedule:
     """Partners exchange all they have (recursive doubling): log2(n) steps."""
-    lanes, core = Lanes(collective, fold=fold).keep(), core_of(collective.ranks)
+    lanes, core = Lanes(collective, writer=writer).keep(), core_of(collective.ranks)
     n, block, odd = collective.ranks, collective.count, len(core.extras)
     bounds = np.arange(n + 1) * block
     own_block = lanes.builder.pieces(np.full(n, block), 0, bounds[:-1])
@@ -90,9 +90,9 @@ def all_gather(collective: Collective, *, fold: Folding = None) -> Schedule:
     return lanes.close()
 
 
-def reduce_scatter(collective: Collective, *, fold: Folding = None) -> Schedule:
+def reduce_scatter(collective: Collective, *, writer: RowWriter | None = None) -> Schedule:
     """Partners hand each other the half that is the other's (recursive halving): log2(n) steps."""
-    lanes, core = Lanes(collective, fold=fold).keep(), core_of(collective.ranks)
+    lanes, core = Lanes(collective, writer=writer).keep(), core_of(collective.ranks)
     n, odd, size = collective.ranks, len(core.extras), len(core.members)
     everything = (np.zeros(odd, np.int64), np.full(odd, n))
     inputs = np.full(odd, IN)
@@ -209,23 +209,25 @@ def _moved(lanes: Lanes, blocks: Blocks, j: int, s: int) -> Part:
 # takes α + S/B.
 
 
-def broadcast(collective: Collective, *, fold: Folding = None) -> Schedule:
+def broadcast(collective: Collective, *, writer: RowWriter | None = None) -> Schedule:
     """The ranks that have the data double every round."""
-    lanes = Lanes(collective, fold=fold).keep()
+    lanes = Lanes(collective, writer=writer).keep()
     _spread(lanes, collective.root, IN, 0)
     return lanes.close()
 
 
-def reduce(collective: Collective, *, fold: Folding = None) -> Schedule:
+def reduce(collective: Collective, *, writer: RowWriter | None = None) -> Schedule:
     """The ranks that have partial sums halve every round."""
-    lanes = Lanes(collective, fold=fold).keep()
+    lanes = Lanes(collective, writer=writer).keep()
     _collect(lanes, collective.root, SCRATCH)
     return lanes.close()
 
 
-def binomial_all_reduce(collective: Collective, *, root: int = 0, fold: Folding = None) -> Schedule:
+def binomial_all_reduce(
+    collective: Collective, *, root: int = 0, writer: RowWriter | None = None
+) -> Schedule:
     """A reduce to one root, then a broadcast from there."""
-    lanes = Lanes(collective, fold=fold).keep()
+    lanes = Lanes(collective, writer=writer).keep()
     root = writing.rank_of("root", root, collective.ranks)
     _spread(lanes, root, OUT, _collect(lanes, root, OUT))
     return lanes.close()

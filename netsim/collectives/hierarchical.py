@@ -13,9 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.collectives.direct import everyone_else, exchange
-from netsim.collectives.reduced import Part, Sketch
 from netsim.collectives.ring import channel_styles, pass_around
-from netsim.collectives.writing import KEEP, Folding, Ints, Lanes, Rows, ceil_log2, edges, groups_of
+from netsim.collectives.row_writer import Part, RowWriter
+from netsim.collectives.sketch import Sketch
+from netsim.collectives.writing import KEEP, Ints, Lanes, Rows, ceil_log2, edges, groups_of
 from netsim.schedule import schedule
 from netsim.schedule.schedule import ARRIVED, IN, IN_ORDER, OUT, REDUCE_INPUT, SCRATCH, Schedule
 
@@ -28,10 +29,10 @@ def all_reduce(
     *,
     node_size: int | None = None,
     groups: Sequence[Sequence[int]] | None = None,
-    fold: Folding = None,
+    writer: RowWriter | None = None,
 ) -> Schedule:
     """Rings inside groups of `node_size` consecutive ranks (or given `groups`) and across them."""
-    lanes = Lanes(collective, fold=fold).keep()
+    lanes = Lanes(collective, writer=writer).keep()
     inside = groups_of(collective.ranks, node_size, groups)
     g, m = inside.shape
     bounds = edges(collective.count, m * g)
@@ -169,12 +170,12 @@ def _each_for(steps: Ints, ranks: Ints) -> tuple[Offsets, Offsets]:
 
 
 def alltoall(
-    collective: Collective, *, node_size: int | None = None, fold: Folding = None
+    collective: Collective, *, node_size: int | None = None, writer: RowWriter | None = None
 ) -> Schedule:
     """Groups are `node_size` consecutive ranks (default: up to 8)."""
-    lanes = Lanes(collective, fold=fold).keep()
+    lanes = Lanes(collective, writer=writer).keep()
     g, m = groups_of(collective.ranks, node_size).shape
-    if lanes.writer.told(lambda sketch: _sketch(sketch, collective, g, m)):
+    if lanes.writer.is_described(lambda sketch: _sketch(sketch, collective, g, m)):
         return lanes.close()
     if m == 1:
         exchange(lanes, *everyone_else(lanes.ranks), paired=False)
@@ -200,7 +201,7 @@ def _sketch(sketch: Sketch, collective: Collective, g: int, m: int) -> None:
         return
     n, rank = g * m, np.arange(g * m)
     group, place = np.divmod(rank, m)
-    sketch.mark(rank, np.zeros(n, np.int64), rows=2 * g - 1)
+    sketch.distinguish(rank, np.zeros(n, np.int64), rows=2 * g - 1)
     for t in range(m - 1):
         sketch.hops(rank, group * m + (place + t + 1) % m, rows=g)
     sketched, checked = distances(g, n)
@@ -208,9 +209,9 @@ def _sketch(sketch: Sketch, collective: Collective, g: int, m: int) -> None:
     sketch.step_bytes = float(m * collective.count * collective.element_bytes)
     for u in range(1, g):
         if u in sketched:
-            sketch.hops(rank, (rank + u * m) % n, rows=0, awaited=False)
+            sketch.hops(rank, (rank + u * m) % n, rows=0, is_awaited=False)
         elif u in checked:
-            sketch.hops(rank, (rank + u * m) % n, check=True, awaited=False)
+            sketch.hops(rank, (rank + u * m) % n, only_checks=True, is_awaited=False)
 
 
 def distances(g: int, n: int) -> tuple[set[int], set[int]]:
@@ -270,7 +271,7 @@ def _inside(lanes: Lanes, s: Staging, ranks: Ints) -> Rows:
         after=[(before, IN_ORDER)],
     )
     lanes.passed(ranks, rows[-k:], m - 2)
-    lanes.wait(lanes.writer.lead(to[u == 0]), rows[u == 0])
+    lanes.wait(lanes.writer.representatives(to[u == 0]), rows[u == 0])
     return rows.reshape(shape)
 
 
@@ -294,7 +295,7 @@ def _across(lanes: Lanes, s: Staging, ranks: Ints, copies: Rows, inside: Rows) -
     staged[: len(copies)] = copies
     after: list[tuple[Ints, schedule.Lag]] = [(before, IN_ORDER), (staged, IN_ORDER)]
     for t in range(m - 1):
-        sender = number[lanes.writer.lead(group * m + (place - t - 1) % m)]
+        sender = number[lanes.writer.representatives(group * m + (place - t - 1) % m)]
         after.append((inside[t, u, sender], ARRIVED))
     style = np.full(len(rank), lanes.style(SCRATCH, OUT), np.int32)
     styles = lanes.writer.styles(lanes.builder, style, rank)
@@ -311,7 +312,7 @@ def _arrive(lanes: Lanes, s: Staging, ranks: Ints, rows: Rows, number: Ints) -> 
         return
     steps = np.arange(1, s.g)
     sender = (ranks[:, None] - steps[None, :] * s.m) % (s.g * s.m)
-    arrived = rows[steps - 1, number[lanes.writer.lead(sender)]]
+    arrived = rows[steps - 1, number[lanes.writer.representatives(sender)]]
     ptr = np.arange(len(ranks) + 1) * (s.g - 1)
     marks = lanes.builder.marks(ranks, step=s.m - 3 + s.g, joins=(ptr, arrived.ravel(), ARRIVED))
     lanes.wait(ranks, marks, IN_ORDER, s.m - 3 + s.g)

@@ -13,16 +13,18 @@ from numpy.typing import ArrayLike, NDArray
 from netsim.base.values import dataclass
 from netsim.collectives import writing
 from netsim.collectives.collective import Collective, CollectiveError
-from netsim.collectives.reduced import Part
-from netsim.collectives.writing import Folding, Ints, Lanes, Rows, channel_count, edges, positive
+from netsim.collectives.row_writer import Part, RowWriter
+from netsim.collectives.writing import Ints, Lanes, Rows, channel_count, edges, positive
 from netsim.schedule import schedule
 from netsim.schedule.schedule import ARRIVED, COPY, IN, OUT, REDUCE_INPUT, SCRATCH, Schedule
 
 
-def all_reduce(collective: Collective, *, channels: int = 1, fold: Folding = None) -> Schedule:
+def all_reduce(
+    collective: Collective, *, channels: int = 1, writer: RowWriter | None = None
+) -> Schedule:
     """Chunk c goes around once to be summed up and once more to be handed out: 2(n-1) steps."""
     n, k = collective.ranks, channel_count(channels)
-    lanes = Lanes(collective, k, fold).keep()
+    lanes = Lanes(collective, k, writer).keep()
     bounds = edges(collective.count, k * n)
     first = lanes.builder.pieces(np.diff(bounds), bounds[:-1])[0]
     phases = [(IN, OUT, REDUCE_INPUT), *[(OUT, OUT, REDUCE_INPUT)] * (n - 2)]
@@ -32,10 +34,12 @@ def all_reduce(collective: Collective, *, channels: int = 1, fold: Folding = Non
     return lanes.close()
 
 
-def all_gather(collective: Collective, *, channels: int = 1, fold: Folding = None) -> Schedule:
+def all_gather(
+    collective: Collective, *, channels: int = 1, writer: RowWriter | None = None
+) -> Schedule:
     """Everyone's block goes around once: n-1 steps."""
     n, k = collective.ranks, channel_count(channels)
-    lanes = Lanes(collective, k, fold).keep()
+    lanes = Lanes(collective, k, writer).keep()
     part, offset, count = _block_offsets(collective, k)
     first = lanes.builder.pieces(count, part, offset)[0]
     later = lanes.builder.pieces(count, offset)[0]
@@ -45,10 +49,12 @@ def all_gather(collective: Collective, *, channels: int = 1, fold: Folding = Non
     return lanes.close()
 
 
-def reduce_scatter(collective: Collective, *, channels: int = 1, fold: Folding = None) -> Schedule:
+def reduce_scatter(
+    collective: Collective, *, channels: int = 1, writer: RowWriter | None = None
+) -> Schedule:
     """Block c starts after its owner, is summed up on its way and ends there: n-1 steps."""
     n, k = collective.ranks, channel_count(channels)
-    lanes = Lanes(collective, k, fold).keep()
+    lanes = Lanes(collective, k, writer).keep()
     part, offset, count = _block_offsets(collective, k)
     inner = lanes.builder.pieces(count, offset)[0]
     final = lanes.builder.pieces(count, offset, part, offset)[0]
@@ -103,7 +109,7 @@ def pass_around(
     after = np.roll(lane.reshape(ring.shape), -1, 1).ravel()
     first = np.asarray(first_piece, np.int32)
     lanes.writer.rings(lane, after, styles, first, length)
-    styles, first = lanes.writer.shortened(styles, first, ring.size)
+    styles, first = lanes.writer.first_steps(styles, first, ring.size)
     lanes_here = np.arange(rings * length)[lanes.writer.written(lane)]
     if not len(lanes_here):
         return step + steps
@@ -118,7 +124,7 @@ def pass_around(
     )
     tail = _ring_rows(lanes, places, step_styles[1:], pieces[1:], head, step + 1)
     if steps > 1:
-        lanes.writer.laps(lane.reshape(ring.shape), tail, steps - 1, len(styles) - 1)
+        lanes.writer.rows_of_steps(lane.reshape(ring.shape), tail, steps - 1, len(styles) - 1)
         lanes.passed(places.lanes, tail, step + steps - 1)
         lanes.wait(places.next, tail)
     return step + steps
@@ -130,10 +136,10 @@ class _Places:
     def __init__(self, lanes: Lanes, lane: Ints, after: Ints, lanes_here: Ints) -> None:
         writer, n = lanes.writer, lanes.ranks
         self.lanes: Ints = lane[lanes_here]
-        self.next = writer.lead(after[lanes_here])
+        self.next = writer.representatives(after[lanes_here])
         before = np.full(lanes.channels * n, -1)
         before[after] = lane
-        earlier = writer.lead(before[self.lanes])
+        earlier = writer.representatives(before[self.lanes])
         number = np.full(lanes.channels * n, -1, np.int32)
         number[self.lanes] = np.arange(len(lanes_here), dtype=np.int32)
         self.before = number[earlier]

@@ -27,7 +27,7 @@ from netsim.extent.rounds_of_sends import (
     sends_to_all,
 )
 from netsim.extent.sketches import sketched
-from netsim.nccl.schedules.smaller import written_share
+from netsim.schedule.partition import written_share
 from netsim.workloads.task import Task
 
 EXACT_METHODS: tuple[Method, ...] = (lockstep, long_rings, representatives, all_rows)
@@ -62,7 +62,7 @@ def why_not_fit(task: Task, budget: Budget) -> str:
         return ""
     if is_extrapolated_from_hops(form, budget):
         return ""
-    share = written_share((form.with_representatives or form).plans[0])
+    share = written_share((form.with_representatives or form).extent.partition)
     return memory.misfit_of_nccl(*question, share)
 
 
@@ -128,7 +128,7 @@ def textbook_size(task: Task, budget: Budget = USUAL_BUDGET) -> tuple[int, int] 
     sketch = sketched(form)
     if sketch is None:
         return None
-    bytes_of_paths = sketch.ways(None) * memory.BYTES_A_PATH
+    bytes_of_paths = sketch.path_count(None) * memory.BYTES_A_PATH
     return sketch.full, sketch.full * memory.BYTES_A_ROW + bytes_of_paths
 
 
@@ -157,7 +157,7 @@ def bytes_of_form(question: Form, budget: Budget) -> int:
     """The same for a form."""
     form, thresholds = written_form(question, budget), budget.thresholds
     plan, ranks = form.plans[0], form.collective.ranks
-    has_rows_apart = plan.symmetry is None or plan.transfers is not None
+    has_rows_apart = form.extent.partition is None or plan.transfers is not None
     bytes_per_row = memory.BYTES_A_ROW_IN_STEP
     if has_rows_apart and ranks > memory.TOGETHER:
         bytes_per_row = memory.BYTES_A_ROW_APART
@@ -175,7 +175,10 @@ def bytes_of_form(question: Form, budget: Budget) -> int:
         transfers_per_step *= ROWS_UP_AND_DOWN
     elif plan.algorithm == "PAT":
         transfers_per_step *= max(1, ranks.bit_length())
-    share, loops = written_share(plan), min(form.loop_schedule.loops, MAX_RUN_LOOPS)
+    share, loops = (
+        written_share(form.extent.partition),
+        min(form.loop_schedule.loops, MAX_RUN_LOOPS),
+    )
     rows_per_loop = len(form.task.groups) * ROWS_PER_SEND * transfers_per_step * share
     if (
         plan.transfers is not None and share >= thresholds.min_written_share and not budget.is_exact

@@ -34,7 +34,7 @@ from netsim.extent.engine_runs import Bench, ends_of
 from netsim.extent.forms import LoopSchedule, written_form
 from netsim.extent.result import MethodInput, Offer, OneOperation, Refusal
 from netsim.metrics.links import amounts_by, link_amounts, use_of
-from netsim.nccl.schedules.smaller import written_share
+from netsim.schedule.partition import written_share
 
 LEAST_ERROR_IN_INSTANTS = 4
 """The error that is stated at least, in widths of an instant."""
@@ -53,7 +53,7 @@ def wide_instants(question: MethodInput) -> Offer | Refusal:
     thresholds = budget.thresholds
     if budget.is_exact or not any(plan.transfers is not None for plan in form.plans):
         return Refusal("rates are solved less often for grouped sends only")
-    if written_share(form.plans[0]) < thresholds.min_written_share:
+    if written_share(form.extent.partition) < thresholds.min_written_share:
         return Refusal("one representative is simulated for each class of equal ranks")
     if form.topology.changes:
         return Refusal("links change while the operation runs")

@@ -23,13 +23,16 @@ from netsim.nccl.schedules.collnet import (
     network_blocks,
     nvls_network,
 )
+from netsim.nccl.schedules.loops import without_loops
 from netsim.nccl.schedules.nvls import nvls, nvls_tree
 from netsim.nccl.schedules.pat import pat
-from netsim.nccl.schedules.plan import NET, SEND_RECV, Ints, Plan, Transfers, Work
+from netsim.nccl.schedules.plan import NET, SEND_RECV, Ints, Plan, Work
 from netsim.nccl.schedules.ring import WALKS, ring
 from netsim.nccl.schedules.send_recv import send_recv
+from netsim.nccl.schedules.transfers import Transfers
 from netsim.nccl.schedules.tree import chain, tree
 from netsim.nccl.schedules.writing import Output
+from netsim.schedule.extent import ALL, Extent
 from netsim.schedule.schedule import Schedule
 from netsim.topology.graph import Topology
 
@@ -171,7 +174,7 @@ def nccl_plan(
     """How NCCL runs a collective on a job. `registered`: the user has registered the buffers;
     `direct`: one process has all GPUs of a node."""
     comm, wiring, (link, links) = job.comm, job.wiring, job.wiring.links
-    usual: dict[str, Any] = {"mechanism": job.mechanism, "places": False, "memo": job.memo}
+    usual: dict[str, Any] = {"mechanism": job.mechanism, "memo": job.memo}
     usual |= {"node": wiring.node, "link": link, "links": links}
     usual["cached"] = 2 * collective.size_bytes <= job.mechanism.cache  # input and output
     chosen = planned(job, collective, dtype)
@@ -212,21 +215,23 @@ def _works(counts: Iterable[int], chunks: Iterable[int], last: int = 0) -> tuple
 # **** Schedules ****
 # What blocks and proxies do for a call that is planned.
 
-Generator = Callable[[Collective, Plan], Schedule]
+Generator = Callable[[Collective, Plan, Extent], Schedule]
 
 
-def _ring(collective: Collective, plan: Plan) -> Schedule:
-    return (ring if collective.name in WALKS else chain)(collective, plan)
+def _ring(collective: Collective, plan: Plan, extent: Extent) -> Schedule:
+    return (ring if collective.name in WALKS else chain)(collective, plan, extent)
 
 
-def _nvls(collective: Collective, plan: Plan) -> Schedule:
+def _nvls(collective: Collective, plan: Plan, extent: Extent) -> Schedule:
     if len(plan.heads) == 1:
-        return nvls(collective, plan)
-    return (nvls_network if collective.name == "all_reduce" else network_blocks)(collective, plan)
+        return nvls(collective, plan, extent)
+    over_network = nvls_network if collective.name == "all_reduce" else network_blocks
+    return over_network(collective, plan, extent)
 
 
-def _direct(collective: Collective, plan: Plan) -> Schedule:
-    return (collnet_direct if collective.name == "all_reduce" else network_blocks)(collective, plan)
+def _direct(collective: Collective, plan: Plan, extent: Extent) -> Schedule:
+    over_network = collnet_direct if collective.name == "all_reduce" else network_blocks
+    return over_network(collective, plan, extent)
 
 
 GENERATORS: dict[str, Generator] = {
@@ -235,8 +240,8 @@ GENERATORS: dict[str, Generator] = {
 }  # fmt: skip
 
 
-def schedule_of(collective: Collective, plan: Plan) -> Schedule:
-    """The schedule of one call as NCCL runs it."""
+def schedule_of(collective: Collective, plan: Plan, extent: Extent = ALL) -> Schedule:
+    """The schedule of one call as NCCL runs it, as much of it as the extent says."""
     if len(plan.node) != collective.ranks:
         raise ValueError(f"node: expected {collective.ranks} ranks, got {len(plan.node)}")
     if plan.algorithm not in GENERATORS:
@@ -244,7 +249,8 @@ def schedule_of(collective: Collective, plan: Plan) -> Schedule:
         raise ValueError(f"algorithm: expected one of {names}, got {plan.algorithm!r}")
     if collective.ranks == 1:
         return Output(collective).close()
-    return GENERATORS[plan.algorithm](collective, plan)
+    shorter, shorter_plan = without_loops(collective, plan, extent.loops_left_out)
+    return GENERATORS[plan.algorithm](shorter, shorter_plan, extent)
 
 
 def with_blocks(topology: Topology, mechanism: Mechanism) -> Topology:

@@ -14,6 +14,7 @@ from netsim.base.errors import InputError
 from netsim.base.memo import different
 from netsim.base.values import dataclass, grouped
 from netsim.program.program import Choices
+from netsim.schedule.partition import Fold
 from netsim.schedule.schedule import (
     COMPUTE,
     COMPUTING,
@@ -22,7 +23,6 @@ from netsim.schedule.schedule import (
     MULTICAST,
     SWITCH_REDUCE,
     TRANSFER,
-    Fold,
     Schedule,
     Style,
     Use,

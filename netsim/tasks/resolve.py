@@ -25,9 +25,10 @@ from netsim.nccl import choice, environment
 from netsim.nccl.constants import calibrated_launch, nccl_launch
 from netsim.nccl.facts import AUTO, COLLECTIVES, NCCL_NAMES
 from netsim.nccl.job import Job
+from netsim.nccl.schedules.equal_sends import has_equal_sends
 from netsim.nccl.schedules.plan import Plan
-from netsim.nccl.schedules.smaller import equal_sends
-from netsim.program.symmetry import Where, odd_one
+from netsim.program.odd_parts import first_odd_part
+from netsim.program.partition import Placement
 from netsim.scenario.cells import Cell, placed
 from netsim.scenario.models import Scenario, Workload, node_count
 from netsim.scenario.names import DTYPES
@@ -356,11 +357,11 @@ def _refuse_by_least_rows(resolved: ResolvedCell) -> None:
     ranks, group_count = len(resolved.groups[0]), len(resolved.groups)
     too_large = misfit_of_nccl(work.collective, ranks, group_count, "")
     is_folded = resolved.budget.folds_groups(group_count)
-    if not too_large or (is_folded and equal_sends(work.collective, ranks)):
+    if not too_large or (is_folded and has_equal_sends(work.collective, ranks)):
         return
     reason = "fold is off"
     if is_folded:
-        reason = odd_one(Where(resolved.topology, resolved.gpus))
+        reason = first_odd_part(Placement(resolved.topology, resolved.gpus))
     message = f"{too_large}; not folded: {reason}" if reason else too_large
     raise resolved.cell.source.error(("workload",), message, key=True, kind=NoRoomError)
 

@@ -22,7 +22,8 @@ from netsim.extent.budget import budget_for
 from netsim.extent.memory import BYTES_A_ROW, BYTES_A_TASK, needed
 from netsim.nccl.facts import parse_version
 from netsim.nccl.job import Wishes
-from netsim.program.symmetry import Where, odd_one
+from netsim.program.odd_parts import first_odd_part
+from netsim.program.partition import Placement
 from netsim.scenario.cells import Cell
 from netsim.scenario.training import LayerConfig, Recorded, Training, TransformerConfig
 from netsim.topology.cluster import Cluster, build_at, build_cluster
@@ -702,7 +703,7 @@ class ResolvedStep:
             return "it is to be exact, recorded, or disturbed over time"
         if slowdowns_of(self.topology) or len(different(self.cluster.host_class)) > 1:
             return "some GPUs or hosts are slower"
-        return odd_one(Where(self.topology, self.gpus))
+        return first_odd_part(Placement(self.topology, self.gpus))
 
     def tape(self) -> Tape:
         """The tasks of the step."""

@@ -18,8 +18,8 @@ from netsim.extent.result import MethodInput, Offer, Refusal, Result
 from netsim.extent.solve import solve_form
 from netsim.extent.steady_state import find_recurrence, lanes_of
 from netsim.metrics.links import link_amounts, needed
+from netsim.nccl.schedules.loops import loops_of, without_loops
 from netsim.nccl.schedules.plan import Plan, Work
-from netsim.nccl.schedules.smaller import loops_of, shorter
 from netsim.schedule.repeat import BackToBack, Launch
 from netsim.tasks.answer import checked_cells
 from netsim.tasks.resolve import ResolvedCell, resolve
@@ -161,11 +161,11 @@ def test_a_channel_keeps_its_remainder_and_the_collective_its_sum() -> None:
     work = (Work(0, 0, 60_000, 4096), Work(1, 60_000, 40_000, 4096))
     plan = Plan("Ring", "Simple", (0, 0, 0, 0), work)
     assert loops_of(collective, plan) == [59, 40]
-    less, short = shorter(collective, plan, 30)
+    less, short = without_loops(collective, plan, 30)
     assert loops_of(less, short) == [29, 10]
     assert [one.count for one in short.work] == [60_000 - 30 * 1024, 40_000 - 30 * 1024]
     assert less.count == 100_000 - 60 * 1024
-    assert shorter(collective, plan, 0) == (collective, plan)
+    assert without_loops(collective, plan, 0) == (collective, plan)
 
 
 def test_small_runs_are_exact() -> None:

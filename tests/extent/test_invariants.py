@@ -214,8 +214,8 @@ def halved(kept: Callable[..., Result]) -> Callable[..., Result]:
 def lossy(kept):
     """Schedules of all channels but the last."""
 
-    def schedule_of(collective, plan):
-        return kept(collective, replace(plan, work=plan.work[:-1]))
+    def schedule_of(collective, plan, extent):
+        return kept(collective, replace(plan, work=plan.work[:-1]), extent)
 
     return schedule_of
 

@@ -16,10 +16,13 @@ from netsim.base.values import dataclass, grouped
 from netsim.collectives.collective import Collective
 from netsim.nccl.facts import Protocol
 from netsim.nccl.p2p import BATCH, P2pWork, distinct_rows
-from netsim.nccl.schedules.plan import Columns, Ints, Plan, Transfers, Work
+from netsim.nccl.schedules.plan import Plan, Work
 from netsim.nccl.schedules.primitives import Pass, PlannedChannel, RowKind, link_kinds
+from netsim.nccl.schedules.transfers import Columns, Ints, Transfers
 from netsim.nccl.schedules.writing import Output, Segments, Turn, Weave, chunk_table, segments
-from netsim.schedule.schedule import IN, IN_ORDER, OUT, SCRATCH, Fold, Lag, Schedule
+from netsim.schedule.extent import ALL, Extent
+from netsim.schedule.partition import Fold
+from netsim.schedule.schedule import IN, IN_ORDER, OUT, SCRATCH, Lag, Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +68,17 @@ class MessageParts:
         return list(zip(sent, taken, strict=True))
 
 
-def written_parts(plan: Plan, element_bytes: int) -> MessageParts:
+def written_parts(plan: Plan, element_bytes: int, extent: Extent) -> MessageParts:
     """The parts that are written: all, or those of representatives."""
-    transfers, fold = plan.transfers, plan.stands
+    transfers, fold = plan.transfers, extent.fold
     assert transfers is not None
     if fold is None:
-        sends = transfers.columns
+        sends = transfers.of(np.arange(transfers.collective.ranks), extent)
         stand_in, receiver = np.arange(len(sends.src)), sends.dst
     else:
-        sends = transfers.of(fold.leaders.astype(np.int64))
-        stand_in, receiver = _received(transfers, sends, fold)
-    pieces = _Pieces.of(sends, element_bytes, fold=plan.fold)
+        sends = transfers.of(fold.leaders.astype(np.int64), extent)
+        stand_in, receiver = _received(transfers, sends, fold, extent)
+    pieces = _Pieces.of(sends, element_bytes, merges_channels=extent.merges_channels)
     send, place = _spread(pieces.size[pieces.turn])
     row = pieces.first[pieces.turn[send]] + place
     start, _, channel, _ = pieces.table[row].T
@@ -97,10 +100,12 @@ def written_parts(plan: Plan, element_bytes: int) -> MessageParts:
     )
 
 
-def _received(transfers: Transfers, sends: Columns, fold: Fold) -> tuple[Ints, Ints]:
+def _received(
+    transfers: Transfers, sends: Columns, fold: Fold, extent: Extent
+) -> tuple[Ints, Ints]:
     """For every send that a representative receives: the send of its sender's representative in the
     same round, and the receiver."""
-    src, dst, number = transfers.into(fold.leaders.astype(np.int64))
+    src, dst, number = transfers.into(fold.leaders.astype(np.int64), extent)
     leader = np.full(transfers.rounds.n_ranks, -1)
     leader[fold.leaders] = np.arange(len(fold.leaders))
     rounds = transfers.rounds.n_ranks
@@ -122,7 +127,7 @@ class _Pieces:
     turn: Ints
 
     @classmethod
-    def of(cls, sends: Columns, element_bytes: int, *, fold: bool) -> "_Pieces":
+    def of(cls, sends: Columns, element_bytes: int, *, merges_channels: bool) -> "_Pieces":
         """The pieces of all turns of some sends."""
         turns, turn = distinct_rows([sends.number // BATCH, sends.work])
         works = [sends.works[work] for _, work in turns]
@@ -137,16 +142,18 @@ class _Pieces:
             after.update(dict.fromkeys(used, now + 1))
             apart = sum(map(len, sets)) == len(used)
             for place in mine:
-                pieces[place] = _cut(works[place], element_bytes, fold=fold and apart)
+                pieces[place] = _cut(
+                    works[place], element_bytes, merges_channels=merges_channels and apart
+                )
         size = np.array([len(cut) for cut in pieces], np.int64)
         table = np.array([row for cut in pieces for row in cut], np.int64).reshape(-1, 4)
         return cls(table, np.cumsum(size) - size, size, works, wave, turn)
 
 
-def _cut(work: P2pWork, element_bytes: int, *, fold: bool) -> list[tuple[int, ...]]:
+def _cut(work: P2pWork, element_bytes: int, *, merges_channels: bool) -> list[tuple[int, ...]]:
     """Start, count (elements), channel and multiplicity of parts; equal ones are one."""
     counts = [nbytes // element_bytes for nbytes in work.parts]
-    if fold and len(set(work.parts)) == 1 < len(counts):
+    if merges_channels and len(set(work.parts)) == 1 < len(counts):
         return [(0, counts[0], min(work.channels), len(counts))]
     starts = np.cumsum([0, *counts]).tolist()
     columns = zip(starts, counts, work.channels, strict=False)
@@ -332,10 +339,11 @@ def _copy(source: int, target: int, share: float) -> Pass:
 NOBODY: tuple[Ints, Ints] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
-def send_recv(collective: Collective, plan: Plan) -> Schedule:
+def send_recv(collective: Collective, plan: Plan, extent: Extent = ALL) -> Schedule:
     """All transfers of a plan, batch after batch on every block."""
-    output = Output(collective, places=plan.places, keep=False, fold=plan.stands)
-    written = _Writer(output, plan, written_parts(plan, collective.element_bytes))
+    output = Output(collective, extent=extent, keep=False)
+    parts = written_parts(plan, collective.element_bytes, extent)
+    written = _Writer(output, plan, parts, extent.fold)
     for sent, received in written.parts.waves():
         written.wave(sent, received)
     channel, rank = np.nonzero(written.doors >= 0)
@@ -351,6 +359,7 @@ class _Writer:
     output: Output
     plan: Plan
     parts: MessageParts
+    fold: Fold | None
     doors: NDArray[np.int32] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -359,14 +368,14 @@ class _Writer:
     @cached_property
     def leads(self) -> Ints:
         """The representative of each rank."""
-        fold = self.plan.stands
+        fold = self.fold
         ranks = np.arange(self.output.collective.ranks) if fold is None else fold.ranks.first
         return ranks.astype(np.int64)
 
     @cached_property
     def copies(self) -> Ints:
         """The number of ranks that each represents."""
-        fold = self.plan.stands
+        fold = self.fold
         one = np.ones(len(self.leads), np.int64)
         return one if fold is None else fold.ranks.count.astype(np.int64)
 

@@ -19,7 +19,8 @@ from netsim.nccl.schedules.primitives import Pass, PlannedChannel, RowKind, link
 from netsim.nccl.split import ALIGNMENT, Steps, loops_of_part
 from netsim.schedule import schedule
 from netsim.schedule.builder import Builder
-from netsim.schedule.schedule import IN, IN_ORDER, LOCAL_COPY, OUT, REDUCE, SCRATCH, Fold, Lag
+from netsim.schedule.extent import ALL, Extent
+from netsim.schedule.schedule import IN, IN_ORDER, LOCAL_COPY, OUT, REDUCE, SCRATCH, Lag
 
 Rows = NDArray[np.int32]
 
@@ -442,16 +443,15 @@ class Output:
         self,
         collective: Collective,
         *,
-        places: bool = True,
+        extent: Extent = ALL,
         keep: bool = True,
-        fold: Fold | None = None,
     ) -> None:
         self.collective = collective
         self.builder = Builder(
             collective.ranks, float(collective.element_bytes), (collective.name,)
         )
-        self.builder.fold = fold
-        self.places = places
+        self.builder.fold = extent.fold
+        self.places = extent.has_places
         self._final: list[Rows] = []
         if keep:
             self._keep()
