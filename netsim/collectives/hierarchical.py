@@ -14,8 +14,8 @@ from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.collectives.direct import everyone_else, exchange
 from netsim.collectives.ring import channel_styles, pass_around
-from netsim.collectives.row_writer import Part, RowWriter
-from netsim.collectives.sketch import Sketch
+from netsim.collectives.row_writer import MessagePart, RowWriter
+from netsim.collectives.sketch import TextbookSketch
 from netsim.collectives.writing import KEEP, Ints, Lanes, Rows, ceil_log2, edges, groups_of
 from netsim.schedule import schedule
 from netsim.schedule.schedule import ARRIVED, IN, IN_ORDER, OUT, REDUCE_INPUT, SCRATCH, Schedule
@@ -76,7 +76,7 @@ def broadcast(collective: Collective) -> Schedule:
         v = np.arange(0, n - distance, 2 * distance)
         low, high = v + distance, np.minimum(v + 2 * distance, n)
         piece = lanes.builder.pieces(bounds[high] - bounds[low], bounds[low])
-        part = Part(lanes.styles(np.where(v == 0, IN, OUT), OUT), piece)
+        part = MessagePart(lanes.styles(np.where(v == 0, IN, OUT), OUT), piece)
         lanes.send((v + root) % n, (low + root) % n, [part], step, blocking=True)
     if not collective.in_place:
         copied = lanes.builder.rows(KEEP, root, root, chunks[0])
@@ -103,7 +103,7 @@ def reduce(collective: Collective) -> Schedule:
         v = np.arange(1 << s, n, 2 << s)
         high = np.minimum(v + (1 << s), n)
         piece = lanes.builder.pieces(bounds[high] - bounds[v], bounds[v])
-        part = Part(lanes.styles(SCRATCH, np.where(v == 1 << s, OUT, SCRATCH)), piece)
+        part = MessagePart(lanes.styles(SCRATCH, np.where(v == 1 << s, OUT, SCRATCH)), piece)
         lanes.send((v + root) % n, (v - (1 << s) + root) % n, [part], n - 1 + s)
     return lanes.close()
 
@@ -175,7 +175,8 @@ def alltoall(
     """Groups are `node_size` consecutive ranks (default: up to 8)."""
     lanes = Lanes(collective, writer=writer).keep()
     g, m = groups_of(collective.ranks, node_size).shape
-    if lanes.writer.is_described(lambda sketch: _sketch(sketch, collective, g, m)):
+    if isinstance(lanes.writer, TextbookSketch):  # a short description is all that it needs
+        _describe(lanes.writer, collective, g, m)
         return lanes.close()
     if m == 1:
         exchange(lanes, *everyone_else(lanes.ranks), paired=False)
@@ -193,9 +194,9 @@ def alltoallv(collective: Collective, *, node_size: int | None = None) -> Schedu
     return alltoall(collective, node_size=node_size)
 
 
-def _sketch(sketch: Sketch, collective: Collective, g: int, m: int) -> None:
-    """Hops inside groups, and across for some distances between groups (for all, where there are
-    few); those of others are kept to check what was found without them."""
+def _describe(sketch: TextbookSketch, collective: Collective, g: int, m: int) -> None:
+    """Note the hops inside groups, and those between groups at some distances (at all distances if
+    there are few). Hops at other distances only check the classes that follow from these."""
     if m == 1:
         sketch.refused = "groups have one rank each"
         return

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
-from netsim.collectives.row_writer import EVERY, Numbers, Part, Rows, RowWriter
+from netsim.collectives.row_writer import EVERY, MessagePart, Numbers, Rows, RowWriter
 from netsim.schedule.builder import Builder
 from netsim.schedule.partition import Fold
 from netsim.schedule.schedule import Style
@@ -44,19 +44,21 @@ class RepresentativeWriter(RowWriter):
         """The same style with as many copies as the class of each rank has members."""
         return styles_with_copies(builder, style, self.fold.ranks.count[ranks])
 
-    def part(self, builder: Builder, part: Part, sender: Numbers) -> Part:
+    def part(self, builder: Builder, part: MessagePart, sender: Numbers) -> MessagePart:
         """The part without the messages of lanes that are not written."""
         style, which = part.style, EVERY if part.which is None else part.which
-        kept = self.written(sender[which])
-        style = style if isinstance(style, Style) else style[kept]
+        written_places = self.written(sender[which])
+        style = style if isinstance(style, Style) else style[written_places]
         if part.which is None:
-            return Part(self.styles(builder, style, sender[kept]), part.piece[kept])
+            return MessagePart(
+                self.styles(builder, style, sender[written_places]), part.piece[written_places]
+            )
         place = np.full(len(sender), -1)
         written = self.written(sender)
         place[written] = np.arange(len(written))
-        messages = part.which[kept]
+        messages = part.which[written_places]
         styles = self.styles(builder, style, sender[messages])
-        return Part(styles, part.piece[kept], place[messages])
+        return MessagePart(styles, part.piece[written_places], place[messages])
 
 
 def styles_with_copies(builder: Builder, styles: Style | Rows, copies: Rows) -> Rows:

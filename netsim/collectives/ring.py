@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from netsim.base.values import dataclass
 from netsim.collectives import writing
 from netsim.collectives.collective import Collective, CollectiveError
-from netsim.collectives.row_writer import Part, RowWriter
+from netsim.collectives.row_writer import MessagePart, RowWriter
 from netsim.collectives.writing import Ints, Lanes, Rows, channel_count, edges, positive
 from netsim.schedule import schedule
 from netsim.schedule.schedule import ARRIVED, COPY, IN, OUT, REDUCE_INPUT, SCRATCH, Schedule
@@ -118,7 +118,7 @@ def pass_around(
     ]
     pieces = _ring_pieces(first, lanes_here, length, start)
     places = _Places(lanes, lane, after, lanes_here)
-    part = Part(step_styles[0], pieces[0])
+    part = MessagePart(step_styles[0], pieces[0])
     head = lanes.send(
         places.src, places.dst, [part], step, channel=channel[lanes_here], ready=ready
     )
@@ -347,7 +347,7 @@ class _Port:
     port: int
     ports: int
 
-    def message(self, hop: Step, op: int) -> Iterator[Part]:
+    def message(self, hop: Step, op: int) -> Iterator[MessagePart]:
         """The message of a step of an all-reduce."""
         n = self.lanes.ranks
         bounds = edges(self.lanes.collective.count, n * self.ports)[self.port * n :]
@@ -355,7 +355,7 @@ class _Port:
         source = OUT if op == COPY or hop.summed else IN
         yield self._part(source, OUT, op, self.lanes.builder.pieces(high - low, low))
 
-    def blocks(self, hop: Step, op: int) -> Iterator[Part]:
+    def blocks(self, hop: Step, op: int) -> Iterator[MessagePart]:
         """The message of a step by blocks, which lie apart from each other."""
         size, n = self.lanes.collective.count, self.lanes.ranks
         first, end = edges(size, self.ports)[self.port : self.port + 2]
@@ -371,10 +371,10 @@ class _Port:
                 source = SCRATCH if hop.summed else IN
                 yield self._part(source, np.where(is_receivers, OUT, SCRATCH), op, piece)
 
-    def _part(self, source: ArrayLike, target: ArrayLike, op: int, piece: Rows) -> Part:
+    def _part(self, source: ArrayLike, target: ArrayLike, op: int, piece: Rows) -> MessagePart:
         ends = np.broadcast(source, target)
         styles = [self.lanes.style(int(a), int(b), op, self.port) for a, b in ends]
-        return Part(np.resize(np.array(styles, np.int32), len(piece)), piece)
+        return MessagePart(np.resize(np.array(styles, np.int32), len(piece)), piece)
 
 
 PLANNERS: dict[str, Planner] = {"bucket": bucket, "multi-ring": multi_ring, "swing": swing}

@@ -2,18 +2,18 @@
 
 An algorithm is written once, for lanes: what one rank does on one channel (number channel * ranks +
 rank). It tells a `RowWriter` each message that lanes send, and writes the rows of those lanes that
-the writer wants. It never asks which writer it has:
+the writer wants. It does not ask which writer it has:
 
 - `RowWriter` wants every row.
-- `Sketch` (`sketch.py`) wants none; it notes who sends to whom, from which equal lanes follow.
+- `TextbookSketch` (`sketch.py`) wants none; it notes who sends to whom, from which equal lanes
+  follow.
 - `RepresentativeWriter` (`representatives.py`) wants one lane of each class of equal ones.
 - `FirstSteps` (`first_steps.py`) wants the first few steps of each ring.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,16 +22,13 @@ from netsim.base.values import dataclass
 from netsim.schedule.builder import Builder
 from netsim.schedule.schedule import Schedule, Style
 
-if TYPE_CHECKING:
-    from netsim.collectives.sketch import Sketch
-
 Rows = NDArray[np.int32]
 Numbers = NDArray[np.int64] | NDArray[np.int32]
 EVERY = slice(None)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MessagePart:
     """One contiguous part of the messages of some lanes: its style and its piece, by message.
 
     `which` are the messages that have such a part, as places; None: all of them."""
@@ -72,7 +69,7 @@ class RowWriter:
         """The styles of copies that ranks make for themselves."""
         return style
 
-    def part(self, builder: Builder, part: Part, sender: Numbers) -> Part:
+    def part(self, builder: Builder, part: MessagePart, sender: Numbers) -> MessagePart:
         """What is written of a part of the messages of some lanes."""
         return part
 
@@ -81,17 +78,15 @@ class RowWriter:
         pieces, by step."""
         return styles, first
 
-    def is_described(self, describe: Callable[[Sketch], None]) -> bool:
-        """Whether a short description by the algorithm itself is all that is needed of it."""
-        return False
-
     # **** What an algorithm tells ****
 
     def distinguish(self, lanes: Numbers, values: Numbers, rows: int = 0) -> None:
         """Lanes do or wait for something else, in `rows` rows each; those with different values
         are not equal."""
 
-    def message(self, builder: Builder, src: Numbers, dst: Numbers, parts: Sequence[Part]) -> None:
+    def message(
+        self, builder: Builder, src: Numbers, dst: Numbers, parts: Sequence[MessagePart]
+    ) -> None:
         """Each of some lanes sends a message to one of others."""
 
     def rings(self, src: Numbers, dst: Numbers, styles: Rows, first: Rows, length: int) -> None:

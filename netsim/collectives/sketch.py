@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from netsim.base.memo import different
 from netsim.base.values import dataclass
-from netsim.collectives.row_writer import EVERY, Numbers, Part, Rows, RowWriter
+from netsim.collectives.row_writer import EVERY, MessagePart, Numbers, Rows, RowWriter
 from netsim.schedule.builder import Builder
 from netsim.schedule.partition import Hops, Skeleton
 from netsim.schedule.schedule import Schedule, Style
@@ -41,7 +41,7 @@ class _Messages:
 
 
 @dataclass
-class Sketch(RowWriter):
+class TextbookSketch(RowWriter):
     """What lanes send, and the number of rows of each lane (`rows`)."""
 
     lanes: int = 0
@@ -83,17 +83,14 @@ class Sketch(RowWriter):
         """None."""
         return np.zeros(0, np.int64)
 
-    def is_described(self, describe: Callable[[Sketch], None]) -> bool:
-        """True, after the algorithm has described itself."""
-        describe(self)
-        return True
-
     def distinguish(self, lanes: Numbers, values: Numbers, rows: int = 0) -> None:
         """Note values that distinguish lanes."""
         self._events.append((np.asarray(lanes, np.int64), np.asarray(values, np.int64)))
         np.add.at(self.rows, lanes, rows)
 
-    def message(self, builder: Builder, src: Numbers, dst: Numbers, parts: Sequence[Part]) -> None:
+    def message(
+        self, builder: Builder, src: Numbers, dst: Numbers, parts: Sequence[MessagePart]
+    ) -> None:
         """Note messages, which differ by the styles and sizes of their parts."""
         numbered = [_numbered_part(builder, part) for part in parts]
         columns = partial(self._columns_of_parts, len(src), numbered)
@@ -207,7 +204,7 @@ class Sketch(RowWriter):
         return tuple(columns)
 
 
-def _numbered_part(builder: Builder, part: Part) -> NumberedPart:
+def _numbered_part(builder: Builder, part: MessagePart) -> NumberedPart:
     style = part.style
     if isinstance(style, Style):
         style = np.full(len(part.piece), builder.style(style), np.int32)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from netsim.base.memo import different
 from netsim.base.units import UnitError, parse_size
 from netsim.collectives.collective import Collective, CollectiveError
-from netsim.collectives.row_writer import Part, RowWriter
+from netsim.collectives.row_writer import MessagePart, RowWriter
 from netsim.schedule import schedule
 from netsim.schedule.builder import Builder
 from netsim.schedule.schedule import ARRIVED, COPY, IN, IN_ORDER, LOCAL_COPY, OUT, Lag, Style
@@ -86,7 +86,7 @@ class Lanes:
         self,
         src: Ints,
         dst: Ints,
-        parts: Sequence[Part],
+        parts: Sequence[MessagePart],
         step: int,
         *,
         channel: Ints | int = 0,
@@ -123,7 +123,13 @@ class Lanes:
         return ends
 
     def _append(
-        self, src: Ints, dst: Ints, part: Part, step: int, after: list[tuple[Rows, Lag]], ends: Rows
+        self,
+        src: Ints,
+        dst: Ints,
+        part: MessagePart,
+        step: int,
+        after: list[tuple[Rows, Lag]],
+        ends: Rows,
     ) -> None:
         chosen = slice(None) if part.which is None else part.which
         before = ends[chosen]
@@ -303,10 +309,12 @@ def around(low: Ints, high: Ints, block: Ints) -> list[Range]:
 
 def range_parts(
     lanes: Lanes, ranges: list[Range], bounds: NDArray[np.int64], styles: Rows
-) -> list[Part]:
+) -> list[MessagePart]:
     """Parts that lie at the same place on both sides; `bounds` says where each block begins."""
     return [
-        Part(styles[which], lanes.builder.pieces(bounds[high] - bounds[low], bounds[low]), which)
+        MessagePart(
+            styles[which], lanes.builder.pieces(bounds[high] - bounds[low], bounds[low]), which
+        )
         for which, low, high in ranges
         if len(which)
     ]

@@ -82,6 +82,17 @@ def rows_of_rounds(form: Form, rounds: int) -> float:
     return ROWS_PER_SEND * form.loop_schedule.least * rounds * ranks * share
 
 
+def rows_of_first_runs(form: Form, budget: Budget, runs: int) -> list[int]:
+    """About how many rows each of the first runs has; empty if the method refuses the form."""
+    if "rounds_of_sends" in budget.excluded:
+        return []
+    sends = sends_to_all(MethodInput(form, budget))
+    if isinstance(sends, Refusal):
+        return []
+    least = budget.thresholds.rows_of_wide_instants
+    return [int(max(rows_of_rounds(sends, rounds), least)) for rounds in first_rounds(sends, runs)]
+
+
 def _from_first_rounds(
     bench: Bench, solver: Solver, form: Form, budget: Budget
 ) -> OneOperation | Refusal:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from netsim.base.memo import Memo, different, digest, kept
 from netsim.base.values import dataclass
 from netsim.collectives.representatives import RepresentativeWriter
-from netsim.collectives.sketch import Sketch
+from netsim.collectives.sketch import TextbookSketch
 from netsim.collectives.table import build, folds, shown_name
 from netsim.extent import max_plus
 from netsim.extent.forms import Form
@@ -42,7 +42,7 @@ class AlgorithmSketch:
     """
 
     task: Task
-    sketch: Sketch
+    sketch: TextbookSketch
     skeleton: Skeleton
     key: tuple[object, ...]
 
@@ -141,7 +141,7 @@ def sketched(form: Form) -> AlgorithmSketch | None:
         return None
     if not folds(collective.name, algorithm) or collective.ranks == 1:
         return None
-    sketch = Sketch()
+    sketch = TextbookSketch()
     build(collective, algorithm, writer=sketch, **task.parameters)
     if sketch.refused:
         return None

@@ -1,6 +1,6 @@
 """How much of a collective is written as rows of a schedule.
 
-Whoever writes a schedule takes an `Extent`; the decisions about the collective (its size, NCCL's
+Writers of schedules take an `Extent`; the decisions about the collective (its size, NCCL's
 plan) are the same for every extent. `netsim/extent/` chooses it. How many operations are simulated
 back to back, and within which time changes of rates are solved together, is said to the engine
 (`extent/engine_runs.py`), because it changes no row.

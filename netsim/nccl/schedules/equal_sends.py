@@ -7,8 +7,8 @@ the topology shares, and one of them represents the others.
 A small collective is refined with all of its messages. A large one (1,024 ranks have a million
 messages) is refined with the messages of a few distances between groups. Messages of other
 distances then check the classes: if they would divide them, these distances are added and the
-refinement begins anew. In the end what every representative's class receives is compared with what
-stands for it in the schedule; of very many messages, a sample.
+refinement begins anew. In the end every message that a representative receives is compared with
+the one that is written in its place; of very many messages, a sample.
 """
 
 from __future__ import annotations

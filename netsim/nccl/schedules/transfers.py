@@ -90,20 +90,20 @@ class Transfers:
         number = self.rounds.numbers(src, dst)
         first = self.rounds.channels(number, self.sends.channels.total)
         kinds = (count * self.collective.element_bytes, first, self.rounds.crosses(src, dst))
-        found, work = distinct_rows(kinds)
+        different_kinds, work = distinct_rows(kinds)
         works = tuple(
             self.sends.work(nbytes, base, self.rounds, over_network=bool(crosses)).shorter(
                 extent.loops_left_out
             )
-            for nbytes, base, crosses in found
+            for nbytes, base, crosses in different_kinds
         )
         return Columns(src, dst, offset, target, number, work, works)
 
     def _of_first_rounds(self, messages: Messages, extent: Extent) -> Messages:
         if not extent.distance:
             return messages
-        kept = self.rounds.numbers(*messages[:2]) < extent.distance
-        src, dst, offset, target, count = (column[kept] for column in messages)
+        is_early = self.rounds.numbers(*messages[:2]) < extent.distance
+        src, dst, offset, target, count = (column[is_early] for column in messages)
         return src, dst, offset, target, count
 
 
@@ -130,8 +130,8 @@ def _messages(c: Collective, ranks: Ints, *, to: bool) -> tuple[Ints, ...]:
     if c.name not in ENDS:
         raise ValueError(f"collective: {c.name} does not run as sends and receives")
     columns = np.broadcast_arrays(*ENDS[c.name](c), c.count)
-    some = np.isin(columns[int(to)], ranks)
-    return tuple(column[some] for column in columns)
+    is_asked_for = np.isin(columns[int(to)], ranks)
+    return tuple(column[is_asked_for] for column in columns)
 
 
 def _pairs(c: Collective) -> tuple[ArrayLike, ...]:
