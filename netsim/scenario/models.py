@@ -25,6 +25,7 @@ from netsim.scenario.names import DTYPES, CollectiveName, dtype_name
 from netsim.schedule.repeat import ITERATIONS, OverProcesses
 from netsim.topology.config import ClusterConfig
 from netsim.topology.fault_times import Retries
+from netsim.topology.host_costs import HostCosts
 from netsim.yamlio import models
 from netsim.yamlio.models import Bytes, Elsewhere, FieldError, Index, ListOf, Model, Part, Seconds
 
@@ -238,13 +239,14 @@ class Nccl(Model):
         return self
 
 
-LaunchStyle = Literal["process_per_gpu", "single_process", "cuda_graph"]
+LaunchStyle = Literal["process_per_gpu", "single_process", "cuda_graph", "unknown"]
 
 
 class LaunchCosts(Model):
     """How operations are issued: by one process a GPU (perhaps as a CUDA graph), or by one for all
-    GPUs of a node. Without `host` and `kernel`, NCCL's algorithms take what NCCL takes, and
-    textbook algorithms nothing."""
+    GPUs of a node. If it is `unknown`, both are simulated (`tasks/unknown_launch.py`). Without
+    `host` and `kernel`, NCCL's algorithms take what NCCL takes, and textbook algorithms nothing.
+    """
 
     style: LaunchStyle = "process_per_gpu"
     host: Seconds | None = None
@@ -451,6 +453,7 @@ class Scenario(Model, json_schema_extra=lambda schema: schema["required"].remove
     background: ListOf[BackgroundConfig] = ()
     nccl: Nccl = Field(default_factory=Nccl)
     launch: LaunchCosts | LaunchStyle = "process_per_gpu"
+    host: HostCosts | None = None  # by default that of the machine, or what most hosts take
     timing: Timing = Field(default_factory=TimedOperations)  # of a collective
     sweep: dict[str, Any] = Field(default_factory=dict)  # read by `read_sweep`
     outputs: ListOf[
