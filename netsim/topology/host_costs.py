@@ -75,6 +75,6 @@ def host_class(name: str) -> HostCosts:
     """The costs of a class of hosts.
 
     >>> host_class("bare-metal").words
-    'a launch by the host takes 4.6 us (3.1 to 5.9 on bare-metal hosts)'
+    'a launch by the host takes 4.55 us (3.1 to 5.9 on bare-metal hosts)'
     """
     return HostCosts.model_validate(name)
