@@ -177,7 +177,7 @@ def _asides(profile: Profile, resolved: ResolvedStep) -> Iterator[str]:
 def bands_of(found: TraceCompared) -> dict[str, compare.Error]:
     """The error by size band, over the kinds of calls that have both times."""
     points = [
-        compare.Point(
+        compare.ComparedPoint(
             found.trace,
             found.machine,
             line.any.collective,

@@ -18,7 +18,7 @@ import yaml
 from netsim.base.errors import InputError, NetsimError, suggest
 from netsim.base.files import LARGEST_TABLE, csv_of, text_of
 from netsim.base.values import dataclass, grouped
-from netsim.measured.index import Entry, dtype_of, joined_by, mapped
+from netsim.measured.index import IndexEntry, dtype_of, joined_by, mapped
 from netsim.results.row import Joined, Span
 
 BENCHMARK = "netsim-collectives"
@@ -48,7 +48,7 @@ class BenchmarkQuestion:
 class BenchmarkRun:
     """A run of the benchmark: what is known of its cluster, and its questions."""
 
-    entry: Entry
+    entry: IndexEntry
     collective: str
     joined: Joined
     has_switch_reduction: bool
@@ -89,7 +89,7 @@ class Benchmark:
         return sum(len(run.questions) for run in self.runs)
 
 
-def benchmark_of(entries: Sequence[Entry], corpus: Sequence[Entry] = ()) -> Benchmark:
+def benchmark_of(entries: Sequence[IndexEntry], corpus: Sequence[IndexEntry] = ()) -> Benchmark:
     """The benchmark that the healthy runs of some entries make. `corpus` is the whole index, of
     which predictions may have more runs.
 
@@ -112,7 +112,7 @@ def benchmark_of(entries: Sequence[Entry], corpus: Sequence[Entry] = ()) -> Benc
     return Benchmark(tuple(runs), excluded, unchosen)
 
 
-def _run_of(entry: Entry) -> BenchmarkRun:
+def _run_of(entry: IndexEntry) -> BenchmarkRun:
     """One run of the benchmark. Raises a NetsimError if the entry or its table is wrong."""
     plan = mapped(entry)
     collective = plan.data["workload"]["collective"]
@@ -143,9 +143,9 @@ def _run_of(entry: Entry) -> BenchmarkRun:
     )
 
 
-def _all_sizes(entry: Entry) -> frozenset[int]:
+def _all_sizes(entry: IndexEntry) -> frozenset[int]:
     """The sizes of all rows of a table, those without a measured time included."""
-    return frozenset(row.size_bytes for row in replace(entry, asked=True).rows())
+    return frozenset(row.size_bytes for row in replace(entry, is_question=True).rows())
 
 
 # **** Questions ****
@@ -191,7 +191,7 @@ def _number(text: str) -> float | None:
     return None
 
 
-def _variables(entry: Entry) -> dict[str, str]:
+def _variables(entry: IndexEntry) -> dict[str, str]:
     """The environment variables that were set for a run."""
     variables = entry.values.get("env")
     names = variables if isinstance(variables, Mapping) else {}

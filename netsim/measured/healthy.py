@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from netsim.base.files import csv_of
 from netsim.base.values import dataclass, grouped
-from netsim.measured.compare import Point, weighted_quantile, weights_of
+from netsim.measured.compare import ComparedPoint, weighted_quantile, weights_of
 from netsim.results.margins import (
     CONFIDENCES,
     QUANTILE,
@@ -37,7 +37,9 @@ class HealthyPoint:
     error: float
 
 
-def healthy_points(points: Sequence[Point], where: Mapping[str, Joined]) -> list[HealthyPoint]:
+def healthy_points(
+    points: Sequence[ComparedPoint], where: Mapping[str, Joined]
+) -> list[HealthyPoint]:
     """The errors of the healthy points; `where` is what joins the GPUs of each run."""
     return [
         HealthyPoint(

@@ -21,9 +21,16 @@ import numpy as np
 
 from netsim.base.errors import NetsimError
 from netsim.base.values import dataclass, grouped
-from netsim.measured.compare import ALL, Error, Point, by_band, weighted_quantile, weights_of
-from netsim.measured.index import Entry, dtype_of, mapped
-from netsim.measured.logs import SAME_WORK, Measured
+from netsim.measured.compare import (
+    ALL,
+    ComparedPoint,
+    Error,
+    by_band,
+    weighted_quantile,
+    weights_of,
+)
+from netsim.measured.index import IndexEntry, dtype_of, mapped
+from netsim.measured.logs import SAME_WORK, MeasuredRow
 from netsim.results.row import BANDS, band_of
 
 
@@ -47,12 +54,12 @@ class BandNoise:
     systems: int
 
 
-def repeated_times(entries: Sequence[Entry]) -> list[RepeatedTime]:
+def repeated_times(entries: Sequence[IndexEntry]) -> list[RepeatedTime]:
     """All pairs of times of the same work on the same system, of healthy runs.
 
     Runs whose table or machine cannot be read have none."""
     pairs: list[RepeatedTime] = []
-    runs: dict[tuple[str, str], list[tuple[Entry, tuple[Measured, ...]]]] = {}
+    runs: dict[tuple[str, str], list[tuple[IndexEntry, tuple[MeasuredRow, ...]]]] = {}
     for entry in entries:
         if not entry.healthy:
             continue
@@ -66,13 +73,13 @@ def repeated_times(entries: Sequence[Entry]) -> list[RepeatedTime]:
     return pairs
 
 
-def _question_of(entry: Entry) -> str:
+def _question_of(entry: IndexEntry) -> str:
     """What a run asks, without its name: equal for two runs that repeat each other."""
     data = {key: value for key, value in mapped(entry).data.items() if key != "name"}
     return repr(data)
 
 
-def _pairs_within(entry: Entry, rows: Sequence[Measured]) -> Iterator[RepeatedTime]:
+def _pairs_within(entry: IndexEntry, rows: Sequence[MeasuredRow]) -> Iterator[RepeatedTime]:
     """The two times of each row of a run, if both are of the same work."""
     if entry.collective not in SAME_WORK:
         return
@@ -83,7 +90,7 @@ def _pairs_within(entry: Entry, rows: Sequence[Measured]) -> Iterator[RepeatedTi
 
 
 def _pairs_between(
-    system: str, collective: str, rows: Sequence[Measured], other_rows: Sequence[Measured]
+    system: str, collective: str, rows: Sequence[MeasuredRow], other_rows: Sequence[MeasuredRow]
 ) -> Iterator[RepeatedTime]:
     """The times of two runs of one question at the calls that both have."""
     times, other_times = (
@@ -129,7 +136,7 @@ def error_beyond(error: float, floor: float) -> float:
 
 
 def noise_table(
-    parts: Mapping[str, Sequence[Point]], noise: Mapping[str, BandNoise]
+    parts: Mapping[str, Sequence[ComparedPoint]], noise: Mapping[str, BandNoise]
 ) -> dict[str, list[str]]:
     """The rows of a table of errors beside the noise of measurements, in %, by their names: the
     cells of every band and of all sizes. `parts` are points by name (`left out`, `in sample`); a

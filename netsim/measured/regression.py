@@ -29,7 +29,7 @@ from scipy.special import stdtrit
 from netsim.base.errors import InputError
 from netsim.base.values import dataclass, grouped
 from netsim.measured.hypotheses import Explained, Tried, ranked, tried
-from netsim.measured.logs import LogRun, Measured
+from netsim.measured.logs import LogRun, MeasuredRow
 from netsim.results.row import BANDS, band_of
 from netsim.yamlio.read import Source
 
@@ -188,7 +188,7 @@ def left_out(before: Sequence[LogRun], after: Sequence[LogRun]) -> Iterator[str]
 
 def kind_of(run: LogRun) -> RunKind:
     """What other runs must share with a run."""
-    first = run.rows[0] if run.rows else Measured(0)
+    first = run.rows[0] if run.rows else MeasuredRow(0)
     return RunKind(run.collective, first.dtype, max(first.root, 0), run.listed_ranks)
 
 

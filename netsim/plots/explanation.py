@@ -374,7 +374,7 @@ def published_points(rows: pd.DataFrame, results: pd.DataFrame, folder: Path) ->
         for one in published_like(str(machine), source.data["workload"]):
             if one.precision == dtype:
                 rates = (one.rate * one.gpus, one.rate * of_rate)
-                found.append((f"published: {one.told}", one.gpus, *rates))
+                found.append((f"published: {one.origin}", one.gpus, *rates))
     return pd.DataFrame(found, columns=columns)
 
 

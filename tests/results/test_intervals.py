@@ -10,7 +10,7 @@ import pytest
 
 from netsim.cli.diff import Side, _lines
 from netsim.measured.accuracy import Accuracy, intervals_text, page_text
-from netsim.measured.compare import Point
+from netsim.measured.compare import ComparedPoint
 from netsim.measured.index import read_index
 from netsim.report.words import summary_of
 from netsim.results.row import (
@@ -33,12 +33,12 @@ RUN = next(one for one in ENTRIES if one.id == "h100_sxm_8_all_reduce_1")
 INSIDE = ("dgx-h100", "intra", "all_reduce", "<=64KiB")
 
 
-def point(system: str, ratio: float, size: int = 8) -> Point:
+def point(system: str, ratio: float, size: int = 8) -> ComparedPoint:
     where = ("dgx-h100", "all_reduce", size, 10.0, 10.0 * ratio)
-    return Point(RUN.id, *where, "Ring", "LL", True, system)
+    return ComparedPoint(RUN.id, *where, "Ring", "LL", True, system)
 
 
-def told(points: list[Point]) -> dict[tuple[str, ...], Interval]:
+def told(points: list[ComparedPoint]) -> dict[tuple[str, ...], Interval]:
     return {
         (one["of"], one["machine"], one["transport"], one["collective"], one["band"]): Interval(
             float(one["low"]), float(one["high"]), int(one["systems"])
