@@ -98,7 +98,7 @@ def test_what_recipes_send_tokens_with() -> None:
 @pytest.mark.parametrize(
     ("id_", "reason"),
     [
-        ("mlperf_v30_Intel_HabanaLabs_HLS_Gaudi2_N32_PT_gpt3", "no GPU that kernels are known of"),
+        ("mlperf_v30_Intel_HabanaLabs_HLS_Gaudi2_N32_PT_gpt3", "are not modeled"),
         ("mlperf_v41_NVIDIA_eos_dfw_n1452_ngc24_04_nemo_gpt3", "again: same logs"),
         ("nemo_003", "not among those that are simulated"),
     ],
