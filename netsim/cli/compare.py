@@ -61,7 +61,7 @@ HEADER = (
 
 def line(row: Row, logged: Mapping[int, tuple[str, str]]) -> str:
     """One size of the table; where NCCL chose another algorithm by its log, that as well."""
-    size = row.asked
+    size = row.requested_size
     measured = row.measured_time_us or 0.0
     if row.status != "ok" or row.time_us is None or row.busbw_GBps is None:
         return f"{size:>13}  {microseconds(measured):>9}  not simulated: {row.error}"

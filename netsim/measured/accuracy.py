@@ -908,7 +908,7 @@ def intervals_from(residuals: Residuals, without: str = "") -> result_rows.Inter
         values = np.array([value for value, _ in used])
         weights = weights_of([system for _, system in used])
         low, high = (weighted_quantile(values, weights, part) for part in (end, 1 - end))
-        intervals[key] = result_rows.Interval(exp(-high), exp(-low), count)
+        intervals[key] = result_rows.TimeInterval(exp(-high), exp(-low), count)
     return intervals
 
 

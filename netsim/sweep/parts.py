@@ -72,7 +72,9 @@ def part_costs(times: Iterable[PartTime], lost: Mapping[str, str]) -> PartCosts:
 def costs_of(expansion: Expansion, rows: Sequence[Row], axis: str) -> PartCosts:
     """The costs of the parts of an axis at the largest size that the healthy cluster has."""
     good = [row for row in rows if row.status == "ok" and (row.time_us or row.step_time_us)]
-    largest = max((row.asked for row in good if _part_of(row.axes, axis) == HEALTHY), default=0)
+    largest = max(
+        (row.requested_size for row in good if _part_of(row.axes, axis) == HEALTHY), default=0
+    )
     times = [
         PartTime(
             _part_of(row.axes, axis),
@@ -80,7 +82,7 @@ def costs_of(expansion: Expansion, rows: Sequence[Row], axis: str) -> PartCosts:
             row.time_us or row.step_time_us or 0.0,
         )
         for row in good
-        if row.asked == largest
+        if row.requested_size == largest
     ]
     ended = {_part_of(row.axes, axis): first_line(row.error) for row in rows if row.status != "ok"}
     unable = {
