@@ -91,7 +91,7 @@ def _step_table(
     words: dict[str, None] = {}
     for number, (_, row) in enumerate(found):
         if not number:
-            yield _title(cells, f"{work.what} {work.label}")
+            yield _title(cells, f"{work.title_start} {work.label}")
             titles = "".join(f"{name:>{cells_wide}}" for name, _, _, cells_wide, _ in columns)
             axis_titles = ", ".join(map(last_part, names))
             yield _cut(f"#{titles[1:]}  {'bound by':<{_BOUND_WIDTH}}  {axis_titles}", width)
