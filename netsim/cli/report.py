@@ -20,11 +20,11 @@ from netsim.collectives.table import UntrustedCodeError, without_python_files
 from netsim.extent.shown import row_count
 from netsim.plots.explanation import plot_breakdown
 from netsim.plots.results import (
-    asked_of,
     compared,
     plot_distribution,
     plot_interference,
     plot_results,
+    question_of,
 )
 from netsim.plots.sizes import over_seeds, read_all
 from netsim.plots.style import read_values
@@ -231,7 +231,7 @@ def _wanted(manifest: Mapping[str, Any], good: pd.DataFrame) -> dict[str, Any]:
     """The rows that are explained: of the best cell, and of what `--cell` chose, the base line or
     else the slowest under the same conditions: of others, those under which choices differ most.
     Of a sweep over parts they are the cell with the costliest part at fault and the healthy one."""
-    question = asked_of(good, manifest)
+    question = question_of(good, manifest)
     rows = compared(over_seeds(sure_rows(good)), question)
     rows = rows[rows["shown"]]
     chosen = rows[rows["cell"].isin(manifest.get("chosen", []))]

@@ -152,7 +152,7 @@ def _with_more(table: pd.DataFrame, manifest: Mapping[str, Any], extra: Extra) -
             table.merge(extra.costs[["cell", *priced]], on="cell", how="left")
         )
     good = table[table["status"].isin(["", "ok"])]
-    question = results.asked_of(good, manifest)
+    question = results.question_of(good, manifest)
     if question.base and len(good):
         every = replace(question, choices=(*question.choices, *{SEED} & {*table.columns}))
         table = table.assign(

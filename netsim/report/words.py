@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from netsim.base.units import format_size
 from netsim.base.values import dataclass
-from netsim.plots.results import Asked, against, asked_of, compared
+from netsim.plots.results import SweepQuestion, against, compared, question_of
 from netsim.plots.sizes import over_seeds
 from netsim.plots.style import time_text
 from netsim.results.row import AXIS, DOUBTFUL, EQUAL
@@ -149,7 +149,7 @@ class Summary:
     """The answer: a headline, all choices under equal conditions and against the base line, and
     under each condition its rows, the fastest first."""
 
-    asked: Asked
+    asked: SweepQuestion
     rows: pd.DataFrame
     left_out: Sequence[str]
     failures: Sequence[str]
@@ -184,7 +184,7 @@ def _rendered(template: str, **told: Any) -> str:
 
 def summary_of(table: pd.DataFrame, good: pd.DataFrame, manifest: Mapping[str, Any]) -> Summary:
     """Sum up a table of results."""
-    question = asked_of(good, manifest)
+    question = question_of(good, manifest)
     rows = compared(over_seeds(sure_rows(good)), question) if len(good) else good
     failed = table[~table["status"].isin(["", "ok"])]["error"].astype(str)
     failures = [*dict.fromkeys(failed)][:_LISTED]
@@ -220,7 +220,7 @@ def summary_of(table: pd.DataFrame, good: pd.DataFrame, manifest: Mapping[str, A
     return replace(summary, headline=" ".join(text.split()))
 
 
-def compares_parts(question: Asked, manifest: Mapping[str, Any]) -> bool:
+def compares_parts(question: SweepQuestion, manifest: Mapping[str, Any]) -> bool:
     """Whether the only choice of a sweep is which part is at fault, which nobody chooses."""
     part_axes = {AXIS + axis for axis in manifest.get("part_axes", ())}
     return len(question.choices) == 1 and set(question.choices) <= part_axes

@@ -23,7 +23,7 @@ from netsim.base.units import format_bandwidth
 from netsim.plots import style
 from netsim.plots.topology.graphs import graph_picture
 from netsim.plots.topology.layout import cluster_picture
-from netsim.plots.topology.shapes import Box, Picture, Stroke
+from netsim.plots.topology.shapes import Box, Drawing, Stroke
 from netsim.topology.cluster import Cluster
 from netsim.topology.figures import loads_by_routing
 from netsim.topology.graph import Topology
@@ -31,7 +31,7 @@ from netsim.topology.graph import Topology
 Point = tuple[float, float]
 
 
-def ends_of_lines(picture: Picture) -> list[tuple[Point, Point]]:
+def ends_of_lines(picture: Drawing) -> list[tuple[Point, Point]]:
     """Where every line leaves its boxes: at their edges, side by side by where the others are."""
     sides: dict[tuple[int, int], list[tuple[float, int]]] = defaultdict(list)
     for number, line in enumerate(picture.lines):
@@ -68,7 +68,7 @@ def _attach(box: Box, side: int, far_end: float, place: int, count: int) -> floa
     return box.x + (place - (count - 1) / 2) * step
 
 
-def _point(picture: Picture, line: Stroke, here: int, there: int, x: float) -> Point:
+def _point(picture: Drawing, line: Stroke, here: int, there: int, x: float) -> Point:
     box = picture.boxes[here]
     if line.free:
         return box.x, box.y
@@ -94,7 +94,7 @@ _MOST_KEYS = 8
 _KEY_TITLE = "one link, in each direction (width by bandwidth)"
 
 
-def draw_legend(figure: Figure, picture: Picture, left: float, top: float, *, heat: bool) -> None:
+def draw_legend(figure: Figure, picture: Drawing, left: float, top: float, *, heat: bool) -> None:
     """Kinds of links with their widths, and what colors mean; `top` is where there is room."""
     width, height = figure.get_size_inches()
     keys: list[Artist] = [
@@ -133,14 +133,14 @@ def draw_legend(figure: Figure, picture: Picture, left: float, top: float, *, he
         place.tick_params(labelsize=8)
 
 
-def _rates(picture: Picture) -> list[tuple[str, float]]:
+def _rates(picture: Drawing) -> list[tuple[str, float]]:
     """The kinds of links with their rates that the legend shows, dead ones left out."""
     rates = {(line.kind, line.rate) for line in picture.lines if not line.is_dead}
     kinds = list(LINK_LOOKS)
     return sorted(rates, key=lambda pair: (kinds.index(pair[0]), -pair[1]))[:_MOST_KEYS]
 
 
-def _dead_keys(picture: Picture) -> list[Artist]:
+def _dead_keys(picture: Drawing) -> list[Artist]:
     """The entries of the legend for what faults took out; none where nothing is dead."""
     keys: list[Artist] = []
     if any(line.dead_fraction for line in picture.lines):
@@ -166,7 +166,7 @@ def _columns(keys: int, width: float) -> int:
     return max(1, min(keys, 4, int(width / 3.1)))
 
 
-def room_below(picture: Picture, width: float, *, heat: bool) -> float:
+def room_below(picture: Drawing, width: float, *, heat: bool) -> float:
     """Inches for the legend."""
     keys = len(_rates(picture)) + len(_dead_keys(picture))
     return 0.5 + 0.2 * -(-keys // _columns(keys, width)) + (0.75 if heat else 0.0)
@@ -180,7 +180,7 @@ _BEHIND = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}  # of labels o
 Colour = style.Colour | tuple[float, float, float, float]
 
 
-def figure_of(picture: Picture) -> Figure:
+def figure_of(picture: Drawing) -> Figure:
     """The figure of a picture: a unit is equally long everywhere, so places are set in inches."""
     margin = 2.4 if picture.rows else 0.3
     wide, high = picture.right - picture.left + margin + 0.3, picture.top - picture.bottom + 0.3
@@ -211,7 +211,7 @@ def _cut(text: str, most: float) -> str:
     return text if len(text) <= most else text[: int(most) - 1].rstrip() + "…"
 
 
-def _draw_frames(axes: Axes, picture: Picture, points: float) -> None:
+def _draw_frames(axes: Axes, picture: Drawing, points: float) -> None:
     looks: dict[str, Any] = {"facecolor": "#fafafa", "edgecolor": "#b5b5b5", "linewidth": 0.9}
     for frame in picture.frames:
         size = frame.right - frame.left, frame.top - frame.bottom
@@ -239,7 +239,7 @@ def _draw_frames(axes: Axes, picture: Picture, points: float) -> None:
             )
 
 
-def _draw_boxes(axes: Axes, picture: Picture, points: float) -> None:
+def _draw_boxes(axes: Axes, picture: Drawing, points: float) -> None:
     for box in picture.boxes:
         look: dict[str, Any] = {"edgecolor": BOXES[box.kind].hue, "linewidth": 1.0, "zorder": 3}
         corner, inside = (box.left, box.y - box.height / 2), BOXES[box.kind].colour
@@ -282,7 +282,7 @@ def _cross_out(axes: Axes, box: Box) -> None:
         )
 
 
-def _draw_texts(axes: Axes, picture: Picture, points: float) -> None:
+def _draw_texts(axes: Axes, picture: Drawing, points: float) -> None:
     for caption in picture.captions:
         size = points * 2 if caption.strong else points
         axes.text(
@@ -308,7 +308,7 @@ def _draw_texts(axes: Axes, picture: Picture, points: float) -> None:
         )
 
 
-def _draw_lines(axes: Axes, picture: Picture, points: float, *, heat: bool) -> None:
+def _draw_lines(axes: Axes, picture: Drawing, points: float, *, heat: bool) -> None:
     ends = ends_of_lines(picture)
     crowd = Counter(_rows_of(picture, line) for line in picture.lines)
     together: dict[tuple[float, float], list[tuple[Stroke, Point]]] = defaultdict(list)
@@ -325,7 +325,7 @@ def _draw_lines(axes: Axes, picture: Picture, points: float, *, heat: bool) -> N
         _label_counts(axes, picture, level, members, points)
 
 
-def _rows_of(picture: Picture, line: Stroke) -> tuple[float, float]:
+def _rows_of(picture: Drawing, line: Stroke) -> tuple[float, float]:
     tail, head = picture.boxes[line.tail].y, picture.boxes[line.head].y
     return min(tail, head), max(tail, head)
 
@@ -391,7 +391,7 @@ def _stroke(axes: Axes, line: Stroke, start: Point, end: Point, colour: Colour) 
 
 
 def _label_counts(
-    axes: Axes, picture: Picture, y: float, members: list[tuple[Stroke, Point]], points: float
+    axes: Axes, picture: Drawing, y: float, members: list[tuple[Stroke, Point]], points: float
 ) -> None:
     """Write how many links each line represents: once if all are equal, else at every line."""
     counts = {line.count for line, _ in members}

@@ -38,9 +38,9 @@ def grid_dims(topology: Topology) -> tuple[int, ...]:
 
 def circle_picture(
     title: str, subtitle: str, topology: Topology, cells: Sequence[Cell], used: Use
-) -> shapes.Picture:
+) -> shapes.Drawing:
     """Cells in a circle, clockwise from the top; of many the first and the last."""
-    sheet = shapes.Sheet()
+    sheet = shapes.DrawingSheet()
     slots = shapes.slots_of(cells, _ROUND)
     radius = max(1.5, len(slots) * 1.15 / (2 * pi))
     for place, cell in enumerate(slots):
@@ -66,9 +66,9 @@ def grid_picture(
     dims: Sequence[int],
     cells: Sequence[Cell],
     used: Use,
-) -> shapes.Picture:
+) -> shapes.Drawing:
     """Cells in the order of a torus, the last dimension to the right, the one before downwards."""
-    sheet = shapes.Sheet()
+    sheet = shapes.DrawingSheet()
     deep = len(dims) > 2
     most = _DEEP if deep else _FLAT
     shown = [shapes.slots_of(range(n), most if n <= most else most - 1) for n in dims]
@@ -113,7 +113,7 @@ _ROWS = {"switch": "switches", "nic": "NICs", "pcie": "PCIe switches", "cpu": "C
 _PITCH = 1.2
 
 
-def graph_picture(name: str, topology: Topology, used: Use) -> shapes.Picture:
+def graph_picture(name: str, topology: Topology, used: Use) -> shapes.Drawing:
     """The picture of a graph."""
     title = f"{name}: a graph of {len(topology)} GPUs"
     figures = graph_figures(topology)
@@ -136,9 +136,9 @@ def _short(gpu: str) -> str:
     return f"GPU {number}" if number.isdigit() else gpu
 
 
-def _layered(title: str, subtitle: str, topology: Topology, used: Use) -> shapes.Picture:
+def _layered(title: str, subtitle: str, topology: Topology, used: Use) -> shapes.Drawing:
     """Rows by kind of node, switches by their distance from GPUs and NICs."""
-    sheet, rows = shapes.Sheet(), _rows(topology)
+    sheet, rows = shapes.DrawingSheet(), _rows(topology)
     widest = max(min(len(nodes), MOST_IN_ROW + 1) for _, nodes in rows)
     y = 0.0
     for kind, nodes in rows:
