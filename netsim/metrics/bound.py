@@ -1,6 +1,8 @@
 """What bounds a run: its critical path, from the row that ends last back to the first.
 
-Every second of the makespan falls to one cause. Below: what bounds any algorithm on a topology."""
+Every second of the makespan belongs to one cause. The second half computes a lower bound on the
+time of any algorithm on a topology.
+"""
 
 from collections.abc import Callable, Mapping
 from math import inf
@@ -26,16 +28,19 @@ from netsim.topology.graph import (
     scipy_part,
 )
 
-_EQUAL = 1e-9  # rates that differ by less, relatively, are one
+_EQUAL = 1e-9  # rates with a smaller relative difference are equal
 # Rows that the way back looks at together, and of how many it must go through one for it to pay.
 SHORTEST, LONGEST, MANY = 16, 8192, 32
 
 
 @dataclass(frozen=True, slots=True)
 class CriticalPath:
-    """Rows from first to last, and the seconds of each part of the makespan. `latency` is waiting
-    for arrivals and start-up before bytes move; `launch` is a host's and a kernel's start,
-    `transfer` and `compute` are flows; `release` is waiting for a given time."""
+    """Rows from first to last, and the seconds of each part of the makespan.
+
+    `latency` is the time for arrivals and start-up before bytes move, `launch` the start by a host
+    and of a kernel, `transfer` and `compute` the time in which bytes move or kernels compute, and
+    `release` the wait for a release time.
+    """
 
     rows: Longs
     latency: float
@@ -45,7 +50,7 @@ class CriticalPath:
     release: float
 
     def shares(self) -> dict[str, float]:
-        """Each cause's part of the whole, 0…1."""
+        """The fraction of each cause, 0 to 1."""
         causes = ("latency", "launch", "transfer", "compute", "release")
         seconds = {cause: float(getattr(self, cause)) for cause in causes}
         total = sum(seconds.values())
@@ -53,7 +58,7 @@ class CriticalPath:
 
 
 def critical_path(program: Program, timeline: Timeline) -> CriticalPath:
-    """Walk back from the last row to end, always to the dependency that was ready last."""
+    """Walk back from the row that ends last, always to the dependency that was ready last."""
     if not len(program):
         return CriticalPath(np.zeros(0, np.int64), 0.0, 0.0, 0.0, 0.0, 0.0)
     rows, lags, release = _walk(program, timeline)
@@ -94,7 +99,7 @@ def _walk(program: Program, timeline: Timeline) -> tuple[Longs, float, float]:
 
 
 class _Waits:
-    """What rows wait for."""
+    """For each row, the dependency that was ready last."""
 
     def __init__(self, program: Program, timeline: Timeline) -> None:
         self.schedule, self.path, self.end = program.schedule, program.path, timeline.end
@@ -102,7 +107,7 @@ class _Waits:
         self.latency = program.path_latency
 
     def of(self, first: int, last: int) -> tuple[list[int], list[float]]:
-        """Of some rows, the dependency that was ready last (-1: none) and when that was."""
+        """For some rows, the dependency that was ready last (-1: none), and when it was ready."""
         ptr = self.schedule.dep_ptr[first : last + 1].astype(np.int64)
         span = slice(int(ptr[0]), int(ptr[-1]))
         earlier, lag = self.schedule.dep_row[span], self.schedule.dep_lag[span]
@@ -119,7 +124,7 @@ class _Waits:
 
 
 def on_host(program: Program, rows: Longs) -> NDArray[np.bool_]:
-    """Which rows draw on a host's launches."""
+    """Whether each row is the launch of a host."""
     paths, kind = program.paths, program.links.kind
     launching = {-1: False}
     for path in different(program.path[rows]).tolist():
@@ -130,7 +135,8 @@ def on_host(program: Program, rows: Longs) -> NDArray[np.bool_]:
 
 
 def narrowest(program: Program, row: int) -> list[int]:
-    """The links that alone would slow a row most; none if its own cap, or nothing, does."""
+    """The links that allow a row the lowest rate; none if its own highest rate is lower, or
+    nothing limits it."""
     schedule, paths, path = program.schedule, program.paths, int(program.path[row])
     if path < 0:
         return []
@@ -145,7 +151,8 @@ def narrowest(program: Program, row: int) -> list[int]:
 
 
 def rates_alone(program: Program) -> Floats:
-    """The rate of every row if it were alone: its own cap, or that of its narrowest link."""
+    """The rate of every row if no other row moves: its own highest rate, or that of its slowest
+    link."""
     paths = program.paths
     with np.errstate(divide="ignore"):
         limits = program.links.capacity[paths.link] / paths.weight
@@ -156,11 +163,10 @@ def rates_alone(program: Program) -> Floats:
 
 
 # What bounds a run, in a few words: `NIC ingress node1.nic0 97 %`, `latency 83 %`, `launch 71 %`.
-# A first answer: the busiest link if it is busy most of the time, else the largest part of the
-# critical path. Knows Program and Timeline only.
+# It is the busiest link if it is busy most of the time, else the largest part of the critical path.
 
-BUSY = 0.6  # utilisation from which a link is what bounds a run
-_ALIKE = 0.02  # links within this of the busiest are as busy
+BUSY = 0.6  # a link with a larger utilization bounds a run
+_EQUALLY_BUSY = 0.02  # links count as equally busy up to this difference of their utilization
 
 SPOKEN = {
     "nvlink": "NVLink", "xgmi": "xGMI", "c2c": "C2C", "pcie": "PCIe", "upi": "UPI",
@@ -173,9 +179,10 @@ SPOKEN = {
 
 @dataclass(frozen=True, slots=True)
 class Causes:
-    """How the time of a run divides among causes: the fraction of each.
+    """The fraction of a run's time by cause.
 
-    Also the seconds of its transfers by the kind of link that makes them take as long."""
+    It also has the seconds of transfers by the kind of link that limits them.
+    """
 
     shares: Mapping[str, float]
     transfers: Callable[[], Mapping[str, float]]
@@ -184,7 +191,8 @@ class Causes:
 def bound_by(
     program: Program, timeline: Timeline, use: LinkUse | None = None, causes: Causes | None = None
 ) -> str:
-    """What a run needs more of to be faster, by the `use` of its links, and `causes` if known."""
+    """What bounds a run in words, from the `use` of its links and its `causes`, if these are
+    computed already."""
     if timeline.makespan <= 0:
         return "nothing"
     use = link_use(program, timeline) if use is None else use
@@ -207,7 +215,8 @@ def _causes(program: Program, timeline: Timeline) -> Causes:
 
 
 def link_label(table: LinkTable, link: int) -> tuple[str, str]:
-    """A link's class and place in words: ("NIC ingress", "node1.nic0"), ("memory", "gpu3")."""
+    """The class and the place of a link in words: ("NIC ingress", "node1.nic0"), ("memory",
+    "gpu3")."""
     name, kind = table.name(link), table.kind(link)
     spoken = ("incast on " if link in table.met else "") + SPOKEN.get(kind, kind)
     if "->" not in name:
@@ -221,9 +230,10 @@ def link_label(table: LinkTable, link: int) -> tuple[str, str]:
 
 
 def _busiest(table: LinkTable, use: LinkUse) -> str:
-    """The class of the busiest link, and its place unless most of that class are as busy."""
+    """The class of the busiest link in words, with its place unless most links of the class are
+    equally busy."""
     most = float(use.utilisation.max())
-    hot = (use.utilisation >= most - _ALIKE).tolist()
+    hot = (use.utilisation >= most - _EQUALLY_BUSY).tolist()
     label, place = link_label(table, int(use.link[np.argmax(use.utilisation)]))
     same, equal_count = 0, 0
     for link, is_hot in zip(use.link.tolist(), hot, strict=True):
@@ -249,25 +259,29 @@ def _transfers(program: Program, timeline: Timeline, path: CriticalPath) -> dict
 
 
 def narrowest_kind(program: Program, row: int) -> str:
-    """The kind of link that makes a row take as long; of equal kinds the first by name."""
+    """The kind of the link that limits a row; of equal kinds the first by name."""
     kinds = {link_label(program.links, link)[0] for link in narrowest(program, row)}
     return min(kinds, default="own rate")
 
 
-# The least time of a collective, whatever its algorithm: over every cut of the network, the bytes
-# that must cross it over the bandwidth of its links. The tightest cut is found by flows: at a time
-# that is too short some flow does not fit, and what it lacks shows a tighter cut (a Newton search,
-# of few steps). Any cut is a proof, so one rank may represent all that look equal.
+# A lower bound on the time of a collective with any algorithm. For every cut of the network it is
+# the bytes that must cross the cut, divided by the bandwidth of its links. The cut with the largest
+# time is computed by maximum flows: if a time is too short, some flow does not fit, and the minimum
+# cut of this flow needs more time (a Newton search of few steps). Every cut proves a bound. So it
+# is enough to compute the flow of one rank for all ranks with equal surroundings.
 
-_SUPPLY = 2**28  # units of all that is sent
-_MOST_FLOWS = 50_000  # unknown flows that a linear program is given
+_SUPPLY = 2**28  # integer units into which the data of a flow is divided
+_MOST_FLOWS = 50_000  # most variables of a linear program
 _MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Seconds that no algorithm beats: by the cut that binds, and by the longest distance. `best`
-    is what schedules are known to reach for large sizes, None if unknown."""
+    """The least seconds of any algorithm: by the tightest cut, and by the longest distance.
+
+    `best` is the time that the best schedules in the literature reach for large sizes; None if
+    unknown.
+    """
 
     bandwidth: float
     latency: float
@@ -285,8 +299,11 @@ def limit_of(
     demand: Floats | None = None,
     nvls: bool = False,
 ) -> Limit:
-    """The limit of a collective of devices `gpus` by rank, with `block` bytes as its count means
-    it; of what is sent between pairs, `demand[a, b]` are bytes. `nvls`: NVSwitches add up."""
+    """The lower bound for a collective on the devices `gpus`, in the order of ranks.
+
+    `block` is the bytes of its count as nccl-tests defines it; `demand[a, b]` are the bytes from a
+    to b of sends between pairs. `nvls` says that NVSwitches add values.
+    """
     if len(gpus) < 2 or (block <= 0 if demand is None else not demand.any()):
         return Limit(0.0, 0.0, 0.0, "nothing has to move")
     cuts, every = _Cuts(topology, gpus, nvls=nvls), np.full(len(gpus), block)
@@ -296,7 +313,7 @@ def limit_of(
         least, side, best = cuts.between(demand)
     elif name == "all_reduce":
         least, side, best = cuts.all_reduce(block)
-    else:  # each of some has what others want; what is wanted in sums is the same, run backwards
+    else:  # some ranks have what others need; a reduction is the same in the other direction
         supply = root_supply if name in ("broadcast", "reduce") else every
         ends = cuts.sinks(root if supply is root_supply else -1)
         ends = np.array([root]) if name in ("gather", "scatter") else ends
@@ -309,7 +326,8 @@ def limit_of(
 
 
 class _Cuts:
-    """What ranks can send over, parallel links as one; a cut is the nodes on its sending side."""
+    """The network between ranks with parallel links as one; a cut is the set of nodes on its
+    sending side."""
 
     def __init__(self, topology: Topology, gpus: Ints, *, nvls: bool) -> None:
         self.topology, self.nodes = topology, len(topology.nodes)
@@ -331,8 +349,10 @@ class _Cuts:
         self.parts = [alone, np.array([with_ranks.get(name, -1) for name in hosts])]
 
     def sinks(self, apart: int = -1) -> Ints:
-        """A rank of each kind that links tell apart, by what is around it, and around that; one
-        may be a kind of its own, and is left out."""
+        """One rank of each kind, where kinds differ in their links and those of their neighbors.
+
+        A single rank may be a kind of its own; it is left out.
+        """
         kinds = self.topology.node_kinds.astype(np.uint64)
         colour = kinds * 3 + np.isin(np.arange(self.nodes), self.ranks)
         colour[self.ranks[apart : apart + 1 or None]] += apart >= 0
@@ -348,12 +368,15 @@ class _Cuts:
         return np.asarray(representatives[representatives != apart])
 
     def leaving(self, side: NDArray[np.bool_]) -> float:
-        """Bytes/s out of a side."""
+        """The bandwidth of the links that leave a set of nodes, in bytes/s."""
         return float(self.rate[side[self.tail] & ~side[self.head]].sum())
 
     def distance(self) -> float:
-        """Seconds between the two ranks that are farthest apart, from one rank of each kind."""
-        shape, least = (self.nodes,) * 2, np.maximum(self.latency, 1e-15)  # 0 would be no link
+        """The latency in seconds between the two ranks that are farthest apart."""
+        shape, least = (
+            (self.nodes,) * 2,
+            np.maximum(self.latency, 1e-15),
+        )  # 0 would mean that there is no link
         graph = scipy_part("sparse").csr_array((least, (self.tail, self.head)), shape=shape)
         far = scipy_part("sparse.csgraph").dijkstra(graph, indices=self.ranks[self.sinks()])[
             :, self.ranks
@@ -363,8 +386,11 @@ class _Cuts:
     def tightest(
         self, supply: Floats, ends: Ints, *, back: bool
     ) -> tuple[float, NDArray[np.bool_]]:
-        """The longest time that a cut takes if each rank has some bytes that all `ends` want (with
-        `back`: is to have some that all ends have), and the cut."""
+        """The longest time that any cut takes, and that cut.
+
+        Each rank has some bytes that all `ends` need; with `back`, each rank needs some bytes that
+        all `ends` have.
+        """
         tail, head = (self.head, self.tail) if back else (self.tail, self.head)
         into = np.bincount(head, self.rate, self.nodes)[self.ranks[ends]]
         alone = (supply.sum() - supply[ends]) / np.where(into > 0, into, np.nan)
@@ -387,7 +413,7 @@ class _Cuts:
     def _side(
         self, supply: Floats, end: int, seconds: float, tail: Longs, head: Longs
     ) -> NDArray[np.bool_]:
-        """The sending side of the least cut towards a node, if transfers take `least` seconds."""
+        """The sending side of the minimum cut towards a node if transfers take `least` seconds."""
         unit, source = float(supply.sum()) / _SUPPLY, self.nodes
         sources = np.flatnonzero(supply)
         tails = np.concatenate([tail, np.full(len(sources), source)])
@@ -396,8 +422,12 @@ class _Cuts:
         return flow([(tails, heads, np.round(most / unit))], source, end)[1][:-1]
 
     def all_reduce(self, block: float) -> tuple[float, NDArray[np.bool_], float]:
-        """What each rank has must leave every part of them, and come in; and where no switch adds
-        up, parts exchange it 2 (parts - 1) times. Known is what scatters sums and gathers them."""
+        """The least time of an all_reduce by any cut.
+
+        The data of each rank must leave every part of a partition, and the result must enter it. If
+        no switch adds values, the parts exchange the data 2 (parts - 1) times. The best known
+        schedules reduce and scatter the sums and then gather them.
+        """
         supply = np.where(np.arange(len(self.ranks)) == 0, block, 0.0)
         every = np.full(len(self.ranks), block / len(self.ranks))
         cuts = [self.tightest(supply, self.sinks(0), back=back) for back in (False, True)]
@@ -411,8 +441,8 @@ class _Cuts:
         return least, side, max(least, sum(halves))
 
     def between(self, demand: Floats) -> tuple[float, NDArray[np.bool_], float | None]:
-        """Of what pairs exchange: the cuts around ranks and hosts, and all cuts by a linear program
-        where it is small."""
+        """The least time of sends between pairs: by the cuts around ranks and hosts and, if it
+        is small, a linear program."""
         least, side = 0.0, np.zeros(self.nodes, bool)
         around = [p == k for p in self.parts for k in range(int(p.max()) + 1)]
         for half in [*around, *(~half for half in around)]:
@@ -426,7 +456,7 @@ class _Cuts:
         return best, side if best <= least * (1 + 1e-6) else np.zeros(self.nodes, bool), best
 
     def _program(self, demand: Floats) -> float:
-        """Seconds of the best flows, those of one source together."""
+        """The seconds of the optimal flows, in which the flows of one source are combined."""
         ranks, edges = len(self.ranks), len(self.tail)
         unit, rate = float(demand.max()), np.minimum(self.rate, self.rate[self.rate < np.inf].sum())
         speed, sparse = float(rate.max()), scipy_part("sparse")
@@ -450,7 +480,7 @@ class _Cuts:
         return float(solution.fun) * unit / speed if solution.status == 0 else 0.0
 
     def words(self, side: NDArray[np.bool_]) -> str:
-        """A cut in words: its links by kind, what they carry, and who is on either side."""
+        """A cut in words: its links by kind, their bytes, and the ranks on both sides."""
         links, names = self.topology.links, self.topology.nodes
         over = side[links.tail] & ~side[links.head] & (links.bandwidth > 0)
         if not over.any():

@@ -17,7 +17,7 @@ from netsim.tasks.outcome import Outcome, outcome_of, subject_of
 from netsim.tasks.resolve import ResolvedCell
 from netsim.tasks.validation import interval_at, validation_of
 
-# No class of measured runs says how far these are off.
+# No class of measured runs has these, so that their error is unknown.
 UNLIKE = (
     result_rows.not_validated("fabric"),
     result_rows.not_validated("approximated"),
@@ -32,7 +32,7 @@ def row_of_size(
 
 
 def question_row(resolved: ResolvedCell, size: int, **columns: Any) -> result_rows.Row:
-    """The row of one cell at one size, without what only a simulation tells, but for `columns`."""
+    """The row of one cell at one size without simulated values, except those in `columns`."""
     work, plan = resolved.cell.scenario.collective, resolved.planned(size)
     collective = resolved.collective(size)
     return result_rows.Row(
@@ -49,7 +49,7 @@ def question_row(resolved: ResolvedCell, size: int, **columns: Any) -> result_ro
 
 
 def untimed(cell: Cell) -> result_rows.Row:
-    """The row of a cell without times, also of one that does not fit or whose run failed."""
+    """The row of a cell without times, also of an invalid cell or one whose run failed."""
     scenario, work = cell.scenario, cell.scenario.workload
     row = result_rows.Row(
         scenario=scenario.name or "",
@@ -127,7 +127,7 @@ def row_of_outcome(resolved: ResolvedCell, size: int, outcome: Outcome) -> resul
         fullest_over_mean=outcome.fullest.over_mean if outcome.fullest else None,
         **result_rows.of_samples(samples, collective.size_bytes),
     )
-    if outcome.bound_by.startswith("fabric"):  # no fabric of the measured runs is known
+    if outcome.bound_by.startswith("fabric"):  # the fabrics of the measured runs are unknown
         row = replace(row, validated=UNLIKE[0])
     elif row.doubtful:
         row = replace(row, validated=UNLIKE[1])

@@ -1,4 +1,4 @@
-"""Drawings of topologies with matplotlib: boxes, lines by bandwidth, legends, use of links."""
+"""Draw topologies with matplotlib: boxes, lines by bandwidth, legends, utilization of links."""
 
 from collections import Counter, defaultdict
 from dataclasses import replace
@@ -32,7 +32,8 @@ Point = tuple[float, float]
 
 
 def ends_of_lines(picture: Drawing) -> list[tuple[Point, Point]]:
-    """Where every line leaves its boxes: at their edges, side by side by where the others are."""
+    """Where every line leaves its boxes: at the edges, side by side in the order of the other
+    ends."""
     sides: dict[tuple[int, int], list[tuple[float, int]]] = defaultdict(list)
     for number, line in enumerate(picture.lines):
         for here, there in ((line.tail, line.head), (line.head, line.tail)):
@@ -77,7 +78,7 @@ def _point(picture: Drawing, line: Stroke, here: int, there: int, x: float) -> P
 
 BOXES, LINK_LOOKS = style.looks("box"), style.looks("link")  # by kind
 UNUSED = "#c9c9c9"
-DEAD = "#b22222"  # with dashes, or a cross, which tell it apart without its color
+DEAD = "#b22222"  # together with dashes or a cross, which are visible without color
 _DEAD_WIDTH = 1.4  # points
 _DASHES = (0, (3.0, 2.2))
 _HEAT = colormaps["YlOrRd"]
@@ -85,7 +86,7 @@ HEAT = LinearSegmentedColormap.from_list("use", [_HEAT(0.22 + 0.78 * x / 16) for
 
 
 def width_of(bandwidth: float) -> float:
-    """The width of a line in points: by the root of its bandwidth, within bounds."""
+    """The width of a line in points: proportional to the root of its bandwidth, within bounds."""
     gigabytes = min(bandwidth, 1e15) / 1e9
     return float(min(6.5, max(0.6, 0.25 * gigabytes**0.5)))
 
@@ -95,7 +96,8 @@ _KEY_TITLE = "one link, in each direction (width by bandwidth)"
 
 
 def draw_legend(figure: Figure, picture: Drawing, left: float, top: float, *, heat: bool) -> None:
-    """Kinds of links with their widths, and what colors mean; `top` is where there is room."""
+    """Draw the kinds of links with their widths, and the meaning of colors; `top` is the upper
+    edge."""
     width, height = figure.get_size_inches()
     keys: list[Artist] = [
         Line2D(
@@ -134,14 +136,14 @@ def draw_legend(figure: Figure, picture: Drawing, left: float, top: float, *, he
 
 
 def _rates(picture: Drawing) -> list[tuple[str, float]]:
-    """The kinds of links with their rates that the legend shows, dead ones left out."""
+    """The kinds of links with their rates for the legend, without dead links."""
     rates = {(line.kind, line.rate) for line in picture.lines if not line.is_dead}
     kinds = list(LINK_LOOKS)
     return sorted(rates, key=lambda pair: (kinds.index(pair[0]), -pair[1]))[:_MOST_KEYS]
 
 
 def _dead_keys(picture: Drawing) -> list[Artist]:
-    """The entries of the legend for what faults took out; none where nothing is dead."""
+    """The entries of the legend for dead parts; empty if nothing is dead."""
     keys: list[Artist] = []
     if any(line.dead_fraction for line in picture.lines):
         keys.append(
@@ -167,7 +169,7 @@ def _columns(keys: int, width: float) -> int:
 
 
 def room_below(picture: Drawing, width: float, *, heat: bool) -> float:
-    """Inches for the legend."""
+    """The height of the legend in inches."""
     keys = len(_rates(picture)) + len(_dead_keys(picture))
     return 0.5 + 0.2 * -(-keys // _columns(keys, width)) + (0.75 if heat else 0.0)
 
@@ -181,7 +183,8 @@ Colour = style.Colour | tuple[float, float, float, float]
 
 
 def figure_of(picture: Drawing) -> Figure:
-    """The figure of a picture: a unit is equally long everywhere, so places are set in inches."""
+    """The figure of a drawing; a unit has the same length everywhere, so that places are in
+    inches."""
     margin = 2.4 if picture.rows else 0.3
     wide, high = picture.right - picture.left + margin + 0.3, picture.top - picture.bottom + 0.3
     unit = min(_UNIT, _WIDEST / wide)
@@ -339,7 +342,8 @@ def _colour(line: Stroke, *, heat: bool) -> Colour:
 
 
 def _loop(bend: float, start: Point, end: Point) -> CurvePath:
-    """A way around what is between: out by `bend`, along, and back in, with round corners."""
+    """The points of a line around other boxes: out by `bend`, along, and back, with round
+    corners."""
     upright = abs(start[0] - end[0]) < 1e-6
     out = (bend * 1.6, 0.0) if upright else (0.0, bend)
     axis = 1 if upright else 0
@@ -361,7 +365,7 @@ def _loop(bend: float, start: Point, end: Point) -> CurvePath:
 
 
 def _stroke(axes: Axes, line: Stroke, start: Point, end: Point, colour: Colour) -> Point:
-    """Draw one line; where its label would stand."""
+    """Draw one line and return the place of its label."""
     if line.bend and line.free:
         curve, middle = _loop(line.bend, start, end), start
     elif line.bend:
@@ -383,7 +387,7 @@ def _stroke(axes: Axes, line: Stroke, start: Point, end: Point, colour: Colour) 
         axes.add_patch(
             PathPatch(curve, edgecolor=colour, linewidth=width, capstyle="round", **look)
         )
-    if line.dead_fraction:  # of some links that are dead, dashes upon the line of the others
+    if line.dead_fraction:  # dashes on the line show that some of its links are dead
         axes.add_patch(
             PathPatch(curve, edgecolor=DEAD, linewidth=_DEAD_WIDTH, linestyle=_DASHES, **look)
         )
@@ -393,7 +397,8 @@ def _stroke(axes: Axes, line: Stroke, start: Point, end: Point, colour: Colour) 
 def _label_counts(
     axes: Axes, picture: Drawing, y: float, members: list[tuple[Stroke, Point]], points: float
 ) -> None:
-    """Write how many links each line represents: once if all are equal, else at every line."""
+    """Write the number of links that each line represents: once if all are equal, else at every
+    line."""
     counts = {line.count for line, _ in members}
     if counts == {1}:
         return
@@ -437,7 +442,8 @@ FILE = "links.csv"
 
 
 def read_use(folder: Path, topology: Topology) -> NDArray[np.float64]:
-    """The utilisation (0…1) of every link of a topology; NaN where the file says nothing."""
+    """The utilization (0 to 1) of every link of a topology; NaN for links that the file does not
+    list."""
     path = folder / FILE if folder.is_dir() else folder
     if folder.is_dir() and not path.is_file():
         raise InputError(f"{folder}: holds no {FILE}", hint="netsim run writes it with traces")
@@ -463,7 +469,7 @@ def read_use(folder: Path, topology: Topology) -> NDArray[np.float64]:
 def plot_topology(
     name: str, drawn: Topology | Cluster, stem: Path, *, result: Path | None = None, run: str = ""
 ) -> list[Path]:
-    """Draw a cluster or a graph; coloured by utilisation given a folder of results."""
+    """Draw a cluster or a graph, with colors by utilization if a folder of results is stated."""
     topology = drawn.topology if isinstance(drawn, Cluster) else drawn
     used = None if result is None else read_use(result, topology)
     if isinstance(drawn, Cluster):
@@ -477,7 +483,8 @@ def plot_topology(
 
 
 def plot_loads(name: str, cluster: Cluster, stem: Path) -> list[Path]:
-    """Draw by routing how many links carry how many flows when all send half way round."""
+    """Draw the number of flows per link for each kind of routing if all hosts send to the
+    opposite host."""
     gpus = np.arange(len(cluster.topology), dtype=np.int32)
     loads = loads_by_routing(cluster, gpus, (gpus + len(gpus) // 2) % len(gpus))
     most = max(1.0, *(float(flows.max(initial=0.0)) for flows, _ in loads.values()))
