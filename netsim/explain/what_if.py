@@ -124,7 +124,7 @@ def _rate(program: Program, kinds: NDArray[np.str_], name: str) -> Parameter | N
     def scaled(case: Case, factor: float) -> Case:
         links = case.program.links
         room = links.capacity.copy()
-        room[is_kind & (room > 0)] *= factor  # a dead link stays dead
+        room[is_kind & (room > 0)] *= factor  # a dead link has no rate to scale
         changes = tuple(
             (time, link, rate * factor if is_kind[link] and rate else rate)
             for time, link, rate in links.changes

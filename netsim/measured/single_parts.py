@@ -89,6 +89,7 @@ def places_of(hosts: Sequence[str]) -> list[str]:
 
 
 def _hosts_of(topology: Topology) -> list[str]:
+    """The names of the hosts of a topology."""
     return list(dict.fromkeys(str(gpu).partition(".")[0] for gpu in topology.gpus))
 
 
@@ -106,6 +107,7 @@ def _links_of(topology: Topology, node: str, kinds: Sequence[str]) -> list[str]:
 
 
 def _at_half(links: Sequence[str]) -> list[dict[str, Any]]:
+    """Faults that leave half of the bandwidth of each link."""
     return [{"link": link, "bandwidth": HALF} for link in links]
 
 

@@ -188,18 +188,22 @@ def _limits(row: Row, tolerance: float) -> tuple[float, float]:
 
 
 def _is_timed(row: Row) -> bool:
+    """Whether a row has a measured and a simulated time."""
     return row.status == "ok" and row.time_us is not None and bool(row.measured_time_us)
 
 
 def _simulated(row: Row) -> float:
+    """The simulated time of a row in microseconds."""
     assert row.time_us is not None  # rows without a time are left out first
     return row.time_us
 
 
 def _measured(row: Row) -> float:
+    """The measured time of a row in microseconds."""
     assert row.measured_time_us is not None  # rows without a time are left out first
     return row.measured_time_us
 
 
 def _size_of(row: Row) -> int:
+    """The requested size of a row in bytes."""
     return row.size_asked or row.size_bytes or 0

@@ -81,6 +81,8 @@ def critical_path(program: Program, timeline: Timeline) -> CriticalPath:
 
 
 def _walk(program: Program, timeline: Timeline) -> tuple[Longs, float, float]:
+    """The rows of the critical path from last to first, and the seconds of lags and of releases
+    on it."""
     start, end, waits = timeline.start, timeline.end, _Waits(program, timeline)
     row, lags, rows = int(np.argmax(end)), 0.0, list[int]()
     first, size, met = row + 1, SHORTEST, SHORTEST
@@ -210,6 +212,7 @@ def bound_by(
 
 
 def _causes(program: Program, timeline: Timeline) -> Causes:
+    """The causes of the time of a run, from its critical path."""
     path = critical_path(program, timeline)
     return Causes(path.shares(), lambda: _transfers(program, timeline, path))
 
@@ -245,6 +248,7 @@ def _busiest(table: LinkTable, use: LinkUse) -> str:
 
 
 def _count(table: LinkTable, link: int) -> int:
+    """The number of identical links that a link of the table represents."""
     return 1 if table.count is None else int(table.count[link])
 
 

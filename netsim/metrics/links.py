@@ -153,6 +153,10 @@ def receivers(schedule: Schedule, rows: Longs) -> Ends:
 
 
 def _spelled_out(schedule: Schedule, rows: Longs, end: Ints, group_kind: int) -> Ends:
+    """The rows and one of their ranks each, with one entry for every member of a group.
+
+    Rows of `group_kind` have a group at this end.
+    """
     if all(style.kind != group_kind for style in schedule.styles):
         return rows, end
     grouped = _of_kinds(schedule, rows, group_kind)
@@ -172,6 +176,7 @@ def moves(schedule: Schedule, rows: Longs | None = None) -> Longs:
 
 
 def _of_kinds(schedule: Schedule, rows: Longs, *kinds: int) -> NDArray[np.bool_]:
+    """Whether each row is of one of some kinds."""
     wanted = np.array([style.kind in kinds for style in schedule.styles], bool)
     matches: NDArray[np.bool_] = wanted[schedule.style[rows]]
     return matches

@@ -93,6 +93,7 @@ class Folder:
             self.sync()
 
     def _line(self, key: Key) -> bytes:
+        """The line of the journal for a finished row."""
         values = {"cell": key[0], "size": key[1], "row": asdict(self.finished[key])}
         return sealed({**values, "timing": self.timings[key]}).encode()
 
@@ -118,6 +119,7 @@ class Folder:
         return all(row.status == "ok" for row in done.values())
 
     def _is_gone(self) -> bool:
+        """Whether another process has deleted or replaced the journal."""
         try:
             return not os.path.samestat(
                 os.stat(self.place / JOURNAL), os.fstat(self.journal.fileno())
@@ -528,6 +530,7 @@ def _check_same_sweep(
 
 
 def _version_text(manifest: Mapping[str, Any]) -> str:
+    """The version of netsim that wrote a folder, in words."""
     versions = manifest.get("versions", {})
     return f"netsim {versions.get('netsim')} (model {versions.get('model')})"
 

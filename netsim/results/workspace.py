@@ -105,8 +105,9 @@ def check_owner(folder: Path, earlier: Mapping[str, Any], wanted: Mapping[str, A
 
 
 def _is_same_scenario(earlier: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether two manifests are of the same scenario file, or of equal text and cells."""
     if "sha256" not in earlier or "sha256" not in wanted:
-        return True  # nobody said more than a name
+        return True  # a manifest without a digest only has a name
     if earlier.get("path") and earlier.get("path") == wanted.get("path"):
         return True  # the same file, which may have been edited
     if earlier["sha256"] != wanted["sha256"]:
@@ -121,10 +122,12 @@ def _cell_names(manifest: Mapping[str, Any]) -> list[Any]:
 
 
 def _origin(manifest: Mapping[str, Any]) -> str:
+    """The scenario file of a manifest, or the name of the scenario."""
     return str(manifest.get("path") or manifest.get("file") or manifest.get("scenario"))
 
 
 def _part(manifest: Mapping[str, Any]) -> str:
+    """The part of a sweep that a manifest describes, in words."""
     shard = manifest.get("shard")
     return f"part {shard[0]} of {shard[1]}" if shard else "all parts of a sweep"
 
@@ -174,6 +177,7 @@ def lock_folder(folder: Path) -> int:
 
 
 def _lock(descriptor: int, folder: Path) -> None:
+    """Lock an open folder; an InputError if another process holds the lock."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -395,6 +399,7 @@ def _refuse_to_overwrite(
 
 
 def _has_same_content(file: Path, second: Path) -> bool:
+    """Whether two files have the same bytes; False if one cannot be read."""
     try:
         return file.read_bytes() == second.read_bytes()
     except OSError:

@@ -65,6 +65,8 @@ class SizeRange(Model):
 
     @model_validator(mode="after")
     def _check(self) -> "SizeRange":
+        """Raise an error for a range with both a factor and a step, reversed ends, or too many
+        sizes."""
         if self.factor is not None and self.step is not None:
             raise FieldError("give either a factor or a step, not both", "step")
         if self.last < self.first:
@@ -123,6 +125,7 @@ class Workload(Model):
 
     @model_validator(mode="after")
     def _check(self) -> "Workload":
+        """Raise an error for sizes, ranks, pairs or an algorithm that are invalid by themselves."""
         if isinstance(self.sizes, tuple) and not self.sizes:
             raise FieldError("expected at least one size, got an empty list", "sizes")
         if max(self.size_list()) > LARGEST_SIZE:
@@ -221,6 +224,7 @@ class Nccl(Model):
     @pydantic.field_validator("env")
     @classmethod
     def _understood(cls, env: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        """Raise an error for variables whose values NCCL does not accept."""
         version = parse_version(info.data.get("version", str(NEWEST)))
         wrong = list[FieldError]()
         for name, value in env.items():
@@ -238,6 +242,7 @@ class Nccl(Model):
 
     @model_validator(mode="after")
     def _check(self) -> "Nccl":
+        """Read the files of the tuner table and of the graph that variables of NCCL name."""
         named = self.env.get(TUNER_VARIABLE)
         if named and not self.tuner:  # the variable of NCCL's example tuner plugin
             object.__setattr__(self, "tuner", tuning.read_tuner(Path(named)))
@@ -336,6 +341,7 @@ class Spread(Model):
 
     @model_validator(mode="after")
     def _has_one_distribution(self) -> "Spread":
+        """Raise an error unless exactly one distribution is stated, with parameters of one kind."""
         names = ("normal", "lognormal", "exponential", "file")
         set_names = [name for name in names if getattr(self, name) is not None]
         if len(set_names) != 1:
@@ -408,6 +414,8 @@ class Noise(Model):
 
     @model_validator(mode="after")
     def _kinds(self) -> "Noise":
+        """Raise an error if a distribution is of a time where a fraction is needed, or the
+        reverse."""
         for name, wanted in (("compute", "part"), ("launch", "time"), ("link", "part")):
             spread = getattr(self, name)
             if spread is not None and spread.kind != wanted:
@@ -462,6 +470,7 @@ class BackgroundConfig(Model):
 
     @model_validator(mode="after")
     def _aimed(self) -> "BackgroundConfig":
+        """Raise an error for a target of a pattern that has none."""
         if self.target is not None and self.pattern not in ("incast", "hotspot"):
             raise FieldError(f"{self.pattern} has none, only incast and hotspot", "target")
         return self
@@ -538,6 +547,7 @@ class Scenario(Model, json_schema_extra=lambda schema: schema["required"].remove
 
     @model_validator(mode="after")
     def _fits(self) -> "Scenario":
+        """Raise an error for keys that contradict each other."""
         if "chakra" in self.outputs and isinstance(self.workload, Workload):
             raise FieldError("chakra is for training steps, not for a collective", "outputs")
         step = not isinstance(self.workload, Workload)

@@ -50,6 +50,7 @@ class LayerConfig(Model):
 
     @model_validator(mode="after")
     def _timed(self) -> "LayerConfig":
+        """Raise an error for a layer without a time or FLOPs, or with only one of its two times."""
         if self.flops is None and self.forward is None:
             raise FieldError("expected how long the layer takes: forward (such as 1.5ms) or flops")
         if (self.forward is None) != (self.backward is None):
@@ -81,6 +82,8 @@ class TransformerConfig(Model):
 
     @model_validator(mode="after")
     def _fits(self) -> "TransformerConfig":
+        """Raise an error for dimensions that do not divide, and for impossible numbers of
+        experts and layers."""
         if self.head_size is None and self.hidden % self.heads:
             raise FieldError(f"{self.hidden} is not divisible by {self.heads} heads", "hidden")
         if self.kv_heads is not None and self.heads % self.kv_heads:
@@ -128,6 +131,7 @@ class Parallelism(Model):
 
     @model_validator(mode="after")
     def _axes(self) -> "Parallelism":
+        """Raise an error unless `order` names every axis once."""
         axes = self.order.split("-")
         if sorted(axes) != sorted(AXES):
             names = ", ".join(AXES)
@@ -151,6 +155,7 @@ class Pipeline(Model):
 
     @model_validator(mode="after")
     def _chunks(self) -> "Pipeline":
+        """Raise an error if the number of chunks does not fit the schedule."""
         if self.chunks > 1 and self.schedule not in (None, "interleaved"):
             message = f"{self.schedule} has one chunk a stage; interleaved has more"
             raise FieldError(message, "chunks")
@@ -187,6 +192,8 @@ class Replicas(Model):
 
     @model_validator(mode="after")
     def _islands(self) -> "Replicas":
+        """Raise an error for keys of islands without `sync_every`, and for keys that contradict
+        it."""
         if self.sync_every is None and (self.islands is not None or self.overlap_sync):
             name = "islands" if self.islands is not None else "overlap_sync"
             raise FieldError("has no meaning without sync_every", name)
@@ -226,6 +233,7 @@ class ExtraConfig(Model):
 
     @model_validator(mode="after")
     def _is_complete(self) -> "ExtraConfig":
+        """Raise an error for a small collective that is neither a preset nor complete."""
         if self.preset is None:
             for name in ("collective", "group", "bytes", "when"):
                 if getattr(self, name) is None:
@@ -299,6 +307,7 @@ class Training(_Step):
 
     @model_validator(mode="after")
     def _check(self) -> "Training":
+        """Raise an error for a model without layers."""
         if isinstance(self.model, tuple) and not self.model:
             raise FieldError("expected at least one layer, got an empty list", "model")
         return self

@@ -98,6 +98,7 @@ def costs_of(expansion: Expansion, rows: Sequence[Row], axis: str) -> PartCosts:
 
 
 def _part_of(axes: Mapping[str, Any], axis: str) -> str:
+    """The failing part of a cell, by its value on the axis of parts."""
     return str(axes.get(axis))
 
 
@@ -124,6 +125,7 @@ def sentences(costs: PartCosts, at: str = "") -> list[str]:
 
 
 def _healthy(costs: PartCosts) -> str:
+    """The time of the healthy cluster in words."""
     return format_time(costs.healthy_us / 1e6)
 
 

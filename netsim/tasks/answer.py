@@ -137,13 +137,15 @@ FOUND_LATER = ("algorithm", "measured")  # keys with files that are looked up wh
 
 
 def _beside(value: Any, scenario: Path) -> Any:
+    """The values of a scenario with names of files as paths beside the scenario, if such files
+    exist."""
     if isinstance(value, dict):
         return {
-            key: one if str(key).endswith(FOUND_LATER) else _beside(one, scenario)
-            for key, one in value.items()
+            key: entry if str(key).endswith(FOUND_LATER) else _beside(entry, scenario)
+            for key, entry in value.items()
         }
     if isinstance(value, list):
-        return [_beside(one, scenario) for one in value]
+        return [_beside(entry, scenario) for entry in value]
     if not isinstance(value, str) or "." not in value:
         return value
     names = named_in(scenario, value)

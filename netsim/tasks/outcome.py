@@ -163,6 +163,7 @@ def _timed(
 
 
 def _outcome(resolved: ResolvedCell, timing: Result, inplace: Result | None) -> Outcome:
+    """The outcome of the timings of a task out of place and in place."""
     timings = [timing] if inplace is None else [timing, inplace]
     worst = max(timings, key=lambda timing: timing.uncertainty)
     return Outcome(

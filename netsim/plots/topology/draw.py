@@ -53,6 +53,7 @@ def ends_of_lines(picture: Drawing) -> list[tuple[Point, Point]]:
 
 
 def _side(here: Box, there: Box, line: Stroke) -> int:
+    """The side of a box at which a line leaves: 1 above, -1 below, 0 at the left or right."""
     if abs(here.y - there.y) > 1e-6:
         return 1 if there.y > here.y else -1
     if not line.bend:
@@ -61,6 +62,8 @@ def _side(here: Box, there: Box, line: Stroke) -> int:
 
 
 def _attach(box: Box, side: int, far_end: float, place: int, count: int) -> float:
+    """The x at which a line leaves a box; `place` is its position among `count` lines of that
+    side."""
     if side == 0:
         return box.right if far_end > box.x else box.left
     if box.width > 2.2:
@@ -70,6 +73,7 @@ def _attach(box: Box, side: int, far_end: float, place: int, count: int) -> floa
 
 
 def _point(picture: Drawing, line: Stroke, here: int, there: int, x: float) -> Point:
+    """The point at which a line leaves a box."""
     box = picture.boxes[here]
     if line.free:
         return box.x, box.y
@@ -158,6 +162,7 @@ def _dead_keys(picture: Drawing) -> list[Artist]:
 
 
 def _rate_text(kind: str, rate: float, usable: float) -> str:
+    """The rate of a link in the legend, with its line rate if only a fraction of it is usable."""
     text = format_bandwidth(rate)
     if kind in ("nic", "fabric") and usable < 1:
         text = f"{format_bandwidth(rate / usable, bits=True)} ({text} usable)"
@@ -165,6 +170,7 @@ def _rate_text(kind: str, rate: float, usable: float) -> str:
 
 
 def _columns(keys: int, width: float) -> int:
+    """The number of columns of a legend with a number of entries in a figure of a width."""
     return max(1, min(keys, 4, int(width / 3.1)))
 
 
@@ -211,10 +217,12 @@ def figure_of(picture: Drawing) -> Figure:
 
 
 def _cut(text: str, most: float) -> str:
+    """The text, shortened to at most `most` characters."""
     return text if len(text) <= most else text[: int(most) - 1].rstrip() + "…"
 
 
 def _draw_frames(axes: Axes, picture: Drawing, points: float) -> None:
+    """Draw the frames with their names."""
     looks: dict[str, Any] = {"facecolor": "#fafafa", "edgecolor": "#b5b5b5", "linewidth": 0.9}
     for frame in picture.frames:
         size = frame.right - frame.left, frame.top - frame.bottom
@@ -243,6 +251,7 @@ def _draw_frames(axes: Axes, picture: Drawing, points: float) -> None:
 
 
 def _draw_boxes(axes: Axes, picture: Drawing, points: float) -> None:
+    """Draw the boxes with their labels; dead ones are dashed and crossed out."""
     for box in picture.boxes:
         look: dict[str, Any] = {"edgecolor": BOXES[box.kind].hue, "linewidth": 1.0, "zorder": 3}
         corner, inside = (box.left, box.y - box.height / 2), BOXES[box.kind].colour
@@ -286,6 +295,7 @@ def _cross_out(axes: Axes, box: Box) -> None:
 
 
 def _draw_texts(axes: Axes, picture: Drawing, points: float) -> None:
+    """Draw the captions and the names of rows."""
     for caption in picture.captions:
         size = points * 2 if caption.strong else points
         axes.text(
@@ -312,6 +322,7 @@ def _draw_texts(axes: Axes, picture: Drawing, points: float) -> None:
 
 
 def _draw_lines(axes: Axes, picture: Drawing, points: float, *, heat: bool) -> None:
+    """Draw the lines, the widest first, with the numbers of links that they represent."""
     ends = ends_of_lines(picture)
     crowd = Counter(_rows_of(picture, line) for line in picture.lines)
     together: dict[tuple[float, float], list[tuple[Stroke, Point]]] = defaultdict(list)
@@ -329,11 +340,13 @@ def _draw_lines(axes: Axes, picture: Drawing, points: float, *, heat: bool) -> N
 
 
 def _rows_of(picture: Drawing, line: Stroke) -> tuple[float, float]:
+    """The rows between which a line runs, as the lower and the upper y."""
     tail, head = picture.boxes[line.tail].y, picture.boxes[line.head].y
     return min(tail, head), max(tail, head)
 
 
 def _colour(line: Stroke, *, heat: bool) -> Colour:
+    """The color of a line: by its kind or, with `heat`, by its utilization."""
     if line.is_dead:
         return DEAD
     if not heat:
@@ -435,6 +448,7 @@ def _label_counts(
 
 
 def _noun(members: list[tuple[Stroke, Point]]) -> str:
+    """What the links of some lines are called."""
     return "cables" if members[0][0].kind in ("nic", "fabric") else "links"
 
 

@@ -58,6 +58,7 @@ def circle_picture(
 
 
 def _height(label: str) -> float:
+    """The height of a box with a label."""
     return 0.25 + 0.22 * (label.count("\n") + 1)
 
 
@@ -101,6 +102,7 @@ def grid_picture(
 
 
 def _position(place: Sequence[int], shown: Sequence[Sequence[int | None]]) -> tuple[float, float]:
+    """The x and y of a cell by its place in a torus."""
     *outer, row, column = place
     if not outer:
         return 1.75 * column, -1.35 * row
@@ -135,6 +137,7 @@ def graph_picture(name: str, topology: Topology, used: Use) -> shapes.Drawing:
 
 
 def _short(gpu: str) -> str:
+    """The label of a GPU."""
     number = gpu.removeprefix("gpu")
     return f"GPU {number}" if number.isdigit() else gpu
 
@@ -164,6 +167,7 @@ def _layered(title: str, subtitle: str, topology: Topology, used: Use) -> shapes
 
 
 def _rows(topology: Topology) -> list[tuple[str, list[str]]]:
+    """The nodes in rows by kind; switches also by their distance from GPUs."""
     far = _distances(topology)
     rows: dict[tuple[int, int], list[str]] = {}
     order = ("nvswitch", "gpu", "cpu", "pcie", "nic", "switch")
