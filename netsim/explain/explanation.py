@@ -215,14 +215,18 @@ def _answer(answer: ParameterAnswer, now: float) -> dict[str, Any]:
 
 def _lanes(explanation: Explanation) -> list[list[float]]:
     """[rank, begin, end] in µs of the periods in which each rank moves data or computes."""
-    program, timeline = explanation.case.program, explanation.timeline
+    program = explanation.case.program
+    timeline = explanation.timeline
     rows = np.flatnonzero((program.schedule.amount > 0) & (timeline.end > timeline.start))
     which, ranks = senders(program.schedule, rows)
-    begin, end = timeline.start[which] * 1e6, timeline.end[which] * 1e6
+    begin = timeline.start[which] * 1e6
+    end = timeline.end[which] * 1e6
     near = timeline.makespan * 1e6 / FINEST
     lanes: list[list[float]] = []
     for place in np.lexsort((begin, ranks)).tolist():
-        rank, first, last = int(ranks[place]), float(begin[place]), float(end[place])
+        rank = int(ranks[place])
+        first = float(begin[place])
+        last = float(end[place])
         if lanes and lanes[-1][0] == rank and first <= lanes[-1][2] + near:
             lanes[-1][2] = max(lanes[-1][2], last)
         else:

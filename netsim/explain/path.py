@@ -17,14 +17,17 @@ def slacks(program: Program, timeline: Timeline) -> NDArray[np.float64]:
     """The slack of every row in seconds, computed from the end of the run back over all
     dependencies."""
     schedule = program.schedule
-    end, start = timeline.end, timeline.start
-    earlier, lag = schedule.dep_row, schedule.dep_lag
+    end = timeline.end
+    start = timeline.start
+    earlier = schedule.dep_row
+    lag = schedule.dep_lag
     later = np.repeat(np.arange(len(program)), np.diff(schedule.dep_ptr))
     wait = program.lag_seconds[lag]
     wait += program.lag_arrival[lag] * program.path_latency[program.path[earlier]]
     room = (start[later] - end[earlier] - wait).tolist()  # how long the later row waited longer
     slack = (timeline.makespan - end).tolist()
-    pointers, rows = schedule.dep_ptr.tolist(), earlier.tolist()
+    pointers = schedule.dep_ptr.tolist()
+    rows = earlier.tolist()
     for row in range(len(program) - 1, -1, -1):
         row_slack = slack[row]
         for place in range(pointers[row], pointers[row + 1]):
@@ -171,7 +174,8 @@ def split_path(
         for cause, spent in flows.causes(place):
             seconds[cause] = seconds.get(cause, 0.0) + spent
         begin = float(timeline.start[row])
-        end, limit = float(timeline.end[row]), int(flows.limits.link[place])
+        end = float(timeline.end[row])
+        limit = int(flows.limits.link[place])
         equal_links = flows.limits.equal_links[place]
         segments.append(Segment(row, before, lag, begin, end, limit, seconds, equal_links))
     if segments and segments[0].seconds.get("launch") and "waiting" in segments[0].seconds:

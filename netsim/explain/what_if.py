@@ -100,7 +100,8 @@ def latency_kinds(program: Program) -> NDArray[np.str_]:
 def latency_parts(program: Program, kinds: NDArray[np.str_], name: str) -> NDArray[np.float64]:
     """The seconds that the links of one kind contribute to the latency of every path."""
     paths = program.paths
-    owner, latency = owners_of(paths.ptr), program.links.latency[paths.link]
+    owner = owners_of(paths.ptr)
+    latency = program.links.latency[paths.link]
     latency_here = np.where(kinds[paths.link] == name, latency, 0.0)
     total = np.bincount(owner, latency * paths.weight, len(paths))
     part = np.bincount(owner, latency_here * paths.weight, len(paths))

@@ -253,7 +253,8 @@ class FittedPoints:
 
     def _fit(self, members: NDArray[np.intp]) -> AlphaBeta:
         """The parameters that fit some points best; every system has the same weight."""
-        steps, transfer_us = self._steps[members], self._transfer_us[members]
+        steps = self._steps[members]
+        transfer_us = self._transfer_us[members]
         measured = np.log(self._measured_us[members])
         systems = self._systems[members].tolist()
         # Weights apply to squares of residuals, so a residual is multiplied by their roots.

@@ -359,7 +359,8 @@ class _PredictionRow:
 
     def key(self) -> QuestionKey:
         """The question that the row answers."""
-        name, size = self.cells["run"], self.cells["size_bytes"]
+        name = self.cells["run"]
+        size = self.cells["size_bytes"]
         if not name:
             raise self.error("run: expected the name of a run, got nothing")
         if not (size.isascii() and size.isdecimal()):

@@ -84,7 +84,8 @@ def parameters_of(resolved: ResolvedCell) -> list[CalibratedParameter]:
     fitted = machine.scale_up is not None and machine.scale_up.fitted
 
     for name in ("LL", "LL128", "Simple"):
-        kind, key = ("nvlink" if fitted else "pcie"), name.casefold()
+        kind = "nvlink" if fitted else "pcie"
+        key = name.casefold()
         scaled(f"hop of {name}", f"step_cost.{key}", f"{kind}.sync.{key}", only=name)
         scaled(f"channel rate of {name}", f"rate.{key}", factor=SURE, only=name)
     if job.comm.nvls_channels and machine.scale_up is not None and machine.scale_up.multicast:

@@ -266,7 +266,8 @@ def _choices(source: Source, resolved: ResolvedCell) -> Iterator[Cause]:
     """Yield other choices of NCCL: its algorithm, protocol, channels and buffers."""
     if resolved.planned(resolved.cell.scenario.workload.size_list()[0]) is None:
         return
-    env, job = _env(source), resolved.jobs[0]
+    env = _env(source)
+    job = resolved.jobs[0]
     if "NCCL_ALGO" not in env and resolved.cell.scenario.collective.collective == "all_reduce":
         for name in ("Ring", "Tree"):
             yield Cause(f"{name} forced", _set(source, NCCL_ALGO=name))

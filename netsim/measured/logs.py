@@ -300,7 +300,8 @@ COLORS = re.compile(ESCAPE.pattern.encode())
 # search a file for such words is faster than to split it into lines. Bytes that are not ASCII may
 # be blanks.
 BEFORE = 64  # bytes before a word that are examined
-BLANK, NUMBER = rb"[\s\x1c-\x1f\x80-\xff]", rb"[\d\s\x1c-\x1f\x80-\xff]{2}"
+BLANK = rb"[\s\x1c-\x1f\x80-\xff]"
+NUMBER = rb"[\d\s\x1c-\x1f\x80-\xff]{2}"
 ROW_WORDS = tuple(
     re.compile(rb"%b(?:(?<=%b%b)|(?<=%b[ub]%b))" % (word, NUMBER + BLANK, word, BLANK, word))
     for word in TYPES.encode().replace(b"uint", b"int").replace(b"bfloat", b"float").split(b"|")

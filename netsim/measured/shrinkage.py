@@ -77,7 +77,8 @@ def shrunken_fit(
             break
         there = residuals([aim])[0]
         missed = there - (here + slopes @ move)
-        x, here = aim, there
+        x = aim
+        here = there
         cost = _cost(x, here)
         if cost < best_cost:
             best_cost = cost

@@ -28,7 +28,8 @@ def joined_titles(titles: Sequence[str]) -> list[str]:
     for title in titles:
         name, bracket, place = title.partition(" (")
         if not bracket or not title.endswith(")"):
-            name, place = title, ""
+            name = title
+            place = ""
         places.setdefault(name, [])
         if place:
             places[name].append(place.removesuffix(")"))

@@ -30,7 +30,9 @@ from netsim.topology.graph import (
 
 _EQUAL = 1e-9  # rates with a smaller relative difference are equal
 # Rows that the way back looks at together, and of how many it must go through one for it to pay.
-SHORTEST, LONGEST, MANY = 16, 8192, 32
+SHORTEST = 16
+LONGEST = 8192
+MANY = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ def critical_path(program: Program, timeline: Timeline) -> CriticalPath:
     startup = np.minimum(startup, spent)
     flow = spent - startup
     kind = program.schedule.kind[rows]
-    compute, mark = kind == COMPUTE, kind == MARK  # a mark with a start-up is a kernel's launch
+    compute = kind == COMPUTE
+    mark = kind == MARK  # a mark with a start-up is the launch of a kernel
     launch = on_host(program, rows) & ~compute
     issued = release if mark[0] and startup[0] > 0 else 0.0
     return CriticalPath(
@@ -83,17 +86,26 @@ def critical_path(program: Program, timeline: Timeline) -> CriticalPath:
 def _walk(program: Program, timeline: Timeline) -> tuple[Longs, float, float]:
     """The rows of the critical path from last to first, and the seconds of lags and of releases
     on it."""
-    start, end, waits = timeline.start, timeline.end, _Waits(program, timeline)
-    row, lags, rows = int(np.argmax(end)), 0.0, list[int]()
-    first, size, met = row + 1, SHORTEST, SHORTEST
+    start = timeline.start
+    end = timeline.end
+    waits = _Waits(program, timeline)
+    row = int(np.argmax(end))
+    lags = 0.0
+    rows = list[int]()
+    first = row + 1
+    size = SHORTEST
+    met = SHORTEST
     while True:
         if row < first:  # longer stretches where the path goes through many of their rows
             size = min(4 * size, LONGEST) if met * MANY >= size else max(size // 4, SHORTEST)
-            first, met = max(0, row + 1 - size), 0
+            first = max(0, row + 1 - size)
+            met = 0
             earlier, times = waits.of(first, row + 1)
         rows.append(row)
         met += 1
-        best, when, began = earlier[row - first], times[row - first], start.item(row)
+        best = earlier[row - first]
+        when = times[row - first]
+        began = start.item(row)
         if best < 0 or when < began * (1 - 1e-12):  # it waited for its release
             return np.array(rows[::-1], np.int64), lags, began
         lags += began - end.item(best)
@@ -104,18 +116,23 @@ class _Waits:
     """For each row, the dependency that was ready last."""
 
     def __init__(self, program: Program, timeline: Timeline) -> None:
-        self.schedule, self.path, self.end = program.schedule, program.path, timeline.end
-        self.seconds, self.arrival = program.lag_seconds, program.lag_arrival
+        self.schedule = program.schedule
+        self.path = program.path
+        self.end = timeline.end
+        self.seconds = program.lag_seconds
+        self.arrival = program.lag_arrival
         self.latency = program.path_latency
 
     def of(self, first: int, last: int) -> tuple[list[int], list[float]]:
         """For some rows, the dependency that was ready last (-1: none), and when it was ready."""
         ptr = self.schedule.dep_ptr[first : last + 1].astype(np.int64)
         span = slice(int(ptr[0]), int(ptr[-1]))
-        earlier, lag = self.schedule.dep_row[span], self.schedule.dep_lag[span]
+        earlier = self.schedule.dep_row[span]
+        lag = self.schedule.dep_lag[span]
         ways = self.arrival[lag] * self.latency[self.path[earlier]]
         ready = self.end[earlier] + (self.seconds[lag] + ways)
-        best, when = np.full(last - first, -1), np.full(last - first, -inf)
+        best = np.full(last - first, -1)
+        when = np.full(last - first, -inf)
         waiting = np.flatnonzero(np.diff(ptr))
         if len(waiting):
             when[waiting] = np.maximum.reduceat(ready, ptr[waiting] - ptr[0])
@@ -127,7 +144,8 @@ class _Waits:
 
 def on_host(program: Program, rows: Longs) -> NDArray[np.bool_]:
     """Whether each row is the launch of a host."""
-    paths, kind = program.paths, program.links.kind
+    paths = program.paths
+    kind = program.links.kind
     launching = {-1: False}
     for path in different(program.path[rows]).tolist():
         if path >= 0:
@@ -139,11 +157,14 @@ def on_host(program: Program, rows: Longs) -> NDArray[np.bool_]:
 def narrowest(program: Program, row: int) -> list[int]:
     """The links that allow a row the lowest rate; none if its own highest rate is lower, or
     nothing limits it."""
-    schedule, paths, path = program.schedule, program.paths, int(program.path[row])
+    schedule = program.schedule
+    paths = program.paths
+    path = int(program.path[row])
     if path < 0:
         return []
     span = slice(int(paths.ptr[path]), int(paths.ptr[path + 1]))
-    capacity, weight = program.links.capacity[paths.link[span]], paths.weight[span]
+    capacity = program.links.capacity[paths.link[span]]
+    weight = paths.weight[span]
     rates = np.divide(capacity, weight, out=np.full(len(weight), inf), where=capacity < inf)
     least = rates.min(initial=inf)
     if least > float(program.caps[schedule.style[row]]) or least == inf:
@@ -220,7 +241,8 @@ def _causes(program: Program, timeline: Timeline) -> Causes:
 def link_label(table: LinkTable, link: int) -> tuple[str, str]:
     """The class and the place of a link in words: ("NIC ingress", "node1.nic0"), ("memory",
     "gpu3")."""
-    name, kind = table.name(link), table.kind(link)
+    name = table.name(link)
+    kind = table.kind(link)
     spoken = ("incast on " if link in table.met else "") + SPOKEN.get(kind, kind)
     if "->" not in name:
         return spoken, name.partition("(")[2].rstrip(")") or name
@@ -238,7 +260,8 @@ def _busiest(table: LinkTable, use: LinkUse) -> str:
     most = float(use.utilisation.max())
     hot = (use.utilisation >= most - _EQUALLY_BUSY).tolist()
     label, place = link_label(table, int(use.link[np.argmax(use.utilisation)]))
-    same, equal_count = 0, 0
+    same = 0
+    equal_count = 0
     for link, is_hot in zip(use.link.tolist(), hot, strict=True):
         if link_label(table, link)[0] == label:
             same += _count(table, link)
@@ -310,7 +333,8 @@ def limit_of(
     """
     if len(gpus) < 2 or (block <= 0 if demand is None else not demand.any()):
         return Limit(0.0, 0.0, 0.0, "nothing has to move")
-    cuts, every = _Cuts(topology, gpus, nvls=nvls), np.full(len(gpus), block)
+    cuts = _Cuts(topology, gpus, nvls=nvls)
+    every = np.full(len(gpus), block)
     root_supply = np.where(np.arange(len(gpus)) == root, block, 0.0)
     best: float | None
     if demand is not None:
@@ -334,8 +358,10 @@ class _Cuts:
     sending side."""
 
     def __init__(self, topology: Topology, gpus: Ints, *, nvls: bool) -> None:
-        self.topology, self.nodes = topology, len(topology.nodes)
-        layout, links = topology.layout, topology.links
+        self.topology = topology
+        self.nodes = len(topology.nodes)
+        layout = topology.layout
+        links = topology.links
         self.ranks = topology.gpu_nodes[gpus].astype(np.int64)
         best = least_and_most(links.bandwidth, topology.changes)[1]
         positive = best > 0
@@ -363,7 +389,8 @@ class _Cuts:
         rates = np.unique(self.rate, return_inverse=True)[1].astype(np.uint64)
         count = 0
         while (now := len(np.unique(colour))) > count:
-            count, seen = now, colour * np.uint64(_MIX[0])
+            count = now
+            seen = colour * np.uint64(_MIX[0])
             for here, there, mix in ((self.tail, self.head, 1), (self.head, self.tail, 2)):
                 mixed = (colour[there] * np.uint64(_MIX[mix])) ^ (rates * np.uint64(_MIX[0]))
                 np.add.at(seen, here, mixed * np.uint64(_MIX[3 - mix]) ^ (mixed >> np.uint64(29)))
@@ -377,10 +404,9 @@ class _Cuts:
 
     def distance(self) -> float:
         """The latency in seconds between the two ranks that are farthest apart."""
-        shape, least = (
-            (self.nodes,) * 2,
-            np.maximum(self.latency, 1e-15),
-        )  # 0 would mean that there is no link
+        shape = (self.nodes,) * 2
+        # 0 would mean that there is no link
+        least = np.maximum(self.latency, 1e-15)
         graph = scipy_part("sparse").csr_array((least, (self.tail, self.head)), shape=shape)
         far = scipy_part("sparse.csgraph").dijkstra(graph, indices=self.ranks[self.sinks()])[
             :, self.ranks
@@ -398,10 +424,12 @@ class _Cuts:
         tail, head = (self.head, self.tail) if back else (self.tail, self.head)
         into = np.bincount(head, self.rate, self.nodes)[self.ranks[ends]]
         alone = (supply.sum() - supply[ends]) / np.where(into > 0, into, np.nan)
-        least, side = 0.0, np.ones(self.nodes, bool)
+        least = 0.0
+        side = np.ones(self.nodes, bool)
         if np.isnan(alone).any():
             return np.inf, side
-        least, first = float(alone.max()), int(ends[np.argmax(alone)])
+        least = float(alone.max())
+        first = int(ends[np.argmax(alone)])
         side[self.ranks[first]] = False
         for end in ends.tolist():
             while least < np.inf:
@@ -411,14 +439,16 @@ class _Cuts:
                 seconds = crossing / rate if rate > 0 else np.inf * min(crossing, 1.0)
                 if not seconds > least * (1 + 1e-9):
                     break
-                least, side = seconds, cut_side
+                least = seconds
+                side = cut_side
         return least, ~side if back else side
 
     def _side(
         self, supply: Floats, end: int, seconds: float, tail: Longs, head: Longs
     ) -> NDArray[np.bool_]:
         """The sending side of the minimum cut towards a node if transfers take `least` seconds."""
-        unit, source = float(supply.sum()) / _SUPPLY, self.nodes
+        unit = float(supply.sum()) / _SUPPLY
+        source = self.nodes
         sources = np.flatnonzero(supply)
         tails = np.concatenate([tail, np.full(len(sources), source)])
         heads = np.concatenate([head, self.ranks[sources]])
@@ -437,7 +467,8 @@ class _Cuts:
         cuts = [self.tightest(supply, self.sinks(0), back=back) for back in (False, True)]
         halves = [self.tightest(every, self.sinks(), back=back)[0] for back in (False, True)]
         for parts in self.parts:
-            count, inside = len(np.unique(parts[parts >= 0])), parts[self.head] >= 0
+            count = len(np.unique(parts[parts >= 0]))
+            inside = parts[self.head] >= 0
             if count > 1 and not (self.adds & (parts < 0)).any():
                 into = self.rate[inside & (parts[self.tail] != parts[self.head])].sum()
                 cuts.append((2 * (count - 1) * block / float(into), parts == 0))
@@ -447,13 +478,15 @@ class _Cuts:
     def between(self, demand: Floats) -> tuple[float, NDArray[np.bool_], float | None]:
         """The least time of sends between pairs: by the cuts around ranks and hosts and, if it
         is small, a linear program."""
-        least, side = 0.0, np.zeros(self.nodes, bool)
+        least = 0.0
+        side = np.zeros(self.nodes, bool)
         around = [p == k for p in self.parts for k in range(int(p.max()) + 1)]
         for half in [*around, *(~half for half in around)]:
             crossing = float(demand[np.ix_(half[self.ranks], ~half[self.ranks])].sum())
             seconds = crossing / self.leaving(half) if crossing and self.leaving(half) else 0.0
             if seconds > least:
-                least, side = seconds, half
+                least = seconds
+                side = half
         if len(self.ranks) * len(self.tail) > _MOST_FLOWS or not np.isfinite(least):
             return least, side, None
         best = max(least, self._program(demand))
@@ -461,9 +494,12 @@ class _Cuts:
 
     def _program(self, demand: Floats) -> float:
         """The seconds of the optimal flows, in which the flows of one source are combined."""
-        ranks, edges = len(self.ranks), len(self.tail)
-        unit, rate = float(demand.max()), np.minimum(self.rate, self.rate[self.rate < np.inf].sum())
-        speed, sparse = float(rate.max()), scipy_part("sparse")
+        ranks = len(self.ranks)
+        edges = len(self.tail)
+        unit = float(demand.max())
+        rate = np.minimum(self.rate, self.rate[self.rate < np.inf].sum())
+        speed = float(rate.max())
+        sparse = scipy_part("sparse")
         at = np.concatenate([self.tail, self.head])
         signs = np.repeat([-1.0, 1.0], edges)
         balance = sparse.coo_array((signs, (at, np.tile(np.arange(edges), 2))), (self.nodes, edges))
@@ -485,7 +521,8 @@ class _Cuts:
 
     def words(self, side: NDArray[np.bool_]) -> str:
         """A cut in words: its links by kind, their bytes, and the ranks on both sides."""
-        links, names = self.topology.links, self.topology.nodes
+        links = self.topology.links
+        names = self.topology.nodes
         over = side[links.tail] & ~side[links.head] & (links.bandwidth > 0)
         if not over.any():
             return "all links together"
@@ -494,7 +531,8 @@ class _Cuts:
         few, way = (
             (is_inside, "out of") if is_inside.sum() <= (~is_inside).sum() else (~is_inside, "into")
         )
-        first, count = names[self.ranks[np.argmax(few)]], int(few.sum())
+        first = names[self.ranks[np.argmax(few)]]
+        count = int(few.sum())
         members = f"{first}" if count == 1 else f"{count} GPUs ({first} …)"
         total = self.leaving(side) / 1e9
         return f"{int(over.sum())} {kinds} links {way} {members}, {total:.4g} GB/s"

@@ -99,7 +99,8 @@ def fullest_link(topology: Topology, program: Program, use: LinkUse) -> Fullest 
     wire_numbers = np.flatnonzero(wires)[between[use.link[wires]]]
     if not len(wire_numbers):
         return None
-    link, amount = use.link[wire_numbers], use.amount[wire_numbers]
+    link = use.link[wire_numbers]
+    amount = use.amount[wire_numbers]
     equal_count = 1 if program.links.count is None else program.links.count[link]
     mean = float((amount * equal_count).sum()) / int(between.sum())
     first = int(amount.argmax())
@@ -254,7 +255,8 @@ class Loads:
         order, ptr, weight = self._entries
         members = order[ptr[link] : ptr[link + 1]]
         paths = self._owners[members]
-        first, last = self._path_ptr[paths], self._path_ptr[paths + 1]
+        first = self._path_ptr[paths]
+        last = self._path_ptr[paths + 1]
         rows = np.concatenate(
             [self._by_path[a:b] for a, b in zip(first, last, strict=True)] or [np.zeros(0, int)]
         )
@@ -282,7 +284,9 @@ class Loads:
         begin, end = self.flow(rows)
         lasting = end > begin
         at_once = begin[~lasting], drawn[~lasting]
-        begin, end, drawn = begin[lasting], end[lasting], drawn[lasting]
+        begin = begin[lasting]
+        end = end[lasting]
+        drawn = drawn[lasting]
         rate = drawn / (end - begin)
         when = np.concatenate([begin, end])
         order = np.argsort(when, kind="stable")
@@ -409,13 +413,15 @@ def _covered(spans: Spans, ranks: int, makespan: float) -> Floats:
     rank, begin, end = spans
     small = rank.astype(np.uint16) if ranks <= 1 << 16 else rank  # numpy sorts these by counting
     order = np.argsort(small, kind="stable")
-    begin, end = begin[order], np.minimum(end[order], makespan)
+    begin = begin[order]
+    end = np.minimum(end[order], makespan)
     covered = np.zeros(ranks)
     edges = np.concatenate([[0], np.cumsum(np.bincount(rank, minlength=ranks))])
     for r in range(ranks):
         span = slice(int(edges[r]), int(edges[r + 1]))
         turn = np.argsort(begin[span], kind="stable")
-        first, reach = begin[span][turn], np.maximum.accumulate(end[span][turn])
+        first = begin[span][turn]
+        reach = np.maximum.accumulate(end[span][turn])
         before = np.concatenate([[0.0], reach[:-1]]) if len(reach) else reach
         covered[r] = np.maximum(reach - np.maximum(first, before), 0.0).sum()
     return covered

@@ -246,7 +246,8 @@ def _draw_path(
             last = None
             continue
         lane = place[row["from_rank"]]
-        begin, end = row["begin_us"], row["end_us"]
+        begin = row["begin_us"]
+        end = row["end_us"]
         if last is not None:
             joints.append([last, (begin / factor, lane)])
         for cause in ("launch", "protocol", "transfer", "sharing", "compute"):
@@ -269,7 +270,8 @@ def _draw_path(
 # Pictures of an explained training step: where its critical path and its GPUs spend their time, and
 # the time with something faster or free. They are drawn from the values of explain.json.
 
-KINDS, WORK = looks("parallel"), looks("spent")
+KINDS = looks("parallel")
+WORK = looks("spent")
 OTHER: Colour = "#5a5a5a"
 ROOM = 0.06  # a part of a bar that exceeds this fraction of the longest bar shows its percentage
 DARK = 0.55  # text is white on colors that are less light
@@ -529,7 +531,8 @@ def calls_figure(rows: pd.DataFrame) -> Figure:
     unit, factor = time_unit(float(longest.max()))
     for total, exposed, colour, _, shift in _HALVES:
         places = [place + shift for place in range(len(rows))]
-        full, bare = rows[total].fillna(0.0) / factor, rows[exposed].fillna(0.0) / factor
+        full = rows[total].fillna(0.0) / factor
+        bare = rows[exposed].fillna(0.0) / factor
         bare = bare.clip(upper=full)
         axes.barh(places, bare, height=0.36, color=colour)
         axes.barh(places, full - bare, left=bare, height=0.36, color=tint(colour, 0.35))

@@ -594,7 +594,8 @@ def pareto_figure(rows: pd.DataFrame, column: str, label: str, title: str = "") 
     if column not in rows.columns or rows[column].nunique() < 2:
         return None
     rows = rows[rows[column].notna()]
-    cost, time = rows[column].to_numpy(np.float64), rows["time"].to_numpy(np.float64)
+    cost = rows[column].to_numpy(np.float64)
+    time = rows["time"].to_numpy(np.float64)
     front = pareto_front(cost.tolist(), time.tolist())
     figure, panel = style.one_panel(9.2, 4.2)
     panel.plot(cost, time, "o", color=style.tint(style.GREY, 0.55), markersize=5, label="all cells")

@@ -354,7 +354,9 @@ def draw_strip(axes: Axes, lines: Sequence[PlotLine], colours: Sequence[Colour])
     names = [line.label for line in lines]
     labels = [name if len(name) <= 20 else f"{name[:9]}…{name[-10:]}" for name in names]
     if rows_of(lines) < len(lines):
-        runs, labels, colours = runs[:1], ["every line"], [style.BLACK]
+        runs = runs[:1]
+        labels = ["every line"]
+        colours = [style.BLACK]
     names = list(dict.fromkeys(name for row in runs for name, _, _ in row))
     fill = {
         name: style.tint(style.PALETTE[i % len(style.PALETTE)], 0.3) for i, name in enumerate(names)
@@ -482,7 +484,8 @@ def _draw(bandwidth: Axes, time: Axes, line: PlotLine, look: Look, hidden: int) 
             _fill(bandwidth, time, line.table, (low, high), look, alpha)
     ideal = line.table["busbw_GBps"] * line.table["time_us"]
     if has_noise(line.table):
-        ends, middle = (line.table["p5_us"], line.table["p95_us"]), line.table["p50_us"]
+        ends = (line.table["p5_us"], line.table["p95_us"])
+        middle = line.table["p50_us"]
         _fill(bandwidth, time, line.table, ends, look, _BANDS[0])
         for axes, values in ((bandwidth, ideal / middle), (time, middle)):
             axes.plot(sizes, values.to_numpy(), "--", color=look.colour, linewidth=1.0)

@@ -304,7 +304,8 @@ def numbers(path: Path, table: pd.DataFrame, column: str) -> pd.Series:
     values = pd.to_numeric(text.where(text != "", None), errors="coerce").astype(float)
     none = np.flatnonzero((values.isna() & (text != "")).to_numpy()[cells.codes])
     if len(none):
-        line, got = int(table.index[none[0]]), shown(str(text[cells.codes[none[0]]]))
+        line = int(table.index[none[0]])
+        got = shown(str(text[cells.codes[none[0]]]))
         raise InputError(f"{path}:{line}: {column}: expected a number, got {got}")
     parsed = pd.Series(values.to_numpy()[cells.codes], table.index)
     wrong = parsed[(parsed < 0) | (parsed == np.inf)]

@@ -470,7 +470,8 @@ def _inches(rows: int) -> float:
 # A training step as a timeline: the computations of a rank, and its streams of NCCL below. It is
 # drawn from the trace. Of ranks that do the same, one is drawn.
 
-PHASES, KINDS = style.looks("phase"), style.looks("parallel")
+PHASES = style.looks("phase")
+KINDS = style.looks("parallel")
 WAITING = "waiting for the last rank"
 STEP_COLOURS: dict[str, style.Colour] = {
     **{look.words: look.colour for look in (*PHASES.values(), *KINDS.values())},
@@ -594,7 +595,8 @@ def _ranks(data: Mapping[str, Any]) -> list[_Rank]:
         if pid in ranks and name != "passes":
             ranks[pid].lanes[name] = []
     for event in events:
-        pid, lane = event["pid"], names.get((event["pid"], event["tid"]), "")
+        pid = event["pid"]
+        lane = names.get((event["pid"], event["tid"]), "")
         bar = (event["ts"], event["ts"] + event["dur"])
         if event["cat"] == "gpu_user_annotation":
             number = event["name"].split()[2] if event["name"][1:5] == " mb " else ""

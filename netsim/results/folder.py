@@ -135,7 +135,9 @@ class Folder:
         with suppress(OSError):  # the working directory may be gone, too
             places.append(_free_name(Path.cwd() / f"{name}-kept"))
         places.append(_free_name(Path(tempfile.gettempdir()) / f"{name}-kept"))
-        lost, old_journal, old_workspace = self.path, self.journal, self.workspace
+        lost = self.path
+        old_journal = self.journal
+        old_workspace = self.workspace
         for folder in places:
             with suppress(OSError, NetsimError):
                 self._write_again(folder)
@@ -163,8 +165,10 @@ class Folder:
         except BaseException:
             workspace.close()
             raise
-        self.path, self.place = folder, workspace.place
-        self.journal, self.workspace = journal, workspace
+        self.path = folder
+        self.place = workspace.place
+        self.journal = journal
+        self.workspace = workspace
 
     @contextmanager
     def _errors_named(self) -> Iterator[None]:
@@ -298,7 +302,8 @@ def _check_owner_of(
 
 def _begin(workspace: Workspace, manifest: dict[str, Any], tell: Tell, *, resume: bool) -> Folder:
     """Make `.partial` with an empty journal, or with the journal that is continued."""
-    folder, place = workspace.folder, workspace.place
+    folder = workspace.folder
+    place = workspace.place
     discarded = 0
     journal_file = place / JOURNAL
     if resume:
@@ -411,8 +416,10 @@ def _entry(line: bytes) -> tuple[Key, Row, dict[str, Any]]:
     """
     values = unsealed(line)
     try:
-        cell, size = values["cell"], values["size"]
-        row, timing = row_from(values["row"]), dict(values["timing"])
+        cell = values["cell"]
+        size = values["size"]
+        row = row_from(values["row"])
+        timing = dict(values["timing"])
     except InputError as error:
         raise ValueError(error.message) from None
     except (KeyError, TypeError, ValueError):
@@ -524,7 +531,8 @@ def _check_same_sweep(
     for name, difference in SHARED_KEYS.items():
         if part_manifest.get(name) != manifest.get(name):
             raise InputError(f"{part}: holds {difference} than {first}")
-    part_version, first_version = _version_text(part_manifest), _version_text(manifest)
+    part_version = _version_text(part_manifest)
+    first_version = _version_text(manifest)
     if part_version != first_version:
         raise InputError(f"{part}: was computed by {part_version}, {first} by {first_version}")
 

@@ -24,7 +24,8 @@ from netsim.base.values import dataclass
 from netsim.results.row import ONE_HOST, Class, Joined, band_of
 
 MARGINS = "margins.csv"
-SCALE, QUANTILE = "scale", "quantile"
+SCALE = "scale"
+QUANTILE = "quantile"
 BETWEEN_HOSTS = "between hosts"  # in place of the transport: any that joins hosts
 SHRINKAGE = 4.0  # the next wider class counts as this many systems; chosen by tests.bench.gates
 LEAST_SCALE = 0.01  # the noise of repeats of one system: standard deviation of the log of a time
@@ -71,7 +72,8 @@ class Margins:
         place = bisect_left(CONFIDENCES, confidence)
         if place == 0:
             return max(0.0, values[0])
-        low, high = CONFIDENCES[place - 1], CONFIDENCES[place]
+        low = CONFIDENCES[place - 1]
+        high = CONFIDENCES[place]
         part = (confidence - low) / (high - low)
         return max(0.0, values[place - 1] + part * (values[place] - values[place - 1]))
 

@@ -25,7 +25,8 @@ DEFAULT_STEP = 2**20
 WARMUP = 1
 # How the times of all processes are combined, by the number that option `-a` takes.
 AVERAGES = ("first", "mean", "min", "max")
-OUT_OF_PLACE, IN_PLACE = "time_us", "inplace_time_us"
+OUT_OF_PLACE = "time_us"
+IN_PLACE = "inplace_time_us"
 # Collectives whose values nccl-tests does not check in place, where it prints N/A (reportErrors in
 # src/alltoall.cu, src/alltoallv.cu and src/sendrecv.cu).
 UNCHECKED_IN_PLACE = ("alltoall", "alltoallv", "sendrecv")

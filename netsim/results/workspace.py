@@ -260,7 +260,8 @@ def replace_results(workspace: Workspace, manifest: Mapping[str, Any]) -> None:
     to the earlier results stay only if results.csv does not change, since they show its rows. An
     InputError names a file of the user that has the name of a new one; then nothing is changed.
     """
-    folder, place = workspace.folder, workspace.place
+    folder = workspace.folder
+    place = workspace.place
     earlier = _manifest_or_nothing(folder)
     files = _files_below(place)
     added: list[str] = []

@@ -426,7 +426,8 @@ def _with_variant(
     named = _variants(sweep)[axis]
     names = {str(variant): variant for variant in named} if isinstance(named, Mapping) else {}
     if name not in names:
-        names_text, hint = ", ".join(names), suggest(name, names)
+        names_text = ", ".join(names)
+        hint = suggest(name, names)
         raise InputError(
             f"--set {assignment}: expected a variant ({names_text}), got '{name}'{hint}"
         )

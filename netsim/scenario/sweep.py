@@ -251,7 +251,8 @@ def _compared(compare: Callable[[Any, Any], bool], left: Any, right: Any, text: 
     if isinstance(left, str) and isinstance(right, str) and left != right:
         left, right = _measured(left, right)
     elif isinstance(left, int | float) != isinstance(right, int | float):
-        left, right = _as_number(left), _as_number(right)
+        left = _as_number(left)
+        right = _as_number(right)
     try:
         return compare(left, right)
     except TypeError:

@@ -37,7 +37,8 @@ def framed(schedule: Schedule, kernel: float) -> Schedule:
 
     A start mark takes `kernel` seconds.
     """
-    ranks, rows = schedule.ranks, len(schedule)
+    ranks = schedule.ranks
+    rows = len(schedule)
     lags, arrived, in_order = _lags(schedule.lags)
     gates, closing = _ends(schedule)
     style = (*schedule.styles, Style(MARK, stream="launch", latency=kernel), Style(MARK))
@@ -52,7 +53,8 @@ def framed(schedule: Schedule, kernel: float) -> Schedule:
     inner = np.ones(int(ptr[ranks + rows]), bool)
     first = ptr[ranks + gates.row] + waits[gates.row]
     inner[first + np.arange(len(gates.row)) - np.searchsorted(gates.row, gates.row)] = False
-    dep_row, dep_lag = np.empty(len(inner), np.int32), np.empty(len(inner), np.int16)
+    dep_row = np.empty(len(inner), np.int32)
+    dep_lag = np.empty(len(inner), np.int16)
     dep_row[inner], dep_lag[inner] = schedule.dep_row + ranks, schedule.dep_lag
     dep_row[~inner], dep_lag[~inner] = gates.rank, in_order
     at = np.searchsorted(closing.rank, everyone)  # the place of the rank's own start mark
@@ -129,7 +131,9 @@ def _in_line(schedule: Schedule, ends: tuple[Rows, Rows], grouped: Flags) -> _Pl
     arrival = np.array([lag.arrival for lag in schedule.lags], bool)
     for start in range(0, len(owner), _CHUNK):
         part = slice(start, start + _CHUNK)
-        here, there, lag = owner[part], schedule.dep_row[part], schedule.dep_lag[part]
+        here = owner[part]
+        there = schedule.dep_row[part]
+        lag = schedule.dep_lag[part]
         here_plain = ~grouped[here] if has_groups else True
         there_plain = ~grouped[there] if has_groups else True
         # same[i][j]: end i of the later row is the rank at end j of the earlier one
@@ -169,7 +173,8 @@ def _ordered_groups(
     here, there = (owner, schedule.dep_row) if ahead else (schedule.dep_row, owner)
     use = grouped[here] & ~grouped[there]
     arrival = np.array([lag.arrival for lag in schedule.lags], bool)[schedule.dep_lag[use]]
-    here, there = here[use].astype(np.int64) * schedule.ranks, there[use]
+    here = here[use].astype(np.int64) * schedule.ranks
+    there = there[use]
     wanted = touch.row * schedule.ranks + touch.rank  # in order, as `_of_groups` has them
     anyhow, arrived = np.zeros((2, len(wanted)), bool)
     for end in ends:
@@ -321,7 +326,8 @@ def _in_a_row(
 
     Start marks wait for the end marks just before them.
     """
-    ranks, size = frame.ranks, len(frame)
+    ranks = frame.ranks
+    size = len(frame)
     counts = np.diff(frame.dep_ptr)
     later = counts.copy()
     later[:ranks] += 1

@@ -132,7 +132,8 @@ def _healthy(costs: PartCosts) -> str:
 def _range(costs: Sequence[PartCost]) -> str:
     """A sentence on the most and the least costly parts, or on all of them if they cost the
     same."""
-    most, least = costs[0], costs[-1]
+    most = costs[0]
+    least = costs[-1]
     if most.ratio / least.ratio - 1 <= EQUAL:
         if len(costs) == 1:
             return f"{most.part} costs {percent(most.ratio)}"

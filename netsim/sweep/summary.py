@@ -167,7 +167,8 @@ def idle_axes(cells: Sequence[Cell], rows: Sequence[Row]) -> list[Idle]:
                 groups.setdefault(repr(sorted(others.items(), key=str)), []).append(cell)
         compared = [group for group in groups.values() if len(group) > 1]
         if compared and all(_same_times([by_cell[c.id] for c in group]) for group in compared):
-            first, last = compared[-1][0], compared[-1][-1]
+            first = compared[-1][0]
+            last = compared[-1][-1]
             idle.append(Idle(axis, (first, last), max(sizes[first.id])))
     return idle
 

@@ -82,7 +82,8 @@ def answer(
 
 def _given_up(resolved: AnyResolved, size: int, seconds: float) -> Row:
     """The row of a job that a fault ends."""
-    error, microseconds = f"after {format_time(seconds)}: {GIVEN_UP}", seconds * 1e6
+    error = f"after {format_time(seconds)}: {GIVEN_UP}"
+    microseconds = seconds * 1e6
     if isinstance(resolved, ResolvedCell):
         row = question_row(resolved, size)
         return replace(row, status="failed", error=error, time_us=microseconds)

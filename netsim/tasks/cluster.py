@@ -37,7 +37,8 @@ def split_ranks(text: str | None, ranks: int) -> list[list[int]]:
     match = _SPLIT.fullmatch(text.strip())
     if not match:
         raise ValueError(f"expected a split such as 'MOD 8', 'DIV 4' or 'AND 0x7', got {text!r}")
-    operation, value = match[1].upper(), int(match[2], 0)
+    operation = match[1].upper()
+    value = int(match[2], 0)
     if operation in ("MOD", "DIV") and value < 1:
         raise ValueError(f"expected {operation} with a number of at least 1, got {text!r}")
     groups = grouped(range(ranks), lambda rank: _COLOURS[operation](rank, value))
@@ -77,7 +78,8 @@ BUILT = Memo(32)  # the clusters that were built last, by the settings that they
 
 def built(cell: Cell) -> Built:
     """The topology of a cell, perhaps from an earlier cell."""
-    config, key = cell.scenario.cluster, cell.cluster
+    config = cell.scenario.cluster
+    key = cell.cluster
     by_nccl = config.graph is None and cell.scenario.collective.is_nccl
     if key and by_nccl:  # NCCL's variables choose NICs
         env = cell.scenario.nccl.env
@@ -101,7 +103,9 @@ def built(cell: Cell) -> Built:
 
 def groups_of(cell: Cell, cluster: Built) -> tuple[tuple[int, ...], ...]:
     """The ranks of every communicator; an error for a rank that the cluster lacks has its place."""
-    source, work, available = cell.source, cell.scenario.collective, len(cluster.topology)
+    source = cell.source
+    work = cell.scenario.collective
+    available = len(cluster.topology)
     if work.ranks is not None and max(work.ranks) >= available:
         place = ("workload", "ranks", work.ranks.index(max(work.ranks)))
         raise source.error(place, f"expected GPUs in 0..{available - 1}, got {max(work.ranks)}")
@@ -137,7 +141,8 @@ def refuse_unjoined(
 
 def wishes_of(scenario: Scenario) -> Wishes:
     """The settings of NCCL in a scenario."""
-    nccl, work = scenario.nccl, scenario.collective
+    nccl = scenario.nccl
+    work = scenario.collective
     of = facts.parse_version(nccl.version)
     return job.Wishes(of, nccl.env, work.algorithm, work.protocol, nccl.tuner, nccl.graph)
 

@@ -47,7 +47,8 @@ def limit_columns(
 @kept
 def _limit_of_a_byte(resolved: ResolvedCell, matrix: Matrix | None) -> Limit:
     """The lower bound for one byte per block, or for a matrix of bytes between ranks."""
-    work, config = resolved.cell.scenario.collective, resolved.cell.scenario.cluster
+    work = resolved.cell.scenario.collective
+    config = resolved.cell.scenario.cluster
     members = () if config.graph is not None else config.members
     machines = [group.loaded.machine for group in members]
     has_nvls = any(
@@ -68,7 +69,8 @@ def _limit_of_a_byte(resolved: ResolvedCell, matrix: Matrix | None) -> Limit:
 def _demand(resolved: ResolvedCell, matrix: Matrix | None) -> NDArray[np.float64] | None:
     """The bytes that each rank sends to each other one; None for collectives without such a
     matrix."""
-    work, ranks = resolved.cell.scenario.collective, len(resolved.groups[0])
+    work = resolved.cell.scenario.collective
+    ranks = len(resolved.groups[0])
     if work.collective in ("alltoall", "alltoallv"):
         sent = 1.0 if matrix is None else np.array(matrix, np.float64)
         return np.asarray((1.0 - np.eye(ranks)) * sent)

@@ -86,7 +86,8 @@ def key_of(resolved: ResolvedCell, size: int, engine: str) -> bytes | None:
         return None
     if resolved.is_nccl and resolved.collective(size).ranks > MOST_RANKS:
         return None
-    task, scenario = resolved.task(size), resolved.cell.scenario
+    task = resolved.task(size)
+    scenario = resolved.cell.scenario
     noise = scenario.noise and (scenario.noise, scenario.samples, scenario.seed)
     return digest(
         (

@@ -159,7 +159,8 @@ class ResolvedCell:
 
     def _nccl_launch(self, size: int) -> Launch:
         """The times of NCCL to launch an operation, if the scenario does not state them."""
-        plan, job = self.planned(size), self.jobs[0]
+        plan = self.planned(size)
+        job = self.jobs[0]
         assert plan is not None
         style = self.cell.scenario.launch_costs().style
         launch = nccl_launch(
@@ -263,7 +264,8 @@ def budget_of(scenario: Scenario) -> Budget:
 
     With noise no rank represents another one. If links change in time, everything is simulated.
     """
-    noise, timed = scenario.noise, scenario.timed
+    noise = scenario.noise
+    timed = scenario.timed
     is_exact = scenario.exact or timed or bool(noise and noise.link)
     budget = budget_for(is_exact=is_exact)
     return replace(budget, excluded=METHODS_OF_EQUAL_RANKS) if noise or timed else budget
@@ -303,7 +305,8 @@ def has_equal_hops(scenario: Scenario, topology: Topology) -> bool:
 
 def _with_nccl(resolved: ResolvedCell, built_cluster: Built) -> ResolvedCell:
     """The cell with NCCL's communicators; settings that NCCL refuses are errors."""
-    source, work = resolved.cell.source, resolved.cell.scenario.collective
+    source = resolved.cell.source
+    work = resolved.cell.scenario.collective
     if built_cluster.cluster is None:
         algorithms = ", ".join(tables.ALGORITHMS[work.collective])
         message = f"NCCL's choice needs a machine, not a plain graph; choose one of {algorithms}"
@@ -331,9 +334,11 @@ def _with_nccl(resolved: ResolvedCell, built_cluster: Built) -> ResolvedCell:
 
 def _joined_by_nccl(resolved: ResolvedCell, built_cluster: Built) -> ResolvedCell:
     """The cell with its communicators, on a topology with the resources that NCCL's blocks use."""
-    cell, cluster = resolved.cell, built_cluster.cluster
+    cell = resolved.cell
+    cluster = built_cluster.cluster
     assert cluster is not None
-    work, wishes = cell.scenario.collective, wishes_of(cell.scenario)
+    work = cell.scenario.collective
+    wishes = wishes_of(cell.scenario)
     # The schedules of one communicator share their parts if the data type is the same.
     ranks = [resolved.gpus[list(group)] for group in resolved.groups]
     question = repr((wishes, resolved.groups, work.ranks, work.dtype))
@@ -356,7 +361,8 @@ def _refuse_by_least_rows(resolved: ResolvedCell) -> None:
     decides.
     """
     work = resolved.cell.scenario.collective
-    ranks, group_count = len(resolved.groups[0]), len(resolved.groups)
+    ranks = len(resolved.groups[0])
+    group_count = len(resolved.groups)
     too_large = misfit_of_nccl(work.collective, ranks, group_count, "")
     is_folded = resolved.budget.folds_groups(group_count)
     if not too_large or (is_folded and equal_sends(work.collective, ranks)):
@@ -370,7 +376,8 @@ def _refuse_by_least_rows(resolved: ResolvedCell) -> None:
 
 def _may_be_too_large(resolved: ResolvedCell, algorithm: str) -> bool:
     """Whether a cell of NCCL is so large that its need of memory must be computed."""
-    work, group_count = resolved.cell.scenario.collective, len(resolved.groups)
+    work = resolved.cell.scenario.collective
+    group_count = len(resolved.groups)
     if resolved.budget.is_exact or work.collective == "alltoall":
         return True
     ranks = len(resolved.groups[0])
@@ -396,7 +403,8 @@ def _refuse_too_large(resolved: ResolvedCell) -> None:
 
 def _with_textbook_algorithm(resolved: ResolvedCell) -> ResolvedCell:
     """The cell with the parameters of its algorithm; wrong parameters are errors."""
-    cell, work = resolved.cell, resolved.cell.scenario.collective
+    cell = resolved.cell
+    work = resolved.cell.scenario.collective
     if not work.code and not any(work.algorithm in table for table in tables.ALGORITHMS.values()):
         raise cell.source.error(("workload", "algorithm"), _unknown_algorithm(cell.scenario))
     if work.protocol != AUTO:
@@ -426,7 +434,8 @@ def _unknown_algorithm(scenario: Scenario) -> str:
 def _parameters_on(resolved: ResolvedCell) -> Mapping[str, Any]:
     """The parameters of a textbook algorithm; those that are not stated follow from the cluster."""
     scenario = resolved.cell.scenario
-    work, cluster = scenario.collective, scenario.cluster
+    work = scenario.collective
+    cluster = scenario.cluster
     names = tables.parameters_of(work.collective, work.built_by)
     is_whole_cluster = work.ranks is None and len(resolved.groups) == 1
     if "links" in names and "links" not in work.parameters:

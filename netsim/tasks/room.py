@@ -49,7 +49,8 @@ def why_task_does_not_fit(task: Task, budget: Budget, fewer: FewerRanks) -> str:
 
 def _size_from_fewer_ranks(task: Task, fewer: FewerRanks) -> tuple[int, int]:
     """Rows and bytes of a textbook algorithm, by their growth with the number of ranks."""
-    ranks, group_count = len(task.groups[0]), len(task.groups)
+    ranks = len(task.groups[0])
+    group_count = len(task.groups)
 
     def schedule_at(count: int) -> Schedule:
         return tables.build(fewer.collective_at(count), task.algorithm, **task.parameters)

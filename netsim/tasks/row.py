@@ -33,7 +33,8 @@ def row_of_size(
 
 def question_row(resolved: ResolvedCell, size: int, **columns: Any) -> result_rows.Row:
     """The row of one cell at one size without simulated values, except those in `columns`."""
-    work, plan = resolved.cell.scenario.collective, resolved.planned(size)
+    work = resolved.cell.scenario.collective
+    plan = resolved.planned(size)
     collective = resolved.collective(size)
     return result_rows.Row(
         **_columns_of_cell(resolved),
@@ -50,7 +51,8 @@ def question_row(resolved: ResolvedCell, size: int, **columns: Any) -> result_ro
 
 def untimed(cell: Cell) -> result_rows.Row:
     """The row of a cell without times, also of an invalid cell or one whose run failed."""
-    scenario, work = cell.scenario, cell.scenario.workload
+    scenario = cell.scenario
+    work = cell.scenario.workload
     row = result_rows.Row(
         scenario=scenario.name or "",
         cell=cell.id,
@@ -67,7 +69,8 @@ def untimed(cell: Cell) -> result_rows.Row:
 @kept
 def _columns_of_cell(resolved: ResolvedCell) -> dict[str, Any]:
     """The columns that all sizes of a cell share."""
-    scenario, work = resolved.cell.scenario, resolved.cell.scenario.collective
+    scenario = resolved.cell.scenario
+    work = resolved.cell.scenario.collective
     is_nccl = resolved.is_nccl
     return {
         "scenario": scenario.name or "",
@@ -89,7 +92,8 @@ def _columns_of_cell(resolved: ResolvedCell) -> dict[str, Any]:
 
 def row_of_outcome(resolved: ResolvedCell, size: int, outcome: Outcome) -> result_rows.Row:
     """The row of one cell at one size from the outcome of its task, checked by the invariants."""
-    collective, scenario = resolved.collective(size), resolved.cell.scenario
+    collective = resolved.collective(size)
+    scenario = resolved.cell.scenario
     algbw = collective.size_bytes / outcome.seconds / 1e9 if outcome.seconds > 0 else 0.0
     busbw = algbw * collective.bus_factor
     limit: dict[str, Any] = {}

@@ -59,7 +59,8 @@ def interval_at(
 @kept
 def class_of(resolved: ResolvedCell) -> result_rows.Joined:
     """The machine, the transport and the rate of a cell of NCCL."""
-    config, job = resolved.cell.scenario.cluster, resolved.jobs[0]
+    config = resolved.cell.scenario.cluster
+    job = resolved.jobs[0]
     machine = oldest_machine(job.machines)
     if node_count(config) == 1:
         transport = result_rows.ONE_HOST

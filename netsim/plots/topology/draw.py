@@ -80,7 +80,9 @@ def _point(picture: Drawing, line: Stroke, here: int, there: int, x: float) -> P
     return x, box.y + _side(box, picture.boxes[there], line) * box.height / 2
 
 
-BOXES, LINK_LOOKS = style.looks("box"), style.looks("link")  # by kind
+# by kind
+BOXES = style.looks("box")
+LINK_LOOKS = style.looks("link")
 UNUSED = "#c9c9c9"
 DEAD = "#b22222"  # together with dashes or a cross, which are visible without color
 _DEAD_WIDTH = 1.4  # points
@@ -180,7 +182,10 @@ def room_below(picture: Drawing, width: float, *, heat: bool) -> float:
     return 0.5 + 0.2 * -(-keys // _columns(keys, width)) + (0.75 if heat else 0.0)
 
 
-_UNIT, _WIDEST, _LEAST = 0.68, 19.0, 9.5  # inches of a unit; of a figure, at most and at least
+# inches of a unit; of a figure, at most and at least
+_UNIT = 0.68
+_WIDEST = 19.0
+_LEAST = 9.5
 _MOST_LABELS = 26  # lines between two rows that are labelled one by one
 _CROWD = 40  # lines between two rows beyond which they are drawn lightly
 _BEHIND = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}  # of labels on lines
@@ -192,13 +197,17 @@ def figure_of(picture: Drawing) -> Figure:
     """The figure of a drawing; a unit has the same length everywhere, so that places are in
     inches."""
     margin = 2.4 if picture.rows else 0.3
-    wide, high = picture.right - picture.left + margin + 0.3, picture.top - picture.bottom + 0.3
+    wide = picture.right - picture.left + margin + 0.3
+    high = picture.top - picture.bottom + 0.3
     unit = min(_UNIT, _WIDEST / wide)
     heat = any(not isnan(line.used) for line in picture.lines)
-    above, below = 0.85, room_below(picture, max(_LEAST, wide * unit), heat=heat)
-    width, height = max(_LEAST, wide * unit), high * unit + above + below
+    above = 0.85
+    below = room_below(picture, max(_LEAST, wide * unit), heat=heat)
+    width = max(_LEAST, wide * unit)
+    height = high * unit + above + below
     figure = Figure(figsize=(width, height))
-    across, up = wide * unit / width, high * unit / height
+    across = wide * unit / width
+    up = high * unit / height
     axes = figure.add_axes(((1 - across) / 2, below / height, across, up))
     axes.set_axis_off()
     axes.set_xlim(picture.left - margin, picture.left - margin + wide)
@@ -209,7 +218,8 @@ def figure_of(picture: Drawing) -> Figure:
     _draw_boxes(axes, picture, points)
     _draw_texts(axes, picture, points)
     left = 0.2 / width
-    title, subtitle = _cut(picture.title, width * 9.5), _cut(picture.subtitle, width * 14)
+    title = _cut(picture.title, width * 9.5)
+    subtitle = _cut(picture.subtitle, width * 14)
     figure.text(left, 1 - 0.38 / height, title, fontsize=13, fontweight="bold")
     figure.text(left, 1 - 0.65 / height, subtitle, fontsize=9.5, color=style.GREY)
     draw_legend(figure, picture, left, below / height, heat=heat)
@@ -254,7 +264,8 @@ def _draw_boxes(axes: Axes, picture: Drawing, points: float) -> None:
     """Draw the boxes with their labels; dead ones are dashed and crossed out."""
     for box in picture.boxes:
         look: dict[str, Any] = {"edgecolor": BOXES[box.kind].hue, "linewidth": 1.0, "zorder": 3}
-        corner, inside = (box.left, box.y - box.height / 2), BOXES[box.kind].colour
+        corner = (box.left, box.y - box.height / 2)
+        inside = BOXES[box.kind].colour
         if box.dead:
             inside = (1.0, 1.0, 1.0)
             look |= {"edgecolor": DEAD, "linestyle": _DASHES}
@@ -283,7 +294,8 @@ def _draw_boxes(axes: Axes, picture: Drawing, points: float) -> None:
 
 def _cross_out(axes: Axes, box: Box) -> None:
     """Draw both diagonals of a box, behind its text and above its face."""
-    low, high = box.y - box.height / 2, box.y + box.height / 2
+    low = box.y - box.height / 2
+    high = box.y + box.height / 2
     for start, end in ((low, high), (high, low)):
         axes.plot(
             [box.left, box.right],
@@ -341,7 +353,8 @@ def _draw_lines(axes: Axes, picture: Drawing, points: float, *, heat: bool) -> N
 
 def _rows_of(picture: Drawing, line: Stroke) -> tuple[float, float]:
     """The rows between which a line runs, as the lower and the upper y."""
-    tail, head = picture.boxes[line.tail].y, picture.boxes[line.head].y
+    tail = picture.boxes[line.tail].y
+    head = picture.boxes[line.head].y
     return min(tail, head), max(tail, head)
 
 
@@ -380,7 +393,8 @@ def _loop(bend: float, start: Point, end: Point) -> CurvePath:
 def _stroke(axes: Axes, line: Stroke, start: Point, end: Point, colour: Colour) -> Point:
     """Draw one line and return the place of its label."""
     if line.bend and line.free:
-        curve, middle = _loop(line.bend, start, end), start
+        curve = _loop(line.bend, start, end)
+        middle = start
     elif line.bend:
         across = abs(start[0] - end[0]) < 1e-6
         push = (line.bend * 4 / 3, 0.0) if across else (0.0, line.bend * 4 / 3)
@@ -389,7 +403,8 @@ def _stroke(axes: Axes, line: Stroke, start: Point, end: Point, colour: Colour) 
         curve = CurvePath(
             points, [CurvePath.MOVETO, CurvePath.CURVE4, CurvePath.CURVE4, CurvePath.CURVE4]
         )
-        x, y = (start[0] + end[0]) / 2, (start[1] + end[1]) / 2
+        x = (start[0] + end[0]) / 2
+        y = (start[1] + end[1]) / 2
         middle = (x + push[0] * 0.75, y + push[1] * 0.75)
     else:
         curve = CurvePath([start, end], [CurvePath.MOVETO, CurvePath.LINETO])

@@ -47,7 +47,8 @@ def circle_picture(
     radius = max(1.5, len(slots) * 1.15 / (2 * pi))
     for place, cell in enumerate(slots):
         angle = pi / 2 - 2 * pi * place / len(slots)
-        x, y = radius * cos(angle), radius * sin(angle)
+        x = radius * cos(angle)
+        y = radius * sin(angle)
         if cell is None:
             sheet.captions.append(shapes.Caption(x, y, f"… {len(cells) - len(slots) + 1} more …"))
             continue
@@ -145,7 +146,8 @@ def _short(gpu: str) -> str:
 def _layered(title: str, subtitle: str, topology: Topology, used: Use) -> shapes.Drawing:
     """A drawing with a row for each kind of node; switches are ordered by their distance from
     GPUs and NICs."""
-    sheet, rows = shapes.DrawingSheet(), _rows(topology)
+    sheet = shapes.DrawingSheet()
+    rows = _rows(topology)
     widest = max(min(len(nodes), MOST_IN_ROW + 1) for _, nodes in rows)
     y = 0.0
     for kind, nodes in rows:

@@ -258,7 +258,8 @@ class HostGroup:
 def host_groups(cluster: Cluster) -> list[HostGroup]:
     """All hosts, one by one if they are few, else in groups of equal neighbors."""
     switches = _switches(cluster)
-    kinds, domains = cluster.host_class.tolist(), cluster.domain.tolist()
+    kinds = cluster.host_class.tolist()
+    domains = cluster.domain.tolist()
     shared = np.bincount(cluster.domain) > 1
     single = len(kinds) <= MOST_SINGLE
     groups: list[HostGroup] = []
@@ -333,19 +334,25 @@ def lines_between(
     """The lines between boxes; `of` is the number of the box of each node that is drawn."""
     box = np.array([of.get(str(name), -1) for name in topology.nodes])
     links = topology.links
-    a, b = box[links.tail], box[links.head]
+    a = box[links.tail]
+    b = box[links.head]
     shown = np.flatnonzero((a >= 0) & (b >= 0) & (a != b))
-    low, high = np.minimum(a, b)[shown], np.maximum(a, b)[shown]
+    low = np.minimum(a, b)[shown]
+    high = np.maximum(a, b)[shown]
     forward = (a < b)[shown]
     _, first, group = np.unique(low * (len(of) + 1) + high, True, True)
-    size, rate, kinds = len(first), links.bandwidth[shown], links.kind[shown]
+    size = len(first)
+    rate = links.bandwidth[shown]
+    kinds = links.kind[shown]
     total = [np.bincount(group, np.where(way, rate, 0.0), size) for way in (forward, ~forward)]
     count = [np.bincount(group, way, size) for way in (forward, ~forward)]
-    largest, busiest = np.zeros(size), np.full(size, np.nan)
+    largest = np.zeros(size)
+    busiest = np.full(size, np.nan)
     np.maximum.at(largest, group, rate)
     if used is not None:
         np.fmax.at(busiest, group, used[shown])
-    most, number = np.maximum(*total), np.maximum(*count).astype(int)
+    most = np.maximum(*total)
+    number = np.maximum(*count).astype(int)
     dead_fractions = np.bincount(group, rate <= 0, size) / np.bincount(group, minlength=size)
     columns = (low[first], high[first], kinds[first], largest, most, number, busiest)
     values = zip(*(column.tolist() for column in columns), strict=True)
