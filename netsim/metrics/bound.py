@@ -384,18 +384,18 @@ class _Cuts:
         A single rank may be a kind of its own; it is left out.
         """
         kinds = self.topology.node_kinds.astype(np.uint64)
-        colour = kinds * 3 + np.isin(np.arange(self.nodes), self.ranks)
-        colour[self.ranks[apart : apart + 1 or None]] += apart >= 0
+        color = kinds * 3 + np.isin(np.arange(self.nodes), self.ranks)
+        color[self.ranks[apart : apart + 1 or None]] += apart >= 0
         rates = np.unique(self.rate, return_inverse=True)[1].astype(np.uint64)
         count = 0
-        while (now := len(np.unique(colour))) > count:
+        while (now := len(np.unique(color))) > count:
             count = now
-            seen = colour * np.uint64(_MIX[0])
+            seen = color * np.uint64(_MIX[0])
             for here, there, mix in ((self.tail, self.head, 1), (self.head, self.tail, 2)):
-                mixed = (colour[there] * np.uint64(_MIX[mix])) ^ (rates * np.uint64(_MIX[0]))
+                mixed = (color[there] * np.uint64(_MIX[mix])) ^ (rates * np.uint64(_MIX[0]))
                 np.add.at(seen, here, mixed * np.uint64(_MIX[3 - mix]) ^ (mixed >> np.uint64(29)))
-            colour = np.unique(seen, return_inverse=True)[1].astype(np.uint64)
-        representatives = np.unique(colour[self.ranks], return_index=True)[1].astype(np.int32)
+            color = np.unique(seen, return_inverse=True)[1].astype(np.uint64)
+        representatives = np.unique(color[self.ranks], return_index=True)[1].astype(np.int32)
         return np.asarray(representatives[representatives != apart])
 
     def leaving(self, side: NDArray[np.bool_]) -> float:

@@ -16,7 +16,7 @@ from netsim.base.units import format_size
 from netsim.measured.training import published_like
 from netsim.plots import style
 from netsim.plots.sizes import AXIS, read_results, telling
-from netsim.plots.style import BLACK, BLUE, ORANGE, Colour, drawn, looks, one_panel, time_unit, tint
+from netsim.plots.style import BLACK, BLUE, ORANGE, Color, drawn, looks, one_panel, time_unit, tint
 from netsim.results.workspace import MANIFEST, read_manifest
 from netsim.scenario.cells import with_settings
 from netsim.yamlio.read import parse_source
@@ -48,8 +48,7 @@ def breakdown_figure(explanations: Mapping[str, Mapping[str, Any]], title: str =
     unit, factor = time_unit(longest)
     for place, explanation in enumerate(explanations.values()):
         parts = [
-            (explanation["causes_us"].get(cause, 0.0), look.colour)
-            for cause, look in CAUSES.items()
+            (explanation["causes_us"].get(cause, 0.0), look.color) for cause, look in CAUSES.items()
         ]
         _stack(axes, place, parts, explanation["time_us"] or 1.0, longest, factor)
         axes.text(
@@ -68,7 +67,7 @@ def breakdown_figure(explanations: Mapping[str, Mapping[str, Any]], title: str =
         for c in CAUSES
         if any(explanation["causes_us"].get(c, 0) > 0 for explanation in explanations.values())
     ]
-    handles = [Patch(color=CAUSES[cause].colour, label=CAUSES[cause].words) for cause in used]
+    handles = [Patch(color=CAUSES[cause].color, label=CAUSES[cause].words) for cause in used]
     figure.legend(handles=handles, loc="outside lower left", ncols=min(4, len(handles) or 1))
     axes.set_title(style.wrapped(title, 7), loc="left")
     return figure
@@ -77,7 +76,7 @@ def breakdown_figure(explanations: Mapping[str, Mapping[str, Any]], title: str =
 def _stack(
     axes: Axes,
     place: int,
-    parts: Iterable[tuple[float, Colour]],
+    parts: Iterable[tuple[float, Color]],
     total: float,
     longest: float,
     factor: float,
@@ -86,12 +85,12 @@ def _stack(
 
     `longest` is the length of the longest bar, in microseconds like all parts."""
     left = 0.0
-    for value, colour in parts:
+    for value, color in parts:
         width = value / factor
         if value > 1e-3 * longest:
-            axes.barh(place, width, left=left, height=0.66, color=colour, edgecolor="white", lw=0.5)
+            axes.barh(place, width, left=left, height=0.66, color=color, edgecolor="white", lw=0.5)
         if value > ROOM * longest:
-            red, green, blue = to_rgb(colour)
+            red, green, blue = to_rgb(color)
             dark = 0.3 * red + 0.6 * green + 0.1 * blue < DARK
             axes.text(
                 left + width / 2,
@@ -159,9 +158,9 @@ def _draw_swing(axes: Axes, place: int, changes: tuple[float, float], strength: 
     bars.sort(key=lambda bar: -abs(bar[0]))
     (far, *_), (near, *_) = bars
     together = far * near > 0
-    for number, (change, colour, _) in enumerate(bars):
+    for number, (change, color, _) in enumerate(bars):
         height = 0.34 if together and number else 0.62
-        axes.barh(place, change, color=tint(colour, strength), height=height)
+        axes.barh(place, change, color=tint(color, strength), height=height)
     if together and abs(near) > _LEAST:
         _label_change(axes, place, far, ", ".join(f"{c:+.1%} {name}" for c, _, name in bars))
     else:
@@ -226,7 +225,7 @@ def timeline_figure(explanation: Mapping[str, Any], title: str = "") -> Figure |
     axes.grid(axis="y", visible=False)
     others = f" ({left_out} GPUs not shown)" if left_out else ""
     handles = [Patch(color=style.PALE, label=f"all other work{others}")]
-    handles += [Patch(color=CAUSES[c].colour, label=CAUSES[c].words) for c in CAUSES if c in used]
+    handles += [Patch(color=CAUSES[c].color, label=CAUSES[c].words) for c in CAUSES if c in used]
     figure.legend(handles=handles, loc="outside lower left", ncols=4)
     title = f"critical path: {title}" if title else "critical path"
     axes.set_title(style.wrapped(title, 9), loc="left")
@@ -260,7 +259,7 @@ def _draw_path(
         last = (end / factor, lane)
     for cause, lines in bars.items():
         axes.add_collection(
-            LineCollection(lines, colors=[CAUSES[cause].colour], linewidths=7, capstyle="butt")
+            LineCollection(lines, colors=[CAUSES[cause].color], linewidths=7, capstyle="butt")
         )
     pale = tint(BLACK, 0.7)
     axes.add_collection(LineCollection(joints, colors=[pale], linewidths=0.9))
@@ -272,7 +271,7 @@ def _draw_path(
 
 KINDS = looks("parallel")
 WORK = looks("spent")
-OTHER: Colour = "#5a5a5a"
+OTHER: Color = "#5a5a5a"
 ROOM = 0.06  # a part of a bar that exceeds this fraction of the longest bar shows its percentage
 DARK = 0.55  # text is white on colors that are less light
 
@@ -297,26 +296,26 @@ def step_breakdown_figure(explanation: Mapping[str, Any]) -> Figure:
     ]
     figure, axes = one_panel(9.5, 1.5 + 0.45 * len(bars))
     _, factor = time_unit(explanation["time_us"])
-    seen: dict[str, Colour] = {}
+    seen: dict[str, Color] = {}
     step_us = explanation["time_us"]
     for place, (_, causes) in enumerate(bars):
         for name in (name for name, value in causes.items() if value > 1e-3 * step_us):
-            seen.setdefault(name, _colour(name))
+            seen.setdefault(name, _color(name))
         parts = [(value, seen.get(name, OTHER)) for name, value in causes.items()]
         _stack(axes, place, parts, step_us, step_us, factor)
     _finish(axes, [name for name, _ in bars], explanation)
-    handles = [axes.barh(0, 0, color=colour, label=name) for name, colour in seen.items()]
+    handles = [axes.barh(0, 0, color=color, label=name) for name, color in seen.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=4)
     return figure
 
 
-def _colour(name: str) -> Colour:
+def _color(name: str) -> Color:
     """The color of a cause."""
     if name in WORK:
-        return WORK[name].colour
+        return WORK[name].color
     kind, _, rest = name.removeprefix("exposed ").partition(" ")
-    colour = KINDS[kind].colour if kind in KINDS else OTHER
-    return tint(colour, 0.45) if rest.startswith("sharing") else colour
+    color = KINDS[kind].color if kind in KINDS else OTHER
+    return tint(color, 0.45) if rest.startswith("sharing") else color
 
 
 def answers(explanation: Mapping[str, Any]) -> Figure:
@@ -330,12 +329,12 @@ def answers(explanation: Mapping[str, Any]) -> Figure:
             ("free_us", -0.2, BLUE, "free"),
             ("faster_10pct_us", 0.2, tint(BLUE, 0.45), "10 % faster"),
         )
-        for key, shift, colour, label in looks:
+        for key, shift, color, label in looks:
             value = answer[key]
             if value is None:
                 continue
             name = label if place == 0 else "_"
-            axes.barh(place + shift, value / factor, height=0.36, color=colour, label=name)
+            axes.barh(place + shift, value / factor, height=0.36, color=color, label=name)
             text = f" {style.time_text(value)} ({value / now - 1:+.1%})"
             axes.text(
                 value / factor,
@@ -448,10 +447,10 @@ def scaling_figure(rows: pd.DataFrame, published: pd.DataFrame | None = None) ->
     panels = figure.subplots(1, len(figures), squeeze=False)[0]
     for axes, (column, label) in zip(panels, figures, strict=True):
         looks = zip(cycle(style.PALETTE), cycle(style.MARKERS), strict=False)
-        for (name, line), (colour, marker) in zip(lines, looks, strict=False):
+        for (name, line), (color, marker) in zip(lines, looks, strict=False):
             values = line[column]
-            axes.plot(line["gpus"], values, color=colour, marker=marker, label=name)
-            axes.plot(line["gpus"].iloc[[0, -1]], values.iloc[[0, 0]], "--", color=colour, lw=0.9)
+            axes.plot(line["gpus"], values, color=color, marker=marker, label=name)
+            axes.plot(line["gpus"].iloc[[0, -1]], values.iloc[[0, 0]], "--", color=color, lw=0.9)
         for (name, line), marker in zip(points.groupby("line"), "*P^X", strict=False):
             values = line[column]
             axes.scatter(
@@ -479,7 +478,7 @@ def gpu_breakdown_figure(table: pd.DataFrame) -> Figure:
     for column, look in PARTS.items():
         width = table[column] / factor
         if width.max() > 0.001 * table["step_time_us"].max() / factor:
-            axes.barh(places, width, left=left, color=look.colour, label=look.words, height=0.72)
+            axes.barh(places, width, left=left, color=look.color, label=look.words, height=0.72)
         left = left + width
     _describe(axes, table, factor)
     axes.set_xlabel(f"time of a step ({unit}), mean over GPUs")
@@ -529,21 +528,21 @@ def calls_figure(rows: pd.DataFrame) -> Figure:
     rows = rows.loc[longest.sort_values(ascending=False).index[:MOST]].reset_index(drop=True)
     figure, axes = one_panel(9.5, 1.7 + 0.5 * len(rows))
     unit, factor = time_unit(float(longest.max()))
-    for total, exposed, colour, _, shift in _HALVES:
+    for total, exposed, color, _, shift in _HALVES:
         places = [place + shift for place in range(len(rows))]
         full = rows[total].fillna(0.0) / factor
         bare = rows[exposed].fillna(0.0) / factor
         bare = bare.clip(upper=full)
-        axes.barh(places, bare, height=0.36, color=colour)
-        axes.barh(places, full - bare, left=bare, height=0.36, color=tint(colour, 0.35))
+        axes.barh(places, bare, height=0.36, color=color)
+        axes.barh(places, full - bare, left=bare, height=0.36, color=tint(color, 0.35))
     axes.set_yticks(range(len(rows)), [_label(row) for _, row in rows.iterrows()])
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     axes.set_xlabel(f"time in a step ({unit})")
     axes.set_title("Collectives of a step, measured and simulated", loc="left")
     patches = [
-        Patch(color=tint(colour, part), label=f"{name}, {part_name}")
-        for _, _, colour, name, _ in _HALVES
+        Patch(color=tint(color, part), label=f"{name}, {part_name}")
+        for _, _, color, name, _ in _HALVES
         for part, part_name in ((1.0, "exposed"), (0.35, "behind computing"))
     ]
     figure.legend(handles=patches, loc="outside lower center", ncols=4)

@@ -35,7 +35,7 @@ class _Measure:
     label: str
     values: list[float]
     texts: list[str]
-    colour: str
+    color: str
     ends: list[tuple[float, float]] | None = None  # the outermost percentiles over seeds
 
 
@@ -68,7 +68,7 @@ def _measures(rows: pd.DataFrame) -> list[_Measure]:
         ends = _ends(rows, "time_us")
         rates = ends and [(b / high, b / low) for b, (low, high) in zip(ideal, ends, strict=True)]
         measures.append(_Measure("bus bandwidth (GB/s)", values, texts, style.BLUE, rates))
-    for column, name, colour in (
+    for column, name, color in (
         ("time_us", "time of one operation", style.ORANGE),
         ("step_time_us", "time of a training step", style.GREEN),
     ):
@@ -79,7 +79,7 @@ def _measures(rows: pd.DataFrame) -> list[_Measure]:
             texts = [style.time_text(value) if isfinite(value) else "" for value in values]
             ends = _ends(rows, column)
             spread = ends and [(low / factor, high / factor) for low, high in ends]
-            measures.append(_Measure(f"{name} ({unit})", scaled, texts, colour, spread))
+            measures.append(_Measure(f"{name} ({unit})", scaled, texts, color, spread))
     return measures
 
 
@@ -107,7 +107,7 @@ def _ends(rows: pd.DataFrame, column: str) -> list[tuple[float, float]] | None:
 
 def _draw(axes: Axes, measure: _Measure) -> None:
     """Draw the bars of a quantity with their values."""
-    axes.barh(range(len(measure.values)), measure.values, height=0.62, color=measure.colour)
+    axes.barh(range(len(measure.values)), measure.values, height=0.62, color=measure.color)
     if measure.ends:
         for place, (low, high) in enumerate(measure.ends):
             axes.plot([low, high], [place, place], color=style.BLACK, linewidth=1.2, marker="|")
@@ -523,10 +523,10 @@ def _label_cells(panel: Axes, values: Grid, text: Callable[[float], str]) -> Non
     middle = (np.nanmin(values) + np.nanmax(values)) / 2
     for (row, column), value in np.ndenumerate(values):
         if np.isfinite(value):
-            colour = "white" if value > middle else style.BLACK
+            color = "white" if value > middle else style.BLACK
             label = text(float(f"{value:.3g}"))
             panel.text(
-                column + 0.5, row + 0.5, label, ha="center", va="center", fontsize=7.5, color=colour
+                column + 0.5, row + 0.5, label, ha="center", va="center", fontsize=7.5, color=color
             )
 
 
@@ -638,7 +638,7 @@ def short(axis: str) -> str:
 
 Curve = Sequence[tuple[int, float, float]]  # size, measured µs, simulated µs
 WITHIN = (0.85, 1.15)
-MOST_CURVES = len(style.PALETTE)  # in one picture: each with a colour of its own
+MOST_CURVES = len(style.PALETTE)  # in one picture: each with a color of its own
 
 
 def plot_accuracy(curves: Mapping[str, Curve], stem: Path, title: str) -> list[Path]:
@@ -648,12 +648,12 @@ def plot_accuracy(curves: Mapping[str, Curve], stem: Path, title: str) -> list[P
         figure = style.new_figure(9.6, 5.6 + 0.16 * len(curves))
         times, ratios = figure.subplots(2, 1, sharex=True, height_ratios=[2.2, 1])
         for number, (name, curve) in enumerate(curves.items()):
-            colour = style.PALETTE[number % len(style.PALETTE)]
+            color = style.PALETTE[number % len(style.PALETTE)]
             marker = style.MARKERS[number % len(style.MARKERS)]
             curve_sizes = [size for size, _, _ in curve]
             simulated = [simulated_us for _, _, simulated_us in curve]
-            times.plot(curve_sizes, simulated, color=colour, linewidth=1.4)
-            look: dict[str, Any] = {"color": colour, "marker": marker, "markerfacecolor": "none"}
+            times.plot(curve_sizes, simulated, color=color, linewidth=1.4)
+            look: dict[str, Any] = {"color": color, "marker": marker, "markerfacecolor": "none"}
             measured = [measured_us for _, measured_us, _ in curve]
             ratio = [simulated_us / measured_us for _, measured_us, simulated_us in curve]
             times.plot(curve_sizes, measured, label=name, linestyle="none", markersize=4, **look)

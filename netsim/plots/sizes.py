@@ -280,24 +280,24 @@ def label_of(columns: Sequence[str], values: Sequence[str], cell: pd.DataFrame) 
 # The look of the lines of a plot: each has a color and a marker of its own. If there are many lines
 # that differ in two columns, one column determines the color and the other the marker.
 
-Colour = str | tuple[float, float, float, float]
+Color = str | tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
 class Look:
     """The color and the marker of a line."""
 
-    colour: Colour
+    color: Color
     marker: str
 
     def simulated(self) -> dict[str, Any]:
         """Arguments of matplotlib for a simulated line."""
         edge = {"markeredgecolor": "white", "markeredgewidth": 0.6}
-        return {"color": self.colour, "marker": self.marker, **edge}
+        return {"color": self.color, "marker": self.marker, **edge}
 
     def measured(self) -> dict[str, Any]:
         """Arguments of matplotlib for measured points: hollow, without a line."""
-        edge = {"markeredgecolor": self.colour, "markeredgewidth": 1.2, "markerfacecolor": "white"}
+        edge = {"markeredgecolor": self.color, "markeredgewidth": 1.2, "markerfacecolor": "white"}
         return {"linestyle": "", "marker": self.marker, "zorder": 4, **edge}
 
 
@@ -347,7 +347,7 @@ def rows_of(lines: Sequence[PlotLine]) -> int:
     return 1 if all(_runs(line) == _runs(lines[0]) for line in lines[1:]) else len(lines)
 
 
-def draw_strip(axes: Axes, lines: Sequence[PlotLine], colours: Sequence[Colour]) -> None:
+def draw_strip(axes: Axes, lines: Sequence[PlotLine], colors: Sequence[Color]) -> None:
     """Draw a row of boxes for every line, each from size to size, or one row if all lines are
     equal."""
     runs = [_runs(line) for line in lines]
@@ -356,7 +356,7 @@ def draw_strip(axes: Axes, lines: Sequence[PlotLine], colours: Sequence[Colour])
     if rows_of(lines) < len(lines):
         runs = runs[:1]
         labels = ["every line"]
-        colours = [style.BLACK]
+        colors = [style.BLACK]
     names = list(dict.fromkeys(name for row in runs for name, _, _ in row))
     fill = {
         name: style.tint(style.PALETTE[i % len(style.PALETTE)], 0.3) for i, name in enumerate(names)
@@ -377,8 +377,8 @@ def draw_strip(axes: Axes, lines: Sequence[PlotLine], colours: Sequence[Colour])
         axes.legend(handles=patches, loc="upper left", bbox_to_anchor=(1.0, 1.1), fontsize=7)
     axes.set_ylim(len(runs) - 0.5, -0.5)
     axes.set_yticks(range(len(runs)), labels, fontsize=8)
-    for label, colour in zip(axes.get_yticklabels(), colours, strict=True):
-        label.set_color(colour)
+    for label, color in zip(axes.get_yticklabels(), colors, strict=True):
+        label.set_color(color)
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
@@ -457,7 +457,7 @@ def sizes_figure(lines: PlotLines, title: str = "", line_rate: float | None = No
         columns += ["time_low_us", "time_high_us"]
     _time_panel(panels[1], [*shown, *lines.rest], columns)
     if strip:
-        draw_strip(panels[2], [shown[i] for i in strip], [looks[i].colour for i in strip])
+        draw_strip(panels[2], [shown[i] for i in strip], [looks[i].color for i in strip])
     _shared_axis(panels, shown)
     _legend(figure, [*_entries(panels[0], shown, line_rate), *_summarised(lines, spans=spans)])
     panels[0].set_title(f"{shown[0].label} {title}" if len(shown) == 1 else title, loc="left")
@@ -488,13 +488,13 @@ def _draw(bandwidth: Axes, time: Axes, line: PlotLine, look: Look, hidden: int) 
         middle = line.table["p50_us"]
         _fill(bandwidth, time, line.table, ends, look, _BANDS[0])
         for axes, values in ((bandwidth, ideal / middle), (time, middle)):
-            axes.plot(sizes, values.to_numpy(), "--", color=look.colour, linewidth=1.0)
+            axes.plot(sizes, values.to_numpy(), "--", color=look.color, linewidth=1.0)
     simulated = look.simulated()
     if hidden:
         simulated |= {"linewidth": 1.8 + 2.2 * hidden, "markersize": 5 + 2.2 * hidden}
     bandwidth.plot(sizes, line.table["busbw_GBps"].to_numpy(), label=line.label, **simulated)
     time.plot(sizes, line.table["time_us"].to_numpy(), **simulated)
-    limit = {"color": look.colour, "linestyle": ":", "linewidth": 1.1}
+    limit = {"color": look.color, "linestyle": ":", "linewidth": 1.1}
     for column, look_of_column in (("limit_us", limit), (MEASURED, look.measured())):
         if _has(line.table, column):
             bandwidth.plot(sizes, (ideal / line.table[column]).to_numpy(), **look_of_column)
@@ -512,7 +512,7 @@ def _fill(
     """Draw a band between two times in both panels, in the color of a line with the opacity
     `alpha`."""
     ideal = table["busbw_GBps"] * table["time_us"]
-    band: dict[str, Any] = {"color": look.colour, "alpha": alpha, "linewidth": 0, "zorder": 1.5}
+    band: dict[str, Any] = {"color": look.color, "alpha": alpha, "linewidth": 0, "zorder": 1.5}
     bandwidth.fill_between(table["size_bytes"], ideal / ends[1], ideal / ends[0], **band)
     time.fill_between(table["size_bytes"], *ends, **band)
 

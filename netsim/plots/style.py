@@ -38,7 +38,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "h", "p")
 FORMATS = ("svg", "png")
 TIMES = (("s", 1e6), ("ms", 1e3), ("µs", 1.0), ("ns", 1e-3))  # units and their microseconds
 
-Colour = str | tuple[float, float, float]
+Color = str | tuple[float, float, float]
 
 # Of pictures. The width of text depends on it, so the layout is computed with the same value.
 _DPI = 150
@@ -155,9 +155,9 @@ def time_unit(microseconds: float) -> tuple[str, float]:
     return next((pair for pair in TIMES if microseconds >= pair[1] * (1 - 1e-9)), TIMES[-1])
 
 
-def tint(colour: Colour, strength: float) -> tuple[float, float, float]:
+def tint(color: Color, strength: float) -> tuple[float, float, float]:
     """A color mixed with white; a strength of 1 leaves the color as it is, 0 is white."""
-    red, green, blue = mpl.colors.to_rgb(colour)
+    red, green, blue = mpl.colors.to_rgb(color)
     return (1 - (1 - red) * strength, 1 - (1 - green) * strength, 1 - (1 - blue) * strength)
 
 
@@ -169,7 +169,7 @@ class Shade(NamedTuple):
     strength: float
 
     @property
-    def colour(self) -> tuple[float, float, float]:
+    def color(self) -> tuple[float, float, float]:
         """The color with its strength."""
         return tint(self.hue, self.strength)
 
@@ -178,7 +178,7 @@ def looks(of: str) -> dict[str, Shade]:
     """The words and colors of causes, links, phases, …, in the order of the table `looks.csv`."""
     return {
         row["name"]: Shade(
-            row["words"], HUES.get(row["colour"], row["colour"]), float(row["strength"])
+            row["words"], HUES.get(row["color"], row["color"]), float(row["strength"])
         )
         for row in table_beside(__file__, "looks.csv")
         if row["of"] == of

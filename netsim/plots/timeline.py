@@ -260,7 +260,7 @@ def _with_tracks(bars: pd.DataFrame) -> pd.DataFrame:
 # of a bar says what it does to the data, so that the phases of an algorithm are visible. Bars that
 # are wide enough show their step.
 
-COLOURS = {what: look.colour for what, look in style.looks("row").items()}
+COLORS = {what: look.color for what, look in style.looks("row").items()}
 _TIMELINE_WIDTH = 11.0
 _THIN = 0.0008  # the least width of a bar, as a fraction of the timeline
 _GAP = 0.35  # the height between two bands, in lanes
@@ -287,7 +287,7 @@ def timeline_figure(gantt: Gantt) -> Figure:
     boxes = _boxes(gantt, factor)
     bars = PolyCollection(
         _corners(boxes),  # type: ignore[arg-type]  # an array is accepted and faster
-        facecolors=np.array([COLOURS[what] for what in BAR_KINDS])[gantt.bars["what"].cat.codes],
+        facecolors=np.array([COLORS[what] for what in BAR_KINDS])[gantt.bars["what"].cat.codes],
         edgecolors="white",
         linewidths=0.5 if inches / total > 0.1 and len(boxes) < _MOST_BARS else 0.0,
         rasterized=len(boxes) > _MOST_BARS,
@@ -299,7 +299,7 @@ def timeline_figure(gantt: Gantt) -> Figure:
     _name_bands(axes, gantt, inches / total)
     _label_steps(axes, gantt.bars, boxes, inches / total)
     present = set(gantt.bars["what"])
-    patches = [Patch(color=COLOURS[what], label=what) for what in COLOURS if what in present]
+    patches = [Patch(color=COLORS[what], label=what) for what in COLORS if what in present]
     figure.legend(handles=patches, loc="outside lower left", ncols=len(patches))
     title = ", ".join(filter(None, (gantt.title, gantt.note)))
     axes.set_title(style.wrapped(title, _TIMELINE_WIDTH), loc="left")
@@ -359,9 +359,9 @@ def _label_steps(axes: Axes, bars: pd.DataFrame, boxes: np.ndarray, inches: floa
     for i in np.flatnonzero(fits)[:_MOST_LABELS]:
         dark = bars["what"].iloc[i] in (SEND, SEND_SUM, COMPUTE)
         where = boxes[i, :2].mean(), boxes[i, 2:].mean()
-        colour = "white" if dark else "#333333"
+        color = "white" if dark else "#333333"
         text = texts[which[i]]
-        axes.text(*where, text, color=colour, fontsize=float(size[i]), ha="center", va="center")
+        axes.text(*where, text, color=color, fontsize=float(size[i]), ha="center", va="center")
 
 
 # Links over time, from links_over_time.csv: the busiest links in panels, and all links as a heat
@@ -473,8 +473,8 @@ def _inches(rows: int) -> float:
 PHASES = style.looks("phase")
 KINDS = style.looks("parallel")
 WAITING = "waiting for the last rank"
-STEP_COLOURS: dict[str, style.Colour] = {
-    **{look.words: look.colour for look in (*PHASES.values(), *KINDS.values())},
+STEP_COLORS: dict[str, style.Color] = {
+    **{look.words: look.color for look in (*PHASES.values(), *KINDS.values())},
     WAITING: style.PALE,
 }
 SHORT = {"all_gather": "AG", "reduce_scatter": "RS", "all_reduce": "AR", "alltoall": "A2A"}
@@ -537,7 +537,7 @@ def step_figure(ranks: Sequence[_Rank], title: str) -> Figure:
     axes = figure.subplots()
     top = 0.0
     boxes = list[Any]()
-    colours = list[Any]()
+    colors = list[Any]()
     ticks = list[tuple[float, str]]()
     for rank in ranks:
         axes.text(0, top - 0.08, rank.name, fontsize=8.5, va="bottom", color="#333333")
@@ -550,13 +550,13 @@ def step_figure(ranks: Sequence[_Rank], title: str) -> Figure:
             for begin, end, bar_kind in rank.lanes[name]:
                 right = max(end, begin + least_width) / factor
                 boxes.append((begin / factor, right, top + 0.06, top + 0.94))
-                colours.append(STEP_COLOURS[bar_kind])
+                colors.append(STEP_COLORS[bar_kind])
             top += 1.0
         _label(axes, rank, top - len(rank.lanes), factor, last)
         top += _STEP_GAP + 0.3
     many = len(boxes) > _MOST_SHAPES
     corners: Any = _corners(np.array(boxes))
-    bars = PolyCollection(corners, facecolors=colours, linewidths=0, rasterized=many)
+    bars = PolyCollection(corners, facecolors=colors, linewidths=0, rasterized=many)
     axes.add_collection(bars)
     axes.set_xlim(0, last / factor)
     axes.set_ylim(top - _STEP_GAP, -0.7)
@@ -567,8 +567,8 @@ def step_figure(ranks: Sequence[_Rank], title: str) -> Figure:
     axes.set_xlabel(f"time ({unit})")
     present = {bar_kind for rank, name in lanes for *_, bar_kind in rank.lanes[name]}
     handles = [
-        Patch(color=colour, label=bar_kind)
-        for bar_kind, colour in STEP_COLOURS.items()
+        Patch(color=color, label=bar_kind)
+        for bar_kind, color in STEP_COLORS.items()
         if bar_kind in present
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=min(6, len(handles)))
@@ -750,7 +750,7 @@ def _draw_spelled(axes: Axes, state: State, before: State | None, chunks: Sequen
     """Draw a grid with the sums as text, and a border around cells that changed."""
     cells = [(r, c, h) for r, row in enumerate(state.held) for c, h in enumerate(row)]
     boxes = [Rectangle((c, r), 1, 1) for r, c, _ in cells]
-    fill = [_colour(holding, len(state.held)) for _, _, holding in cells]
+    fill = [_color(holding, len(state.held)) for _, _, holding in cells]
     axes.add_collection(PatchCollection(boxes, facecolors=fill, edgecolors="white", linewidths=1.0))
     new = [box for box, cell in zip(boxes, cells, strict=True) if _is_new(before, *cell)]
     rim: dict[str, Any] = {"facecolors": "none", "edgecolors": style.ORANGE, "linewidths": 1.6}
@@ -765,12 +765,12 @@ def _draw_small(axes: Axes, state: State, before: State | None, chunks: Sequence
     """Draw a grid of small cells without text; cells that changed are orange."""
     ranks = len(state.held)
     new = style.tint(style.ORANGE, 0.8)
-    colours = [
-        new if _is_new(before, r, c, holding) else _colour(holding, ranks)
+    colors = [
+        new if _is_new(before, r, c, holding) else _color(holding, ranks)
         for r, row in enumerate(state.held)
         for c, holding in enumerate(row)
     ]
-    image = np.array(colours).reshape(ranks, len(chunks), 3)
+    image = np.array(colors).reshape(ranks, len(chunks), 3)
     axes.imshow(image, extent=(0, len(chunks), ranks, 0), interpolation="nearest", aspect="auto")
 
 
@@ -792,7 +792,7 @@ def _name_cells(axes: Axes, state: State, chunks: Sequence[str], *, named: bool)
     axes.tick_params(length=0, pad=2)
 
 
-def _colour(holding: Holding, ranks: int) -> tuple[float, float, float]:
+def _color(holding: Holding, ranks: int) -> tuple[float, float, float]:
     """The color of a cell: bluer with every contribution, green if complete, nearly white if
     empty."""
     if not holding.origins:

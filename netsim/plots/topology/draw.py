@@ -109,7 +109,7 @@ def draw_legend(figure: Figure, picture: Drawing, left: float, top: float, *, he
         Line2D(
             [],
             [],
-            color=style.GREY if heat else LINK_LOOKS[kind].colour,
+            color=style.GREY if heat else LINK_LOOKS[kind].color,
             linewidth=width_of(rate),
             label=_rate_text(kind, rate, picture.usable),
         )
@@ -186,11 +186,11 @@ def room_below(picture: Drawing, width: float, *, heat: bool) -> float:
 _UNIT = 0.68
 _WIDEST = 19.0
 _LEAST = 9.5
-_MOST_LABELS = 26  # lines between two rows that are labelled one by one
+_MOST_LABELS = 26  # lines between two rows that are labeled one by one
 _CROWD = 40  # lines between two rows beyond which they are drawn lightly
 _BEHIND = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}  # of labels on lines
 
-Colour = style.Colour | tuple[float, float, float, float]
+Color = style.Color | tuple[float, float, float, float]
 
 
 def figure_of(picture: Drawing) -> Figure:
@@ -265,7 +265,7 @@ def _draw_boxes(axes: Axes, picture: Drawing, points: float) -> None:
     for box in picture.boxes:
         look: dict[str, Any] = {"edgecolor": BOXES[box.kind].hue, "linewidth": 1.0, "zorder": 3}
         corner = (box.left, box.y - box.height / 2)
-        inside = BOXES[box.kind].colour
+        inside = BOXES[box.kind].color
         if box.dead:
             inside = (1.0, 1.0, 1.0)
             look |= {"edgecolor": DEAD, "linestyle": _DASHES}
@@ -343,8 +343,8 @@ def _draw_lines(axes: Axes, picture: Drawing, points: float, *, heat: bool) -> N
     ):
         rows = _rows_of(picture, line)
         dense = crowd[rows] > _CROWD and not heat
-        colour = to_rgba(_colour(line, heat=heat), 0.5 if dense else 1)
-        middle = _stroke(axes, line, start, end, colour)
+        color = to_rgba(_color(line, heat=heat), 0.5 if dense else 1)
+        middle = _stroke(axes, line, start, end, color)
         together[rows].append((line, middle))
     for (low, high), members in together.items():
         level = (low + high) / 2 if high > low else high + 0.95
@@ -358,12 +358,12 @@ def _rows_of(picture: Drawing, line: Stroke) -> tuple[float, float]:
     return min(tail, head), max(tail, head)
 
 
-def _colour(line: Stroke, *, heat: bool) -> Colour:
+def _color(line: Stroke, *, heat: bool) -> Color:
     """The color of a line: by its kind or, with `heat`, by its utilization."""
     if line.is_dead:
         return DEAD
     if not heat:
-        return LINK_LOOKS[line.kind].colour
+        return LINK_LOOKS[line.kind].color
     return UNUSED if isnan(line.used) else HEAT(min(1.0, line.used))
 
 
@@ -390,7 +390,7 @@ def _loop(bend: float, start: Point, end: Point) -> CurvePath:
     return CurvePath(points, codes)
 
 
-def _stroke(axes: Axes, line: Stroke, start: Point, end: Point, colour: Colour) -> Point:
+def _stroke(axes: Axes, line: Stroke, start: Point, end: Point, color: Color) -> Point:
     """Draw one line and return the place of its label."""
     if line.bend and line.free:
         curve = _loop(line.bend, start, end)
@@ -412,9 +412,7 @@ def _stroke(axes: Axes, line: Stroke, start: Point, end: Point, colour: Colour) 
     look: dict[str, Any] = {"fill": False, "zorder": 2}
     if not line.is_dead:
         width = width_of(line.bandwidth)
-        axes.add_patch(
-            PathPatch(curve, edgecolor=colour, linewidth=width, capstyle="round", **look)
-        )
+        axes.add_patch(PathPatch(curve, edgecolor=color, linewidth=width, capstyle="round", **look))
     if line.dead_fraction:  # dashes on the line show that some of its links are dead
         axes.add_patch(
             PathPatch(curve, edgecolor=DEAD, linewidth=_DEAD_WIDTH, linestyle=_DASHES, **look)
