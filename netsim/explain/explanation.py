@@ -78,15 +78,15 @@ def explain(
     loads = Loads(program, timeline)
     split = split_path(program, timeline, launch=case.launch, loads=loads)
     return Explanation(
-        case,
-        timeline,
-        bound_by(program, timeline),
-        split,
-        tuple(sharers(program, split, loads)),
-        tuple(_links(program, timeline)),
-        tuple(what_if(case, split, engine=engine, most_rows=most_rows)),
-        slacks(program, timeline),
-        gpu_time(program, timeline),
+        case=case,
+        timeline=timeline,
+        bound=bound_by(program, timeline),
+        split=split,
+        sharers=tuple(sharers(program, split, loads)),
+        links=tuple(_links(program, timeline)),
+        answers=tuple(what_if(case, split, engine=engine, most_rows=most_rows)),
+        slack=slacks(program, timeline),
+        gpus=gpu_time(program, timeline),
     )
 
 

@@ -177,7 +177,18 @@ def split_path(
         end = float(timeline.end[row])
         limit = int(flows.limits.link[place])
         equal_links = flows.limits.equal_links[place]
-        segments.append(Segment(row, before, lag, begin, end, limit, seconds, equal_links))
+        segments.append(
+            Segment(
+                row=row,
+                before=before,
+                lag=lag,
+                begin=begin,
+                end=end,
+                link=limit,
+                seconds=seconds,
+                equal_links=equal_links,
+            )
+        )
     if segments and segments[0].seconds.get("launch") and "waiting" in segments[0].seconds:
         first = segments[0].seconds  # the kernel waits until the host has launched it
         first["launch"] += first.pop("waiting")
@@ -254,12 +265,12 @@ def _flows(program: Program, timeline: Timeline, rows: NDArray[np.int64], loads:
     alone = np.divide(amount, rate, out=np.zeros_like(amount), where=rate > 0)
     alone = np.where(alone >= flow * (1 - 1e-9), flow, alone)
     return _Flows(
-        program.schedule.kind[rows],
-        on_host(program, rows),
-        startup,
-        alone,
-        flow - alone,
-        limits(program, timeline, rows, flow - alone > flow * 1e-6, loads),
+        kind=program.schedule.kind[rows],
+        launched=on_host(program, rows),
+        startup=startup,
+        alone=alone,
+        shared=flow - alone,
+        limits=limits(program, timeline, rows, flow - alone > flow * 1e-6, loads),
     )
 
 

@@ -144,7 +144,14 @@ def _rate(program: Program, kinds: NDArray[np.str_], name: str) -> Parameter | N
     common = _common(capacity)
     value = None if common is None or in_seconds else common / 1e9
     label = f"{LABELS.get(name, name)} {'speed' if in_seconds else 'rate'}"
-    return Parameter(f"{name}.rate", label, True, scaled, value, "" if in_seconds else "GB/s")
+    return Parameter(
+        key=f"{name}.rate",
+        label=label,
+        rate=True,
+        scaled=scaled,
+        value=value,
+        unit="" if in_seconds else "GB/s",
+    )
 
 
 def _latency(program: Program, kinds: NDArray[np.str_], name: str) -> Parameter | None:
@@ -163,7 +170,12 @@ def _latency(program: Program, kinds: NDArray[np.str_], name: str) -> Parameter 
     common = _common(latency[latency > 0])
     value = None if common is None else common * 1e6
     return Parameter(
-        f"{name}.latency", f"{LATENCIES.get(name, name)} latency", False, scaled, value, "us"
+        key=f"{name}.latency",
+        label=f"{LATENCIES.get(name, name)} latency",
+        rate=False,
+        scaled=scaled,
+        value=value,
+        unit="us",
     )
 
 
@@ -192,7 +204,14 @@ def _own_rate(program: Program) -> Parameter | None:
         )
 
     value = _common(np.array(caps))
-    return Parameter("own.rate", "rate of one flow", True, scaled, value and value / 1e9, "GB/s")
+    return Parameter(
+        key="own.rate",
+        label="rate of one flow",
+        rate=True,
+        scaled=scaled,
+        value=value and value / 1e9,
+        unit="GB/s",
+    )
 
 
 def _both(first: Parameter, second: Parameter) -> Parameter:
@@ -225,7 +244,9 @@ def _of_styles(case: Case) -> list[Parameter | None]:
         Parameter("startup.latency", "start-up of a slice", False, startup)
         if has_startup
         else None,
-        Parameter("launch", "launch", False, launch, value, "us") if launched else None,
+        Parameter(key="launch", label="launch", rate=False, scaled=launch, value=value, unit="us")
+        if launched
+        else None,
     ]
 
 
@@ -347,7 +368,14 @@ def what_if(case: Case, split: Split, *, engine: str, most_rows: int) -> list[Pa
         times = [time(parameter, 1 + sign * step) for step in (STEP, -STEP, SWING, -SWING)]
         ideal = time(parameter, inf if parameter.rate else 0.0)
         answers.append(
-            ParameterAnswer(parameter, on_path, times[0], times[1], (times[2], times[3]), ideal)
+            ParameterAnswer(
+                parameter=parameter,
+                on_path=on_path,
+                better=times[0],
+                worse=times[1],
+                swing=(times[2], times[3]),
+                ideal=ideal,
+            )
         )
     return sorted(answers, key=lambda entry: -_weight(entry))
 

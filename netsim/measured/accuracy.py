@@ -751,16 +751,16 @@ def from_forecast(path: Path, entries: Sequence[IndexEntry]) -> tuple[Accuracy, 
             elif seconds:
                 points.append(
                     ComparedPoint(
-                        entry.id,
-                        entry.machine,
-                        forecast.rows[key]["collective"],
-                        row.size_bytes,
-                        seconds * 1e6,
-                        forecast.times[key],
-                        forecast.rows[key]["algorithm"],
-                        forecast.rows[key]["protocol"],
-                        entry.healthy,
-                        entry.system,
+                        run=entry.id,
+                        machine=entry.machine,
+                        collective=forecast.rows[key]["collective"],
+                        size_bytes=row.size_bytes,
+                        measured_us=seconds * 1e6,
+                        simulated_us=forecast.times[key],
+                        algorithm=forecast.rows[key]["algorithm"],
+                        protocol=forecast.rows[key]["protocol"],
+                        healthy=entry.healthy,
+                        system=entry.system,
                     )
                 )
     return Accuracy(tuple(points), tuple(failed)), _words_for_intervals(points, forecast)
@@ -796,7 +796,17 @@ def _point_from(values: Mapping[str, Any]) -> ComparedPoint:
 
 
 # A point whose values have the types of the fields.
-POINT = ComparedPoint("", "", "", 1, 1.0, 1.0, "", "", True)
+POINT = ComparedPoint(
+    run="",
+    machine="",
+    collective="",
+    size_bytes=1,
+    measured_us=1.0,
+    simulated_us=1.0,
+    algorithm="",
+    protocol="",
+    healthy=True,
+)
 
 
 def read_accuracy(path: Path) -> tuple[ComparedPoint, ...]:

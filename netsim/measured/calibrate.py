@@ -78,7 +78,9 @@ def parameters_of(resolved: ResolvedCell) -> list[CalibratedParameter]:
         """Add a parameter that scales those of the constants which this system has."""
         usual = {key: constant(job.mechanism, key) for key in constants if key in names}
         if usual:
-            parameters.append(CalibratedParameter(name, usual, 1 / factor, factor, only))
+            parameters.append(
+                CalibratedParameter(name=name, usual=usual, low=1 / factor, high=factor, only=only)
+            )
 
     names = names_of(job.mechanism)
     fitted = machine.scale_up is not None and machine.scale_up.fitted
@@ -521,7 +523,11 @@ def _spread_fit(
         else:
             left = unfitted if seen[number] else UNSEEN
         low, high = spread.intervals[number].tolist()
-        fitted.append(FittedParameter(parameter, float(spread.x[number]), low, high, left))
+        fitted.append(
+            FittedParameter(
+                parameter=parameter, x=float(spread.x[number]), low=low, high=high, left=left
+            )
+        )
     return Fit(tuple(fitted), spread.forecast)
 
 
@@ -601,7 +607,9 @@ def _fit_of(
             fitted = []
             for parameter, is_seen in zip(parameters, seen, strict=True):
                 why = NO_BETTER if is_seen else UNSEEN
-                fitted.append(FittedParameter(parameter, 0.0, 0.0, 0.0, why))
+                fitted.append(
+                    FittedParameter(parameter=parameter, x=0.0, low=0.0, high=0.0, left=why)
+                )
             return Fit(tuple(fitted), usual, (_alternative(parameters, best, best.members),))
     rivals = {number for members in alternatives(sets) for number in members}
     spans = [fitted_set.x[:, None] + interval_moves(line, fitted_set) for fitted_set in sets]
@@ -611,7 +619,9 @@ def _fit_of(
     for number, parameter in enumerate(parameters):
         ends = float(low[number]), float(high[number])
         if number in determined and ends[1] - ends[0] > WIDE:
-            fitted.append(FittedParameter(parameter, 0.0, 0.0, 0.0, VAGUE))
+            fitted.append(
+                FittedParameter(parameter=parameter, x=0.0, low=0.0, high=0.0, left=VAGUE)
+            )
         elif number in determined:
             fitted.append(FittedParameter(parameter, float(best.x[number]), *ends))
         else:
@@ -619,7 +629,7 @@ def _fit_of(
                 why = AMBIGUOUS
             else:
                 why = NOT_NEEDED if seen[number] else UNSEEN
-            fitted.append(FittedParameter(parameter, 0.0, 0.0, 0.0, why))
+            fitted.append(FittedParameter(parameter=parameter, x=0.0, low=0.0, high=0.0, left=why))
     return Fit(tuple(fitted), forecast, _alternatives(parameters, sets))
 
 
@@ -772,15 +782,15 @@ def _calibrated(ratios: Ratios, fit: Fit, fitted: Sequence[int], count: int) -> 
     usual = np.zeros(len(ratios.parameters))
     held = [number for number in range(count, len(ratios.points)) if number not in ratios.lost]
     return Calibrated(
-        fit.fitted,
-        _figures(fit.fitted),
-        ratios.errors(usual, fitted),
-        ratios.errors(fit.x, fitted),
-        ratios.by_band(fit.forecast, fitted),
-        ratios.errors(usual, held) if held else {},
-        ratios.errors(fit.x, held) if held else {},
-        tuple(ratios.lost.values()),
-        fit.alternatives,
+        fitted=fit.fitted,
+        figures=_figures(fit.fitted),
+        before=ratios.errors(usual, fitted),
+        after=ratios.errors(fit.x, fitted),
+        forecast=ratios.by_band(fit.forecast, fitted),
+        held_before=ratios.errors(usual, held) if held else {},
+        held=ratios.errors(fit.x, held) if held else {},
+        lost=tuple(ratios.lost.values()),
+        alternatives=fit.alternatives,
     )
 
 

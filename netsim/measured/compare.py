@@ -150,16 +150,16 @@ def point_of(
     except CollectiveError as error:
         raise InputError(error.message) from None
     yield ComparedPoint(
-        entry.id,
-        entry.machine,
-        work.collective,
-        row.size_bytes,
-        seconds * MICRO,
-        timing.seconds * MICRO,
-        plan.algorithm if plan else work.algorithm,
-        plan.protocol if plan else "",
-        entry.healthy,
-        entry.system,
+        run=entry.id,
+        machine=entry.machine,
+        collective=work.collective,
+        size_bytes=row.size_bytes,
+        measured_us=seconds * MICRO,
+        simulated_us=timing.seconds * MICRO,
+        algorithm=plan.algorithm if plan else work.algorithm,
+        protocol=plan.protocol if plan else "",
+        healthy=entry.healthy,
+        system=entry.system,
     )
 
 
@@ -256,15 +256,15 @@ class Compared:
         """The rows that were simulated, as points."""
         return [
             ComparedPoint(
-                self.run.file,
-                row.topology,
-                row.collective,
-                row.size_bytes or 0,
-                row.measured_time_us or 0.0,
-                row.time_us,
-                row.algorithm,
-                row.protocol,
-                True,
+                run=self.run.file,
+                machine=row.topology,
+                collective=row.collective,
+                size_bytes=row.size_bytes or 0,
+                measured_us=row.measured_time_us or 0.0,
+                simulated_us=row.time_us,
+                algorithm=row.algorithm,
+                protocol=row.protocol,
+                healthy=True,
             )
             for row in self.rows
             if row.status == "ok" and row.time_us is not None

@@ -162,7 +162,14 @@ def _entry(
     placed = isinstance(topology, dict) and topology.get("machine")
     if needed is NEEDED and problem is None and not placed:
         problem = source.error((number, "topology"), "expected machine, nodes and gpus_per_node")
-    return IndexEntry(str(values["id"]), folder, values, source, number, problem)
+    return IndexEntry(
+        id=str(values["id"]),
+        folder=folder,
+        values=values,
+        source=source,
+        number=number,
+        problem=problem,
+    )
 
 
 def _months(name: str) -> dict[str, int]:
@@ -600,15 +607,15 @@ def proposal_of(run: logs.LogRun) -> Proposal:
         if note:
             notes.append(note)
     return Proposal(
-        machine,
-        ranks,
-        hosts,
-        _proposed_launch(run),
-        version,
-        _proposed_variables(run, notes),
-        tuple(notes),
-        cloud_of(run),
-        timing_of(run.command, run.iterations),
+        machine=machine,
+        ranks=ranks,
+        hosts=hosts,
+        launch=_proposed_launch(run),
+        nccl=version,
+        variables=_proposed_variables(run, notes),
+        notes=tuple(notes),
+        cloud=cloud_of(run),
+        timing=timing_of(run.command, run.iterations),
     )
 
 

@@ -270,7 +270,15 @@ def cells_of(match: re.Match[str], header: Sequence[str]) -> Cells | str:
     if not halves:
         return "the row is cut before its first bandwidths"
     cut = len(tokens) < len(columns)
-    return Cells(int(size), int(count), dtype, redop, root, halves, cut)
+    return Cells(
+        size=int(size),
+        count=int(count),
+        dtype=dtype,
+        redop=redop,
+        root=root,
+        halves=halves,
+        cut=cut,
+    )
 
 
 def _halves(columns: Sequence[str], tokens: Sequence[str]) -> tuple[tuple[str, ...], ...]:
@@ -438,21 +446,21 @@ class _Reader:
             return
         self.runs.append(
             LogRun(
-                self.name,
-                table.collective or collective_in(self.command),
-                rows,
-                tuple(table.devices[rank] for rank in sorted(table.devices)),
-                table.gpus_per_thread,
-                self.command,
-                self.nccl,
-                dict(self.variables),
-                tuple(self.network),
-                dict(table.choices),
-                tuple(table.ratios),
-                tuple(table.problems),
-                tuple(table.notes),
-                table.line,
-                table.iterations,
+                file=self.name,
+                collective=table.collective or collective_in(self.command),
+                rows=rows,
+                devices=tuple(table.devices[rank] for rank in sorted(table.devices)),
+                gpus_per_thread=table.gpus_per_thread,
+                command=self.command,
+                nccl=self.nccl,
+                variables=dict(self.variables),
+                network=tuple(self.network),
+                choices=dict(table.choices),
+                ratios=tuple(table.ratios),
+                problems=tuple(table.problems),
+                notes=tuple(table.notes),
+                line=table.line,
+                iterations=table.iterations,
             )
         )
 
@@ -503,7 +511,11 @@ class _Reader:
             if int(rank) == 0:
                 table.devices = {}
             table.devices[int(rank)] = LogDevice(
-                int(rank), f"{host}:{process}", host, model.strip(), int(number_on_host)
+                rank=int(rank),
+                process=f"{host}:{process}",
+                host=host,
+                name=model.strip(),
+                number=int(number_on_host),
             )
 
     def _row(self, number: int, match: re.Match[str]) -> None:
@@ -553,7 +565,16 @@ def _measured(cells: Cells, line: int) -> tuple[MeasuredRow, list[tuple[float, f
     root = int(cells.root) if cells.root else -1
     out = times[0]
     inside = times[1] if len(times) > 1 else None
-    row = MeasuredRow(cells.size, cells.count, cells.dtype, cells.redop, root, out, inside, line)
+    row = MeasuredRow(
+        size_bytes=cells.size,
+        count=cells.count,
+        dtype=cells.dtype,
+        redop=cells.redop,
+        root=root,
+        out_of_place=out,
+        in_place=inside,
+        line=line,
+    )
     return row, ratios
 
 
@@ -651,14 +672,14 @@ def _run(value: Mapping[str, Any], name: str) -> LogRun:
     devices = _list(config.get("devices") or value.get("devices"))
     gpus_per_thread = str(config.get("ngpus"))
     return LogRun(
-        name,
-        collective_in(str(value.get("test", "")) + " " + " ".join(arguments)),
-        tuple(sorted(rows, key=lambda row: row.size_bytes)),
-        tuple(_device(values) for values in devices if isinstance(values, Mapping)),
-        int(gpus_per_thread) if gpus_per_thread.isdecimal() else None,
-        " ".join(arguments),
-        str(value.get("nccl_version") or ""),
-        _variables(value.get("env")),
+        file=name,
+        collective=collective_in(str(value.get("test", "")) + " " + " ".join(arguments)),
+        rows=tuple(sorted(rows, key=lambda row: row.size_bytes)),
+        devices=tuple(_device(values) for values in devices if isinstance(values, Mapping)),
+        gpus_per_thread=int(gpus_per_thread) if gpus_per_thread.isdecimal() else None,
+        command=" ".join(arguments),
+        nccl=str(value.get("nccl_version") or ""),
+        variables=_variables(value.get("env")),
         ratios=tuple(ratios),
         problems=tuple(problems),
     )
@@ -689,14 +710,14 @@ def _json_row(
         raise ValueError(f"no time at {size} B")
     root = str(result.get("root", "-1"))
     row = MeasuredRow(
-        size,
-        int(result["count"]) if result.get("count") is not None else None,
-        str(result.get("type", "float")),
-        str(result.get("redop", "")),
-        _rank(root, -1),
-        times[0],
-        times[1],
-        number,
+        size_bytes=size,
+        count=int(result["count"]) if result.get("count") is not None else None,
+        dtype=str(result.get("type", "float")),
+        redop=str(result.get("redop", "")),
+        root=_rank(root, -1),
+        out_of_place=times[0],
+        in_place=times[1],
+        line=number,
     )
     return row, ratios
 
@@ -707,7 +728,9 @@ def _device(values: Mapping[str, Any]) -> LogDevice:
     process = f"{host}:{values.get('pid', '')}"
     name = str(values.get("device_info") or values.get("device_name") or "")
     number = _rank(values.get("device"), -1)
-    return LogDevice(_rank(values.get("rank")), process, host, name, number)
+    return LogDevice(
+        rank=_rank(values.get("rank")), process=process, host=host, name=name, number=number
+    )
 
 
 def _variables(environment: Any) -> dict[str, str]:

@@ -254,7 +254,9 @@ def _bands(sizes: Sequence[SizeChange], band_count: int, size_count: int) -> Ite
         band_limit = limit_of(noise, freedom, repeats, band_count)
         single_limit = limit_of(noise, freedom, repeats, size_count)
         limited = tuple(replace(size, log_limit=single_limit) for size in members[band])
-        yield BandChange(band, limited, noise, freedom, band_limit)
+        yield BandChange(
+            band=band, sizes=limited, noise=noise, repeats=freedom, log_limit=band_limit
+        )
 
 
 def pooled_noise(sizes: Sequence[SizeChange]) -> tuple[float, int]:

@@ -462,16 +462,16 @@ def published(entry: IndexEntry) -> Published:
         load_machine(name).gpu.arch, load_machine(name).gpu.arch
     )
     return Published(
-        entry.id,
-        rules.framework,
-        name,
-        generation,
-        family,
-        work.get("dtype", "bfloat16"),
-        rules.gpus,
-        rules.seconds(),
-        data,
-        tuple(rules.notes),
+        id=entry.id,
+        framework=rules.framework,
+        machine=name,
+        generation=generation,
+        family=family,
+        precision=work.get("dtype", "bfloat16"),
+        gpus=rules.gpus,
+        seconds=rules.seconds(),
+        data=data,
+        notes=tuple(rules.notes),
     )
 
 

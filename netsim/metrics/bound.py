@@ -62,7 +62,14 @@ class CriticalPath:
 def critical_path(program: Program, timeline: Timeline) -> CriticalPath:
     """Walk back from the row that ends last, always to the dependency that was ready last."""
     if not len(program):
-        return CriticalPath(np.zeros(0, np.int64), 0.0, 0.0, 0.0, 0.0, 0.0)
+        return CriticalPath(
+            rows=np.zeros(0, np.int64),
+            latency=0.0,
+            launch=0.0,
+            transfer=0.0,
+            compute=0.0,
+            release=0.0,
+        )
     rows, lags, release = _walk(program, timeline)
     startup = program.style_values("latency")[program.schedule.style[rows]]
     spent = timeline.end[rows] - timeline.start[rows]

@@ -67,7 +67,15 @@ def _measures(rows: pd.DataFrame) -> list[_Measure]:
         ideal = rows["busbw_GBps"] * rows["time_us"]
         ends = _ends(rows, "time_us")
         rates = ends and [(b / high, b / low) for b, (low, high) in zip(ideal, ends, strict=True)]
-        measures.append(_Measure("bus bandwidth (GB/s)", values, texts, style.BLUE, rates))
+        measures.append(
+            _Measure(
+                label="bus bandwidth (GB/s)",
+                values=values,
+                texts=texts,
+                color=style.BLUE,
+                ends=rates,
+            )
+        )
     for column, name, color in (
         ("time_us", "time of one operation", style.ORANGE),
         ("step_time_us", "time of a training step", style.GREEN),
@@ -79,7 +87,11 @@ def _measures(rows: pd.DataFrame) -> list[_Measure]:
             texts = [style.time_text(value) if isfinite(value) else "" for value in values]
             ends = _ends(rows, column)
             spread = ends and [(low / factor, high / factor) for low, high in ends]
-            measures.append(_Measure(f"{name} ({unit})", scaled, texts, color, spread))
+            measures.append(
+                _Measure(
+                    label=f"{name} ({unit})", values=scaled, texts=texts, color=color, ends=spread
+                )
+            )
     return measures
 
 

@@ -201,11 +201,11 @@ def summary_of(table: pd.DataFrame, good: pd.DataFrame, manifest: Mapping[str, A
     failed = table[~table["status"].isin(["", "ok"])]["error"].astype(str)
     failures = [*dict.fromkeys(failed)][:_LISTED]
     summary = Summary(
-        question,
-        rows,
-        left_out(table, rows, manifest),
-        failures,
-        trust(good),
+        question=question,
+        rows=rows,
+        left_out=left_out(table, rows, manifest),
+        failures=failures,
+        validated=trust(good),
         sign="~" if len(good) and doubtful(good).all() else "",
     )
     more = dict[str, Any]()

@@ -319,7 +319,15 @@ def _begin(workspace: Workspace, manifest: dict[str, Any], tell: Tell, *, resume
         clear_partial(place)
     made_folder(place)
     journal = (place / JOURNAL).open("ab+")
-    opened = Folder(folder, place, journal, journal_file, workspace, manifest=manifest, tell=tell)
+    opened = Folder(
+        path=folder,
+        place=place,
+        journal=journal,
+        journal_file=journal_file,
+        workspace=workspace,
+        manifest=manifest,
+        tell=tell,
+    )
     opened.discarded = discarded
     try:
         if resume:

@@ -269,7 +269,7 @@ def fulfilled(order: Order) -> list[SizeAnswer]:
 def misfit(size: int, error: NetsimError) -> SizeAnswer:
     """The answer for a cell that is contradictory, or that does not fit into the memory."""
     code = LostError.exit_code if isinstance(error, NoRoomError) else error.exit_code
-    return SizeAnswer(size, None, {}, str(error), code)
+    return SizeAnswer(size=size, row=None, timing={}, error=str(error), exit_code=code)
 
 
 def answers(
@@ -299,7 +299,15 @@ def answers(
         took = time.perf_counter() - began
         timing = {"wall_s": took, "host": socket.gethostname(), "worker": os.getpid()}
         values = None if row is None else asdict(row)
-        yield SizeAnswer(size, values, timing, error, code, is_stalled, tuple(decisions))
+        yield SizeAnswer(
+            size=size,
+            row=values,
+            timing=timing,
+            error=error,
+            exit_code=code,
+            is_stalled=is_stalled,
+            decisions=tuple(decisions),
+        )
 
 
 def no_room(resolved: AnyResolved, size: int) -> str:

@@ -279,7 +279,13 @@ class Search:
                 figures[name] = getattr(priced, name)
             if figures_of_rows:
                 figures["time_x_cost"] = median(map(time_of, rows)) * priced.cost_usd
-        return Trial(choice, rows, figures, self.constraints.hold(choice.axes, figures), lost)
+        return Trial(
+            choice=choice,
+            rows=rows,
+            figures=figures,
+            allowed=self.constraints.hold(choice.axes, figures),
+            lost=lost,
+        )
 
 
 def estimate_layout(choice: LayoutChoice) -> LayoutEstimate:

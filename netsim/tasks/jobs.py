@@ -329,7 +329,15 @@ def resolve_jobs(cell: Cell) -> ResolvedJobs:
         messages_of(cell, number, joined, gpus_of_host, unused)
         for number in range(len(scenario.background))
     )
-    return ResolvedJobs(cell, jobs, gpus, alone, joined, cluster, messages)
+    return ResolvedJobs(
+        cell=cell,
+        jobs=jobs,
+        gpus=gpus,
+        alone=alone,
+        topology=joined,
+        cluster=cluster,
+        messages=messages,
+    )
 
 
 def _stragglers_of(

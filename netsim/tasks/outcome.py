@@ -168,14 +168,14 @@ def _outcome(resolved: ResolvedCell, timing: Result, inplace: Result | None) -> 
     timings = [timing] if inplace is None else [timing, inplace]
     worst = max(timings, key=lambda timing: timing.uncertainty)
     return Outcome(
-        timing.seconds,
-        None if inplace is None else inplace.seconds,
-        bound_by(timing.program, timing.timeline, timing.use, timing.causes),
-        worst.approximation,
-        worst.uncertainty,
-        len(timing.program),
-        timing.engine,
-        fullest_link(resolved.topology, timing.program, timing.use),
-        sampled_seconds(noise_of(resolved.cell.scenario), timing),
-        max(timing.seconds, timing.slowest),
+        seconds=timing.seconds,
+        inplace=None if inplace is None else inplace.seconds,
+        bound_by=bound_by(timing.program, timing.timeline, timing.use, timing.causes),
+        approximation=worst.approximation,
+        uncertainty=worst.uncertainty,
+        rows=len(timing.program),
+        engine=timing.engine,
+        fullest=fullest_link(resolved.topology, timing.program, timing.use),
+        samples=sampled_seconds(noise_of(resolved.cell.scenario), timing),
+        slowest=max(timing.seconds, timing.slowest),
     )

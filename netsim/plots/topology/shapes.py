@@ -265,11 +265,13 @@ def host_groups(cluster: Cluster) -> list[HostGroup]:
     groups: list[HostGroup] = []
     for host, (kind, domain) in enumerate(zip(kinds, domains, strict=True)):
         where = domain if shared[domain] else -1
-        group = HostGroup(host, host, kind, where, switches[host])
+        group = HostGroup(first=host, last=host, kind=kind, domain=where, switches=switches[host])
         last = groups[-1] if groups else group
         same = (last.kind, last.domain, last.switches) == (kind, where, group.switches)
         if groups and same and not single:
-            groups[-1] = HostGroup(last.first, host, kind, where, group.switches)
+            groups[-1] = HostGroup(
+                first=last.first, last=host, kind=kind, domain=where, switches=group.switches
+            )
         else:
             groups.append(group)
     return groups
@@ -357,7 +359,16 @@ def lines_between(
     columns = (low[first], high[first], kinds[first], largest, most, number, busiest)
     values = zip(*(column.tolist() for column in columns), strict=True)
     return [
-        Stroke(tail, head, LINK_KINDS[kind], rate, total, count, use, dead_fraction=dead)
+        Stroke(
+            tail=tail,
+            head=head,
+            kind=LINK_KINDS[kind],
+            rate=rate,
+            bandwidth=total,
+            count=count,
+            used=use,
+            dead_fraction=dead,
+        )
         for (tail, head, kind, rate, total, count, use), dead in zip(
             values, dead_fractions.tolist(), strict=True
         )
