@@ -10,7 +10,7 @@ from matplotlib.patches import PathPatch
 
 from netsim.base.files import preset_names
 from netsim.cli.topo_subject import Subject, TopologyOptions, find_subject
-from netsim.plots.topology.draw import DEAD, _colour, figure_of, plot_loads, plot_topology, read_use
+from netsim.plots.topology.draw import DEAD, _color, figure_of, plot_loads, plot_topology, read_use
 from netsim.plots.topology.graphs import graph_picture
 from netsim.plots.topology.layout import cluster_picture
 from netsim.plots.topology.shapes import Drawing, Stroke
@@ -340,4 +340,4 @@ def test_a_slow_link_is_not_dead() -> None:
 
 def test_dead_links_stay_dead_in_a_picture_of_use() -> None:
     line = Stroke(0, 1, "fabric", 0.0, 0.0, used=0.7, dead_fraction=1.0)
-    assert _colour(line, heat=True) == DEAD
+    assert _color(line, heat=True) == DEAD
