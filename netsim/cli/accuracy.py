@@ -15,12 +15,12 @@ from netsim.cli.bars import Counter
 from netsim.cli.benchmark import BaselineName, BenchmarkOptions, run_benchmark
 from netsim.cli.progress import memory_of, tell
 from netsim.measured import accuracy
-from netsim.measured.compare import ALL, Point, by_band
+from netsim.measured.compare import ALL, ComparedPoint, by_band
 from netsim.measured.estimate import switched_off
 from netsim.measured.healthy import healthy_points, margins_text
-from netsim.measured.index import Entry, joined_by, read_index
+from netsim.measured.index import IndexEntry, joined_by, read_index
 from netsim.measured.noise_floor import noise_by_band, noise_table, repeated_times
-from netsim.measured.training import Steps, by_note, is_published, page_of, tables
+from netsim.measured.training import ComparedSteps, by_note, is_published, page_of, tables
 from netsim.plots.results import MOST_CURVES, plot_accuracy
 from netsim.results.margins import MARGINS
 from netsim.results.row import BANDS, INTERVALS, band_of
@@ -128,10 +128,10 @@ def _input_files(index: Path, options: AccuracyOptions) -> Iterator[Path]:
 
 def _simulated(
     index: Path,
-    corpus: Sequence[Entry],
-    entries: Sequence[Entry],
+    corpus: Sequence[IndexEntry],
+    entries: Sequence[IndexEntry],
     options: AccuracyOptions,
-    before: Sequence[Point],
+    before: Sequence[ComparedPoint],
 ) -> accuracy.Accuracy:
     """Simulate entries and write the requested outputs; finished ones are in the journal."""
     entries = accuracy.questions(entries) if options.predict is not None else entries
@@ -167,10 +167,10 @@ def _simulated(
 
 def _write(
     results: accuracy.Accuracy,
-    entries: Sequence[Entry],
+    entries: Sequence[IndexEntry],
     options: AccuracyOptions,
     classes: Path | None,
-    before: Sequence[Point],
+    before: Sequence[ComparedPoint],
 ) -> None:
     page = options.page
     if options.json_file is not None:
@@ -248,7 +248,9 @@ def _steps(index: Path, options: AccuracyOptions) -> None:
         raise typer.Exit(INTERRUPTED)
 
 
-def _write_steps(steps: Steps, entries: Sequence[Entry], options: AccuracyOptions) -> None:
+def _write_steps(
+    steps: ComparedSteps, entries: Sequence[IndexEntry], options: AccuracyOptions
+) -> None:
     """Print the steps, and write the files that are asked for."""
     if options.json_file is not None:
         write_text(options.json_file, steps.json())
@@ -258,7 +260,7 @@ def _write_steps(steps: Steps, entries: Sequence[Entry], options: AccuracyOption
         write_text(options.page, page_of(steps, sources))
 
 
-def _steps_report(steps: Steps) -> Iterator[str]:
+def _steps_report(steps: ComparedSteps) -> Iterator[str]:
     """A line a step, then its tables."""
     if not steps.compared:
         return
@@ -323,7 +325,7 @@ def report(results: accuracy.Accuracy) -> Iterator[str]:
         yield "#"
 
 
-def noise_report(found: accuracy.Accuracy, entries: Sequence[Entry]) -> Iterator[str]:
+def noise_report(found: accuracy.Accuracy, entries: Sequence[IndexEntry]) -> Iterator[str]:
     """The errors of healthy runs beside the noise of their measurements; nothing without repeats.
 
     The noise floor is the median error of a simulation that predicts the mean of all repeats."""
@@ -341,13 +343,13 @@ def noise_report(found: accuracy.Accuracy, entries: Sequence[Entry]) -> Iterator
     yield "#"
 
 
-def _line(name: str, points: Sequence[Point]) -> str:
+def _line(name: str, points: Sequence[ComparedPoint]) -> str:
     errors = by_band(points)
     cells = (str(errors.get(band, "-")).replace("%", "") for band in (*BANDS, ALL))
     return f"  {name:<{NAME}}{''.join(f'{cell:>21}' for cell in cells)}{len(points):>8}"
 
 
-def _changes(now: Sequence[Point], before: Sequence[Point]) -> Iterator[str]:
+def _changes(now: Sequence[ComparedPoint], before: Sequence[ComparedPoint]) -> Iterator[str]:
     if not before:
         return
     both = accuracy.compared(now, before)

@@ -21,7 +21,7 @@ from netsim.measured.benchmark import (
     read_predictions,
 )
 from netsim.measured.benchmark_score import Score, score_lines, score_of
-from netsim.measured.index import Entry, read_index
+from netsim.measured.index import IndexEntry, read_index
 from netsim.measured.noise_floor import noise_by_band, repeated_times
 
 BaselineName = Literal["nccl-model", "alpha-beta"]
@@ -129,7 +129,7 @@ def _write_questions(benchmark: Benchmark, path: Path, *, is_quiet: bool) -> Non
 
 
 def _baseline_predictions(
-    benchmark: Benchmark, corpus: Sequence[Entry], options: BenchmarkOptions
+    benchmark: Benchmark, corpus: Sequence[IndexEntry], options: BenchmarkOptions
 ) -> Predictions:
     """The predictions of a baseline, which are written if a file is named."""
     assert options.baseline is not None

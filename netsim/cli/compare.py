@@ -61,7 +61,7 @@ HEADER = (
 
 def line(row: Row, logged: Mapping[int, tuple[str, str]]) -> str:
     """One size of the table; where NCCL chose another algorithm by its log, that as well."""
-    size = row.asked
+    size = row.requested_size
     measured = row.measured_time_us or 0.0
     if row.status != "ok" or row.time_us is None or row.busbw_GBps is None:
         return f"{size:>13}  {microseconds(measured):>9}  not simulated: {row.error}"
@@ -177,7 +177,7 @@ def _asides(profile: Profile, resolved: ResolvedStep) -> Iterator[str]:
 def bands_of(found: TraceCompared) -> dict[str, compare.Error]:
     """The error by size band, over the kinds of calls that have both times."""
     points = [
-        compare.Point(
+        compare.ComparedPoint(
             found.trace,
             found.machine,
             line.any.collective,

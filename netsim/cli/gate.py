@@ -189,7 +189,7 @@ def _gates_of(
             where = Joined("", "") if row.validated in UNLIKE else class_of(resolved)
             error_bound = (row.approximation_pct or 0.0) / 100
             fraction = least_fraction(
-                where, row.collective, row.asked, options.confidence, error_bound
+                where, row.collective, row.requested_size, options.confidence, error_bound
             )
             sizes.append(SizeGate(row, fraction))
         if sizes:

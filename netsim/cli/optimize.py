@@ -148,7 +148,7 @@ def _tell(
         f"{len(looked)} of {len(search.choices)} {unit} looked at, {failed} failed, "
         f"{out - failed if out > failed else 0} outside the constraints"
     )
-    if layouts and len(looked) < len(search.choices) and search.told:
+    if layouts and len(looked) < len(search.choices) and search.estimates:
         _tell_layouts(search, looked, results)
         _tell_own(search, layouts)
     if best is None:
@@ -171,9 +171,9 @@ def _tell_layouts(
     search: trial_search.Search, looked: list[trial_search.Trial], results: Folder
 ) -> None:
     """Print the layouts that were simulated; write a table of all with their estimates."""
-    refused = sum(bool(trial_of_layout.refused) for trial_of_layout in search.told)
+    refused = sum(bool(trial_of_layout.refused) for trial_of_layout in search.estimates)
     typer.echo(
-        f"all {len(search.told)} layouts were estimated by one rank of each stage first, "
+        f"all {len(search.estimates)} layouts were estimated by one rank of each stage first, "
         f"{refused} of them are refused ({TOLD})"
     )
     for trial in sorted(
@@ -189,7 +189,7 @@ def _tell_layouts(
             "" if trial_of_layout.refused else trial_of_layout.seconds * 1e6,
             trial_of_layout.refused,
         )
-        for trial_of_layout in search.told
+        for trial_of_layout in search.estimates
     ]
     head = (*(f"axis:{axis}" for axis in axes), "told_step_time_us", "refused")
     write_text(results.place / TOLD, csv_of([head, *lines]))
@@ -205,20 +205,20 @@ def _tell_own(search: trial_search.Search, source: Source) -> None:
         (cell,) = expand(bare)
     except (KeyError, ScenarioError):
         return
-    estimate = trial_search.told(trial_search.Choice({}, (SizedCell(cell, 0),)))
+    estimate = trial_search.estimate_layout(trial_search.LayoutChoice({}, (SizedCell(cell, 0),)))
     if estimate.refused:
         typer.echo(f"the layout of the file itself: {estimate.refused}")
         return
-    place = 1 + sum(one.seconds < estimate.seconds for one in search.told)
-    longer = estimate.seconds / search.told[0].seconds - 1
-    able = sum(not layout.refused for layout in search.told)
+    place = 1 + sum(one.seconds < estimate.seconds for one in search.estimates)
+    longer = estimate.seconds / search.estimates[0].seconds - 1
+    able = sum(not layout.refused for layout in search.estimates)
     typer.echo(
         f"the layout of the file itself: estimated at {estimate.seconds * 1e3:,.1f} ms, "
         f"{longer:+.1%} against the best estimate, place {place} of {able}"
     )
 
 
-def _best_scenario(choice: trial_search.Choice) -> dict[str, Any]:
+def _best_scenario(choice: trial_search.LayoutChoice) -> dict[str, Any]:
     """The scenario of a choice, with the seeds that it was looked at with."""
     source = choice.cell.source.data
     data = {key: value for key, value in source.items() if key != "sweep"}

@@ -20,17 +20,17 @@ from netsim.collectives.table import UntrustedCodeError, without_python_files
 from netsim.extent.shown import row_count
 from netsim.plots.explanation import plot_breakdown
 from netsim.plots.results import (
-    asked_of,
     compared,
     plot_distribution,
     plot_interference,
     plot_results,
+    question_of,
 )
 from netsim.plots.sizes import over_seeds, read_all
 from netsim.plots.style import read_values
 from netsim.plots.timeline import plot_links, plot_memory, plot_step, plot_timeline
 from netsim.plots.topology.draw import plot_topology
-from netsim.report.report import PICTURES, Extra, write_report
+from netsim.report.report import PICTURES, ReportExtra, write_report
 from netsim.report.words import compares_parts, sure_rows
 from netsim.results.folder import (
     BREAKDOWN,
@@ -144,7 +144,7 @@ def make_report(
         raise nothing
     costs = folder / COSTS
     lost: list[LostError] = []
-    extra = _explained(target, manifest, table, helpers, lost) if explain else Extra({})
+    extra = _explained(target, manifest, table, helpers, lost) if explain else ReportExtra({})
     on(str(folder), "the page is written")
     steps = folder / BREAKDOWN
     if steps.is_file() and (breakdown := read_values(steps, (), BREAKDOWN)).get("cell") is not None:
@@ -160,11 +160,11 @@ def _explained(
     table: pd.DataFrame,
     helpers: Any,
     lost: list[LostError],
-) -> Extra:
+) -> ReportExtra:
     """Explanations of the base line and the best cell, and the drawing of its topology."""
     good = table[table["status"].isin(["", "ok"])]
     if good.empty:
-        return Extra({})
+        return ReportExtra({})
     wanted = _wanted(manifest, good)
     explanations: dict[str, Any] = {}
     topology = None
@@ -189,7 +189,9 @@ def _explained(
             topology = folder / PICTURES / "topology.svg"
     except NetsimError as error:  # the files of its machines may have gone
         tell(f"not explained: {error}")
-    return Extra(explanations, topology if topology is not None and topology.exists() else None)
+    return ReportExtra(
+        explanations, topology if topology is not None and topology.exists() else None
+    )
 
 
 @dataclass(frozen=True)
@@ -231,7 +233,7 @@ def _wanted(manifest: Mapping[str, Any], good: pd.DataFrame) -> dict[str, Any]:
     """The rows that are explained: of the best cell, and of what `--cell` chose, the base line or
     else the slowest under the same conditions: of others, those under which choices differ most.
     Of a sweep over parts they are the cell with the costliest part at fault and the healthy one."""
-    question = asked_of(good, manifest)
+    question = question_of(good, manifest)
     rows = compared(over_seeds(sure_rows(good)), question)
     rows = rows[rows["shown"]]
     chosen = rows[rows["cell"].isin(manifest.get("chosen", []))]

@@ -91,7 +91,7 @@ def _step_table(
     words: dict[str, None] = {}
     for number, (_, row) in enumerate(found):
         if not number:
-            yield _title(cells, f"{work.what} {work.label}")
+            yield _title(cells, f"{work.title_start} {work.label}")
             titles = "".join(f"{name:>{cells_wide}}" for name, _, _, cells_wide, _ in columns)
             axis_titles = ", ".join(map(last_part, names))
             yield _cut(f"#{titles[1:]}  {'bound by':<{_BOUND_WIDTH}}  {axis_titles}", width)
@@ -289,7 +289,7 @@ def after_lines(expansion: Expansion, rows: Sequence[Row], engine: str) -> Itera
 
 def _part_lines(expansion: Expansion, rows: Sequence[Row]) -> Iterator[str]:
     """Which parts cost most and least, and which the job cannot lose."""
-    largest = max((row.asked for row in rows if row.status == "ok"), default=0)
+    largest = max((row.requested_size for row in rows if row.status == "ok"), default=0)
     at = f" at {format_size(largest)}" if largest else ""
     for axis in expansion.sweep.part_axes:
         costs = late("netsim.sweep.parts.costs_of")(expansion, rows, axis)
@@ -731,8 +731,8 @@ def _simulate(
             part_axes = job.expansion.sweep.part_axes
             for text in lines(_advanced(finished, rows, failures, bar, part_axes)):
                 bar.print(text)
-        if cache is not None and cache.found and not options.quiet:
-            progress.tell(f"{cache.found} of {len(tasks)} rows were known from earlier sweeps")
+        if cache is not None and cache.hits and not options.quiet:
+            progress.tell(f"{cache.hits} of {len(tasks)} rows were known from earlier sweeps")
     return rows, worst(failures, len(tasks))
 
 

@@ -162,7 +162,7 @@ def run_of(resolved: ResolvedCell) -> nccl_tests.TestRun:
         root=work.root,
         dtype=work.dtype,
         variables=tuple(variables.items()),
-        asked=_asked_sizes(work),
+        requested=_asked_sizes(work),
         iterations=timing.iterations,
         over_processes=timing.over_processes,
     )

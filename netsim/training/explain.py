@@ -280,7 +280,8 @@ def explained_step(
     kinds.sort(key=lambda kind: -causes.get(f"{kind} communication", 0.0))
     return {
         "title": step.resolved.cell.title(
-            f"{step.resolved.work.what} {step.resolved.work.label} on {step.spans.ranks} GPUs"
+            f"{step.resolved.work.title_start} {step.resolved.work.label} "
+            f"on {step.spans.ranks} GPUs"
         ),
         "time_us": step.seconds * MICRO,
         "bound_by": bound_of(step.breakdown),

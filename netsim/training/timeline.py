@@ -83,7 +83,7 @@ def write_step_trace(path: Path, step: Step) -> Written:
             "simulator": "netsim",
             "approximation": step.approximation,
             "cell": cell.id,
-            "title": cell.title(f"{step.resolved.work.what} {step.resolved.work.label}"),
+            "title": cell.title(f"{step.resolved.work.title_start} {step.resolved.work.label}"),
         },
         "traceEvents": [*seen.names(), *counter_names, *shown, *counters],
     }
@@ -105,7 +105,7 @@ def write_step_rank_files(folder: Path, step: Step) -> list[Path]:
     about = {
         "approximation": step.approximation,
         "cell": cell.id,
-        "title": cell.title(f"{step.resolved.work.what} {step.resolved.work.label}"),
+        "title": cell.title(f"{step.resolved.work.title_start} {step.resolved.work.label}"),
     }
     paths = []
     for rank in range(step.spans.ranks):

@@ -60,7 +60,7 @@ def test_noise_has_percentiles_in_columns_of_their_own(capsys) -> None:
     ("options", "said"),
     [
         (("--noise", "prod"), "--noise prod: noise: expected quiet, production or"),
-        (("--samples", "5"), "--samples 5: samples: without noise all samples are alike"),
+        (("--samples", "5"), "--samples 5: samples: without noise all samples have the"),
         (("--noise", "quiet", "--samples", "0"), "--samples 0: samples: expected at least 1"),
     ],
 )

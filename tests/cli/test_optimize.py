@@ -294,7 +294,10 @@ def test_constraints_that_nothing_meets_say_what_there_is(capsys, constraints, m
 def test_what_may_be_off_by_much_is_not_the_best(capsys, monkeypatch) -> None:
     trials = [
         trial_search.Trial(
-            trial_search.Choice({}, ()), (Row(approximation_pct=off),), {"time_us": time}, True
+            trial_search.LayoutChoice({}, ()),
+            (Row(approximation_pct=off),),
+            {"time_us": time},
+            True,
         )
         for time, off in ((3.0, None), (1.0, 5.1), (2.0, 4.9))
     ]

@@ -13,9 +13,9 @@ from netsim.cli.questions import Given
 from netsim.measured.calibrate import (
     AMBIGUOUS,
     UNSEEN,
-    Parameter,
+    CalibratedParameter,
+    CalibrationSet,
     Ratios,
-    Set,
     calibrate,
     fit,
     parameters_of,
@@ -112,7 +112,7 @@ def test_several_processes_find_the_same() -> None:
     source, _ = question_of(Question("gh200-x4", None, Given()), few)
     parameters = parameters_of(resolved_for(source, few))
     x = np.zeros(len(parameters))
-    sets = [Set(source, few, few.rows)]
+    sets = [CalibrationSet(source, few, few.rows)]
     found = []
     for jobs in (1, 2):
         with Ratios(parameters, sets, jobs, large=2) as ratios:
@@ -138,9 +138,9 @@ def shown(*factors: float):
 
 
 PARAMETERS = [
-    Parameter("shown", {"launch.kernel": 1e-6}, 1 / 3, 3),
-    Parameter("beyond", {"rate.ll": 1e9}, 0.9, 1.1),
-    Parameter("unseen", {"launch.host": 1e-6}, 1 / 3, 3),
+    CalibratedParameter("shown", {"launch.kernel": 1e-6}, 1 / 3, 3),
+    CalibratedParameter("beyond", {"rate.ll": 1e9}, 0.9, 1.1),
+    CalibratedParameter("unseen", {"launch.host": 1e-6}, 1 / 3, 3),
 ]
 
 

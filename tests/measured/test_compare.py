@@ -17,7 +17,7 @@ from netsim.cli.questions import Given, asked
 from netsim.measured import compare, logs
 from netsim.measured.hypotheses import explanations
 from netsim.measured.index import proposal_of
-from netsim.measured.logs import Device, LogRun, Measured, parse_log, read_log
+from netsim.measured.logs import LogDevice, LogRun, MeasuredRow, parse_log, read_log
 from netsim.measured.training import ComparedStep, Published, error
 from netsim.plots.sizes import lines_of, read_results
 from netsim.results.row import Row
@@ -66,7 +66,7 @@ def test_a_log_of_netsim_itself_has_no_error(
 
 def test_a_row_that_is_compared_has_the_bandwidths_of_its_time() -> None:
     source = asked("h100-x4", "all_reduce", Given(sizes="1M")).source
-    measured, ready = Measured(1 << 20, out_of_place=50e-6), resolve(checked_cells(source)[0])
+    measured, ready = MeasuredRow(1 << 20, out_of_place=50e-6), resolve(checked_cells(source)[0])
     row = compare._row(ready, measured, "all_reduce")
     assert row.algbw_GBps == pytest.approx((1 << 20) / row.time_us / 1e3)
     assert row.busbw_GBps == pytest.approx(1.5 * row.algbw_GBps)
@@ -135,7 +135,7 @@ def test_a_topology_of_another_size_is_refused(capsys: pytest.CaptureFixture[str
 
 
 def test_busbw_over_algbw_tells_the_true_ranks() -> None:
-    devices = tuple(Device(rank, f"p{rank}", "node1", "NVIDIA H100") for rank in range(8))
+    devices = tuple(LogDevice(rank, f"p{rank}", "node1", "NVIDIA H100") for rank in range(8))
     run = LogRun("x", "all_reduce", devices=devices, ratios=((100.0, 187.5),))
     said = proposal_of(run)
     assert said.ranks == (16, 16)
@@ -290,7 +290,7 @@ def test_what_is_compared_is_kept_when_interrupted(
 def test_error_is_one_thing_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of sizes, steps and causes: a factor either way; told once in a comparison."""
     ratios = [0.5, 1.0, 1.2, 3.0, 1.1]
-    points = [compare.Point("r", "m", "c", 8, 1.0, one, "", "", True) for one in ratios]
+    points = [compare.ComparedPoint("r", "m", "c", 8, 1.0, one, "", "", True) for one in ratios]
     whole = compare.error_of(points)
     step = Published("x", "f", "m", "g", "l", "d", 8, 1.0, {}, ())
     steps = error([ComparedStep(step, one, 0.5) for one in ratios])
