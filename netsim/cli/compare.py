@@ -16,17 +16,10 @@ from netsim.base.errors import InputError
 from netsim.base.files import csv_of, write_text
 from netsim.base.units import format_size, parse_ratio
 from netsim.base.values import dataclass
-from netsim.cli import (
-    check_outputs,
-    parsed,
-    print_lines,
-    refuse_output_as_input,
-    with_options,
-    wrote,
-)
-from netsim.cli.gate import confidence_of
+from netsim.cli.gate_options import confidence_of
 from netsim.cli.log_questions import Question, cell_of_trace, question_of, resolved_with_notes
-from netsim.cli.questions import ONLY_EXPECT, Given, Text
+from netsim.cli.output import check_outputs, parsed, print_lines, refuse_output_as_input, wrote
+from netsim.cli.questions import QuestionOptions
 from netsim.cli.regression import ChangeOutputs, compare_sets, logs_in
 from netsim.measured import compare
 from netsim.measured.hypotheses import SIZES, Explained, explanations
@@ -136,11 +129,14 @@ def record(line: Line) -> dict[str, Any]:
 
 
 def compare_traces(
-    traces: Sequence[Path], asked: Question, output: OutputFolder | None, json_file: Path | None
+    traces: Sequence[Path],
+    source_of_question: Question,
+    output: OutputFolder | None,
+    json_file: Path | None,
 ) -> float:
     """Compare every trace, print and write it; the largest error of one."""
     profiles = [read_profile(path) for path in traces]  # all, before the first is answered
-    done = [_compared_trace(asked, *one) for one in zip(traces, profiles, strict=True)]
+    done = [_compared_trace(source_of_question, *one) for one in zip(traces, profiles, strict=True)]
     every = [(one.trace, line) for one in done for line in one.lines]
     rows = [(Path(trace).name, *record(line).values()) for trace, line in every]
     table = csv_of([("trace", *COLUMNS), *rows])
@@ -150,8 +146,8 @@ def compare_traces(
     return max(map(error_of_time, done))
 
 
-def _compared_trace(asked: Question, path: Path, profile: Profile) -> TraceCompared:
-    cell, notes = cell_of_trace(asked, path, profile)
+def _compared_trace(source_of_question: Question, path: Path, profile: Profile) -> TraceCompared:
+    cell, notes = cell_of_trace(source_of_question, path, profile)
     resolved = resolve_step(cell)
     ranks = resolved.setting.grid.size
     if ranks != profile.world:
@@ -323,52 +319,56 @@ NODE = re.compile(r"\bnode(\d+)\b")  # a host, as simulations call it
 ALTERNATIVES_SHOWN = 3  # causes that look the same; more are too many to read
 
 
-@with_options(Given, "sizes", "dtype", *ONLY_EXPECT)
-def command(
-    logs: list[Path],
-    given: Given,
-    topology: Text = None,
-    scenario: Text = None,
-    tolerance: str = "15%",
-    gate: Text = None,
-    against: list[Path] | None = None,
-    collective: Text = None,
-    output: Path | None = None,
-    json_file: Path | None = None,
-    junit: Path | None = None,
-    explain: bool = False,
+@dataclass(frozen=True)
+class CompareOptions:
+    """The options of `compare` beside those of the cluster, as they were given."""
+
+    topology: str | None
+    scenario: str | None
+    tolerance: str
+    gate: str | None
+    against: Sequence[Path] | None
+    collective: str | None
+    output: Path | None
+    json_file: Path | None
+    junit: Path | None
+    explain: bool
+
+
+def compare_logs_and_traces(
+    paths: list[Path], cluster: QuestionOptions, options: CompareOptions
 ) -> None:
-    """Print measured times of LOG… (or traces) beside simulated ones, and the error by size."""
-    most = _tolerance_of(tolerance)
-    if topology is not None and scenario is not None:
+    """Print measured times of logs or traces beside simulated ones, and the error by size."""
+    tolerance = _tolerance_of(options.tolerance)
+    if options.topology is not None and options.scenario is not None:
         raise InputError("give --topology or --scenario, not both")
-    question = Question(topology, scenario, given)
-    check_outputs({"--json": json_file, "--junit": junit}, output=output)
-    logs = logs_in(logs)
-    before = logs_in(against or ())
-    for file in (json_file, junit, *_files_written(output)):
+    question = Question(options.topology, options.scenario, cluster)
+    output = options.output
+    check_outputs({"--json": options.json_file, "--junit": options.junit}, output=output)
+    logs = logs_in(paths)
+    before = logs_in(options.against or ())
+    for file in (options.json_file, options.junit, *_files_written(output)):
         refuse_output_as_input(file, [*logs, *before])
     if before:
-        _refuse_beside("--against", {"-o": output, "--gate": gate})
-        outputs = ChangeOutputs(json_file, junit, explain)
-        compare_sets(logs, before, question, collective, outputs)
+        _refuse_beside("--against", {"-o": output, "--gate": options.gate})
+        outputs = ChangeOutputs(options.json_file, options.junit, options.explain)
+        compare_sets(logs, before, question, options.collective, outputs)
         return
-    confidence = None if gate is None else confidence_of(gate)
+    confidence = None if options.gate is None else confidence_of(options.gate)
     folder = None
     if output is not None:
         folder = OutputFolder(output, "compare", tuple(map(str, logs)))
         folder.check()
     traces = [path for path in logs if is_trace(path)]
     if not traces:
-        rule = Rule(most, confidence)
-        files = LogOutputs(folder, json_file, junit)
-        _compare_logs(logs, question, rule, collective, files, explain=explain)
+        rule = Rule(tolerance, confidence)
+        files = LogOutputs(folder, options.json_file, options.junit)
+        _compare_logs(logs, question, rule, options.collective, files, explain=options.explain)
         return
-    for_logs = {"--collective": collective, "--explain": explain, "--gate": gate, "--junit": junit}
-    _refuse_beside_traces(traces, logs, for_logs)
-    error = compare_traces(traces, question, folder, json_file)
-    if error > most:
-        typer.echo(f"# beyond the tolerance: {error:.1%} > {most:.1%}", err=True)
+    _refuse_beside_traces(traces, logs, options)
+    error = compare_traces(traces, question, folder, options.json_file)
+    if error > tolerance:
+        typer.echo(f"# beyond the tolerance: {error:.1%} > {tolerance:.1%}", err=True)
         raise typer.Exit(1)
 
 
@@ -389,13 +389,19 @@ def _refuse_beside(flag: str, options: Mapping[str, object]) -> None:
 
 
 def _refuse_beside_traces(
-    traces: Sequence[Path], logs: Sequence[Path], options: Mapping[str, object]
+    traces: Sequence[Path], logs: Sequence[Path], options: CompareOptions
 ) -> None:
     """Raise an InputError for logs, and for options of logs, beside traces."""
     if len(traces) < len(logs):
         log = next(path for path in logs if path not in traces)
         raise InputError(f"{traces[0]} is a trace, {log} is none: compare them one by one")
-    for name, value in options.items():
+    of_logs = {
+        "--collective": options.collective,
+        "--explain": options.explain,
+        "--gate": options.gate,
+        "--junit": options.junit,
+    }
+    for name, value in of_logs.items():
         if value:
             raise InputError(f"{name}: goes with logs, {traces[0]} is a trace")
 
@@ -411,7 +417,7 @@ def _compare_logs(
     logs: Sequence[Path],
     question: Question,
     rule: Rule,
-    collective: Text,
+    collective: str | None,
     files: LogOutputs,
     *,
     explain: bool,

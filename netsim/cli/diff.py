@@ -16,8 +16,13 @@ from netsim.base.files import SUFFIXES, csv_value, preset_names
 from netsim.base.startup import at, on
 from netsim.base.units import format_size
 from netsim.base.values import dataclass
-from netsim.cli import print_lines, with_options
-from netsim.cli.questions import ONLY_EXPECT, Given, Text, asked, flag_of, simulated
+from netsim.cli.output import print_lines
+from netsim.cli.questions import (
+    QuestionOptions,
+    flag_of,
+    simulated,
+    source_of_question,
+)
 from netsim.measured.logs import read_log
 from netsim.nccl.facts import facts_of, parse_version
 from netsim.plots.results import names_of
@@ -127,21 +132,21 @@ RESULTS = "results.csv"
 USUAL, USUAL_SIZES = "all_reduce", "8:8G:4"
 
 
-def sides_of(a: str, b: str, collective: str | None, given: Given) -> tuple[Side, Side]:
+def sides_of(a: str, b: str, collective: str | None, options: QuestionOptions) -> tuple[Side, Side]:
     """Both sides. Topologies are asked for what the other side has, unless something is given."""
     names = (a, b)
     known = [_recorded(name, collective) or _scenario(name) for name in names]
-    _refuse_unused(known, given)
+    _refuse_unused(known, options)
     other = next((side for side in known if side is not None), None)
     what = collective or (other.collective if other is not None else USUAL)
     if other is not None and None in known and list(other.times) == [STEP]:
         raise InputError(f"{other.name}: is a training step, which a topology alone has none of")
-    if other is not None and not given.sizes:
-        given = replace(given, sizes=",".join(map(str, sorted(other.times))))
-    asked_for = replace(given, sizes=given.sizes or USUAL_SIZES)
+    if other is not None and not options.sizes:
+        options = replace(options, sizes=",".join(map(str, sorted(other.times))))
+    asked_for = replace(options, sizes=options.sizes or USUAL_SIZES)
     each = versions_of(asked_for)
     if len(each) > 1 and known != [None, None]:
-        raise InputError(f"--nccl {given.nccl}: two versions are of two topologies")
+        raise InputError(f"--nccl {options.nccl}: two versions are of two topologies")
     one, two = (
         _topology(name, what, own) if side is None else side
         for name, side, own in zip(names, known, (each * 2)[:2], strict=True)
@@ -149,17 +154,17 @@ def sides_of(a: str, b: str, collective: str | None, given: Given) -> tuple[Side
     return one, two
 
 
-def versions_of(given: Given) -> list[Given]:
+def versions_of(options: QuestionOptions) -> list[QuestionOptions]:
     """The options of either side, of which `--nccl A,B` gives each one version."""
-    found = [replace(given, nccl=one.strip()) for one in (given.nccl or "").split(",")]
+    found = [replace(options, nccl=one.strip()) for one in (options.nccl or "").split(",")]
     if len(found) > 2:
-        raise InputError(f"--nccl {given.nccl}: expected one version, or two as 2.21,2.27")
-    return found if given.nccl else [given]
+        raise InputError(f"--nccl {options.nccl}: expected one version, or two as 2.21,2.27")
+    return found if options.nccl else [options]
 
 
-def upgrade(topology: str, collective: str, given: Given) -> None:
+def compare_versions(topology: str, collective: str, options: QuestionOptions) -> None:
     """Print what changes by size from one version of NCCL to another, and what rules do."""
-    old, new = versions_of(given)
+    old, new = versions_of(options)
     one, other = (
         replace(_topology(topology, collective, each), name=f"{topology} with NCCL {each.nccl}")
         for each in (old, new)
@@ -167,7 +172,7 @@ def upgrade(topology: str, collective: str, given: Given) -> None:
     print_lines((*_lines(one, other, sorted({*one.times} & {*other.times})), *_rules(old, new)))
 
 
-def _rules(old: Given, new: Given) -> Iterator[str]:
+def _rules(old: QuestionOptions, new: QuestionOptions) -> Iterator[str]:
     """The rules and constants of NCCL's choice that two versions do not share."""
     one, other = (facts_of(parse_version(each.nccl or "")) for each in (old, new))
     names = [f.name for f in fields(one) if getattr(one, f.name) != getattr(other, f.name)]
@@ -175,8 +180,8 @@ def _rules(old: Given, new: Given) -> Iterator[str]:
     yield f"# NCCL {old.nccl} and {new.nccl} differ in: {known or 'nothing that is modelled'}"
 
 
-def _refuse_unused(known: Sequence[Side | None], given: Given) -> None:
-    named = given.named + ["sizes"] * bool(given.sizes)
+def _refuse_unused(known: Sequence[Side | None], options: QuestionOptions) -> None:
+    named = options.named + ["sizes"] * bool(options.sizes)
     if named and None not in known:
         raise InputError(
             f"{flag_of(named[0])}: goes with a topology, and neither of the two is one",
@@ -257,20 +262,16 @@ def _log(path: Path, collective: str | None) -> Side:
     return Side(str(path), run.collective, times, why, is_measured=True)
 
 
-def _topology(name: str, collective: str, given: Given) -> Side:
+def _topology(name: str, collective: str, options: QuestionOptions) -> Side:
     on(name)
-    resolved = resolve(checked_cells(asked(name, collective, given)[0])[0])
+    resolved = resolve(checked_cells(source_of_question(name, collective, options)[0])[0])
     rows = [row for row in simulated(resolved, "auto", []) if row.status == "ok"]
     return side_of(name, table_of(rows, ()))
 
 
-@with_options(Given, "sizes", *ONLY_EXPECT)
-def command(a: str, b: str, given: Given, collective: Text = None, sizes: Text = None) -> None:
-    """Print by size which of A and B is faster, where that changes, and what differs there.
-
-    Options of questions are for topologies."""
-    given = replace(given, sizes=sizes or "")
-    one, other = sides_of(a, b, collective, given)
+def compare_sides(a: str, b: str, options: QuestionOptions, collective: str | None) -> None:
+    """Print by size which of A and B is faster, where that changes, and what differs there."""
+    one, other = sides_of(a, b, collective, options)
     if one.collective and other.collective and one.collective != other.collective:
         typer.echo(f"warning: A is of {one.collective}, B of {other.collective}", err=True)
     common = sorted(set(one.times) & set(other.times))
@@ -280,7 +281,7 @@ def command(a: str, b: str, given: Given, collective: Text = None, sizes: Text =
         if side.times[size] <= 0:
             where = f"{side.name}: {format_size(size)}" if size != STEP else side.name
             raise InputError(f"{where}: expected a time above 0, got {side.times[size]:g} us")
-    each = versions_of(given)
+    each = versions_of(options)
     print_lines((*_lines(one, other, common), *(_rules(*each) if len(each) > 1 else ())))
     if alone := [format_size(size) for size in sorted({*one.times} ^ {*other.times})]:
         have = "size that only one of them has is" if len(alone) == 1 else "sizes of only one are"

@@ -16,7 +16,7 @@ import typer
 from netsim.base.constants import TABLE, Constant
 from netsim.base.files import preset_folder, preset_names
 from netsim.base.startup import MODEL_VERSION, __version__
-from netsim.cli import print_lines
+from netsim.cli.output import print_lines
 from netsim.extent.invariants import INVARIANTS
 
 HEADER = ("constant", "value", "unit", "belongs to", "origin")
@@ -30,7 +30,7 @@ EXTRAS = {
 }
 
 
-def doctor(constants: bool = False, invariants: bool = False) -> None:
+def print_diagnosis(*, constants: bool = False, invariants: bool = False) -> None:
     """Print what netsim runs on, and what it finds; or its constants, or its invariants."""
     if constants or invariants:
         print_lines(constant_lines() if constants else ())

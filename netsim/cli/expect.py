@@ -6,24 +6,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import typer
 
 from netsim.base.errors import InputError, NetsimError, silent
-from netsim.base.startup import late
 from netsim.base.units import format_bandwidth, parse_cli_size, parse_ratio
 from netsim.base.values import dataclass
-from netsim.cli import (
-    check_outputs,
-    parsed,
-    print_lines,
-    refuse_output_as_input,
-    shown,
-    with_options,
-)
-from netsim.cli.questions import Given, Text, asked, simulated
-from netsim.cli.shown import SURENESS, Engine, Format, GateFormat, halves, sureness
+from netsim.cli import shown
+from netsim.cli.gate_options import gate_options
+from netsim.cli.options import Engine, Format, GateFormat
+from netsim.cli.output import check_outputs, parsed, print_lines, refuse_output_as_input
+from netsim.cli.questions import QuestionOptions, simulated, source_of_question
+from netsim.cli.shown import SURENESS, halves, sureness
 from netsim.extent.decisions import listening
 from netsim.nccl import choice, environment
 from netsim.results import nccl_tests
@@ -42,20 +36,20 @@ from netsim.topology.machine import Machine
 SHOWN_SIZES = 4
 
 
-def assumptions(resolved: ResolvedCell, given: Given) -> Iterator[str]:
+def assumptions(resolved: ResolvedCell, options: QuestionOptions) -> Iterator[str]:
     """Everything that the answer depends on and nobody said."""
     scenario, work = resolved.cell.scenario, resolved.cell.scenario.collective
     config = scenario.cluster
     if config.graph is None and node_count(config) > 1:
-        yield from _network(config, given)
+        yield from _network(config, options)
         yield from assumed_defaults(resolved.cell)
         fabric = resolved.jobs[0].cluster.fabric if resolved.is_nccl else None
         if fabric is not None and fabric.note:
             yield fabric.note
-    if given.launch is None and "launch" not in resolved.cell.source.data:
+    if options.launch is None and "launch" not in resolved.cell.source.data:
         yield "assumed: one process for each GPU (--launch single_process is nccl-tests -g 8)"
     if resolved.is_nccl:
-        yield from _nccl_assumptions(resolved, given)
+        yield from _nccl_assumptions(resolved, options)
     elif work.algorithm == "ring":
         yield "ring is the textbook algorithm, without NCCL's costs; NCCL's is Ring"
     for group in config.members if config.graph is None else ():
@@ -66,10 +60,10 @@ def assumptions(resolved: ResolvedCell, given: Given) -> Iterator[str]:
             )
 
 
-def _nccl_assumptions(resolved: ResolvedCell, given: Given) -> Iterator[str]:
+def _nccl_assumptions(resolved: ResolvedCell, options: QuestionOptions) -> Iterator[str]:
     """The NCCL version that was assumed, what a plugin sets, and which wishes have no effect."""
     scenario, work = resolved.cell.scenario, resolved.cell.scenario.collective
-    if given.nccl is None and "version" not in scenario.nccl.model_fields_set:
+    if options.nccl is None and "version" not in scenario.nccl.model_fields_set:
         yield f"assumed: NCCL {scenario.nccl.version} (--nccl names another)"
     yield from _plugin(resolved)
     for name, why in environment.without_effect(scenario.nccl.env).items():
@@ -107,9 +101,9 @@ def roundings(resolved: ResolvedCell, sizes: list[int]) -> Iterator[str]:
         yield f"rounded as nccl-tests rounds: {shown}"
 
 
-def _network(config: ClusterConfig, given: Given) -> Iterator[str]:
+def _network(config: ClusterConfig, options: QuestionOptions) -> Iterator[str]:
     """What is assumed of the network between hosts, machine by machine where they differ."""
-    if given.fabric is None and config.fabric is None:
+    if options.fabric is None and config.fabric is None:
         several = max(group.nic_count for group in config.members) > 1
         kind = "rail-optimized fabric" if several else "single switch"
         yield f"assumed: a {kind} that never blocks (--fabric names another)"
@@ -364,50 +358,13 @@ def print_acceptance(
     )
 
 
-@with_options(Given)
-def command(
-    topology: str,
-    collective: str,
-    given: Given,
-    why: Text = None,
-    acceptance: Text = None,
-    gate: Text = None,
-    gate_format: GateFormat | None = None,
-    gate_out: Path | None = None,
-    tuner_out: Path | None = None,
-    graph_out: Path | None = None,
-    engine: Engine = "auto",
-    form: Format = "table",
-    json_file: Path | None = None,
-    wide: bool = False,
-    verbose: bool = False,
-    quiet: bool = False,
-) -> None:
-    """Print what nccl-tests would print for COLLECTIVE on TOPOLOGY."""
-    answers = Answers(
-        why=why,
-        acceptance=acceptance,
-        gate=gate,
-        gate_format=gate_format,
-        gate_out=gate_out,
-        tuner_out=tuner_out,
-        graph_out=graph_out,
-        json_file=json_file,
-        form=form,
-        wide=wide,
-        quiet=quiet,
-    )
-    with listening(partial(typer.echo, err=True) if verbose else silent):
-        _expect(topology, collective, given, answers, engine)
-
-
 @dataclass(frozen=True)
 class Answers:
     """The options of `expect` that say which answer is printed or written, as they were given."""
 
-    why: Text = None
-    acceptance: Text = None
-    gate: Text = None
+    why: str | None = None
+    acceptance: str | None = None
+    gate: str | None = None
     gate_format: GateFormat | None = None
     gate_out: Path | None = None
     tuner_out: Path | None = None
@@ -449,38 +406,62 @@ class Answers:
         return self.form == "table" and not any(self.exclusive.values())
 
 
-def _expect(topology: str, collective: str, given: Given, answers: Answers, engine: Engine) -> None:
+def print_expected(
+    topology: str,
+    collective: str,
+    options: QuestionOptions,
+    answers: Answers,
+    engine: Engine,
+    *,
+    verbose: bool,
+) -> None:
+    """Print what nccl-tests would print for collectives on a topology, or another answer."""
+    with listening(partial(typer.echo, err=True) if verbose else silent):
+        _expect(topology, collective, options, answers, engine)
+
+
+def _expect(
+    topology: str, collective: str, options: QuestionOptions, answers: Answers, engine: Engine
+) -> None:
     part = None if answers.acceptance is None else part_of(answers.acceptance)
     _check_outputs(answers.exclusive, answers.files)
-    gates = _gate_options(answers)
-    collectives = collectives_of(collective, answers.of_one_collective, given.nccl)
+    gates = gate_options(answers.gate, answers.gate_format, answers.gate_out)
+    collectives = collectives_of(collective, answers.of_one_collective, options.nccl)
     _refuse_outputs(answers, [Path(topology)])
-    if given.nccl and "," in given.nccl:
-        _compare_versions(topology, collective, given, is_alone=answers.is_table)
+    if options.nccl and "," in options.nccl:
+        _compare_versions(topology, collective, options, is_alone=answers.is_table)
         return
-    questions = [asked(topology, name, given) for name in collectives]
+    questions = [source_of_question(topology, name, options) for name in collectives]
     tests = [resolve(checked_cells(question.source)[0]) for question in questions]
     resolved = tests[0]
-    inputs = files_read(questions[0].source.name, resolved.cell.scenario.cluster, given)
+    inputs = files_read(questions[0].source.name, resolved.cell.scenario.cluster, options)
     _refuse_outputs(answers, inputs)
     notes = [note for question in questions for note in question.notes]
-    assumed = [text for test in tests for text in assumptions(test, given)]
+    assumed = [text for test in tests for text in assumptions(test, options)]
     _print_notes(dict.fromkeys([*notes, *assumed]), answers)
     if answers.graph_out is not None:
-        late("netsim.cli.expect_more.write_graph")(resolved, answers.graph_out)
+        from netsim.cli.expect_more import write_graph
+
+        write_graph(resolved, answers.graph_out)
         return
     if answers.why is not None:
         size = parsed(parse_cli_size, "--why", answers.why)
-        late("netsim.cli.expect_more.explain")(resolved, size, answers.form)
+        from netsim.cli.expect_more import explain_choice
+
+        explain_choice(resolved, size, answers.form)
         return
     for test in tests:
         sizes = test.cell.scenario.collective.size_list()
         _print_notes(_named_of(test, tests, roundings(test, sizes)), answers)
     failures: list[NetsimError] = []
     if answers.tuner_out is not None:
-        late("netsim.cli.expect_more.write_tuner")(resolved, answers.tuner_out, engine)
+        from netsim.cli.expect_more import write_tuner
+
+        write_tuner(resolved, answers.tuner_out, engine)
     elif gates is not None:
-        late("netsim.cli.gate.write_gates")(tests, gates, engine, failures)
+        from netsim.cli.gate import write_gates
+
+        write_gates(tests, gates, engine, failures)
     elif part is not None:
         print_acceptance(resolved, part, engine, failures)
     else:
@@ -495,15 +476,6 @@ def _refuse_outputs(answers: Answers, inputs: Sequence[Path]) -> None:
         refuse_output_as_input(file, inputs)
 
 
-def _gate_options(answers: Answers) -> Any:
-    """The options of `--gate`, checked; None where none of them is given. Their module is imported
-    only then."""
-    if not (answers.gate or answers.gate_format or answers.gate_out):
-        return None
-    options = late("netsim.cli.gate.gate_options")
-    return options(answers.gate, answers.gate_format, answers.gate_out)
-
-
 def _print_notes(lines: Iterable[str], answers: Answers) -> None:
     """Print what was assumed to standard error, unless `-q` asks for results only. Warnings are
     printed nevertheless."""
@@ -512,13 +484,17 @@ def _print_notes(lines: Iterable[str], answers: Answers) -> None:
             typer.echo(text, err=True)
 
 
-def _compare_versions(topology: str, collective: str, given: Given, *, is_alone: bool) -> None:
+def _compare_versions(
+    topology: str, collective: str, options: QuestionOptions, *, is_alone: bool
+) -> None:
     """Print the answers of the two NCCL versions that `--nccl A,B` names, side by side.
 
     Raises an InputError if options stand beside it that ask for another output."""
     if not is_alone:
-        raise InputError(f"--nccl {given.nccl}: compares two versions, and goes alone")
-    late("netsim.cli.diff.upgrade")(topology, collective, given)
+        raise InputError(f"--nccl {options.nccl}: compares two versions, and goes alone")
+    from netsim.cli.diff import compare_versions
+
+    compare_versions(topology, collective, options)
 
 
 def collectives_of(text: str, answers: Mapping[str, object], nccl: str | None) -> list[str]:
@@ -555,9 +531,9 @@ def _named_of(
         yield prefix + text
 
 
-def files_read(topology: str, config: ClusterConfig, given: Given) -> list[Path]:
+def files_read(topology: str, config: ClusterConfig, options: QuestionOptions) -> list[Path]:
     """The files of the topology, its machines, the tuner table and the graph of a question."""
-    named = [Path(name) for name in (topology, given.tuner, given.graph) if name]
+    named = [Path(name) for name in (topology, options.tuner, options.graph) if name]
     machines = [group.loaded.path for group in config.members] if config.graph is None else []
     return [*named, *filter(None, machines)]
 

@@ -12,7 +12,8 @@ import typer
 from netsim.base.errors import InputError, NetsimError
 from netsim.base.files import csv_of, text_of, write_text
 from netsim.base.values import dataclass
-from netsim.cli.shown import MANY_SIZES, Engine, Format
+from netsim.cli.options import Engine, Format
+from netsim.cli.shown import MANY_SIZES
 from netsim.engines.engine import at_hand
 from netsim.nccl.choice import cost_table
 from netsim.nccl.communicator import TunerRule
@@ -39,8 +40,8 @@ SEARCHED = {
 }
 
 
-def explain(resolved: ResolvedCell, size: int, form: Format) -> None:
-    """Print it as text, or the cost table alone as CSV or JSON."""
+def explain_choice(resolved: ResolvedCell, size: int, form: Format) -> None:
+    """Print why NCCL chooses as it does at a size; as CSV or JSON, the cost table alone."""
     plan = resolved.planned(size)
     if plan is None:
         algorithm = resolved.cell.scenario.collective.algorithm

@@ -14,16 +14,10 @@ from netsim.base.errors import InputError
 from netsim.base.files import csv_of, made_folder, write_text
 from netsim.base.startup import on
 from netsim.base.units import format_size, format_time, parse_cli_size
-from netsim.cli import (
-    check_outputs,
-    parsed,
-    print_lines,
-    refuse_output_as_input,
-    with_options,
-    wrote,
-)
-from netsim.cli.questions import NOT_EXPLAIN, Given, Text, questioned
-from netsim.cli.shown import Engine
+from netsim.base.values import dataclass
+from netsim.cli.options import Engine
+from netsim.cli.output import check_outputs, parsed, print_lines, refuse_output_as_input, wrote
+from netsim.cli.questions import QuestionOptions, questioned
 from netsim.collectives.table import ALGORITHMS, build
 from netsim.collectives.verify import States, render_text, states
 from netsim.plots.explanation import plot_explained_step, plot_explanation
@@ -523,49 +517,80 @@ def explain_rows(
 USUAL_SIZE = "64M"
 
 
-@with_options(Given, "sizes", *NOT_EXPLAIN)
-def command(
-    subject: str,
-    given: Given,
-    collective: Text = None,
-    state: bool = False,
-    paths: bool = False,
-    seeds: int = 10,
-    size: str | None = None,
-    output: Path | None = None,
-    form: Literal["table", "csv", "json"] = "table",
-    engine: Engine = "auto",
+@dataclass(frozen=True)
+class ExplainOptions:
+    """The options of `explain` beside those of the cluster, as they were given."""
+
+    state: bool
+    paths: bool
+    seeds: int
+    size: str | None
+    output: Path | None
+    form: Literal["table", "csv", "json"]
+    engine: Engine
+
+
+def explain_subject(
+    subject: str, collective: str | None, question: QuestionOptions, options: ExplainOptions
 ) -> None:
-    """Explain the time of SCENARIO (a training step as well), or of a collective on a topology."""
-    check_outputs({}, output=output)
+    """Explain the time of a scenario (a training step as well), or of a collective on a topology.
+
+    `subject` is the scenario, or with a collective the topology."""
+    check_outputs({}, output=options.output)
     folder = None
-    if output is not None:
-        refuse_output_as_input(output, [Path(subject)])
-        folder = OutputFolder(output, "explain", (subject, collective or ""))
+    if options.output is not None:
+        refuse_output_as_input(options.output, [Path(subject)])
+        folder = OutputFolder(options.output, "explain", (subject, collective or ""))
         folder.check()
-    nbytes = None if size is None else parsed(parse_cli_size, "--size", size)
-    resolved, notes = questioned(subject, collective, replace(given, sizes=size or USUAL_SIZE))
+    size = None if options.size is None else parsed(parse_cli_size, "--size", options.size)
+    question = replace(question, sizes=options.size or USUAL_SIZE)
+    resolved, notes = questioned(subject, collective, question)
     print_lines(notes, err=True)
     if isinstance(resolved, ResolvedJobs):
-        print_lines(beside_lines(resolved, nbytes, engine), err=form != "table")
+        lines = beside_lines(resolved, size, options.engine)
+        print_lines(lines, err=options.form != "table")
         resolved = resolved.alone[resolved.number]
     if isinstance(resolved, ResolvedStep):
-        for flag, asked in (("--size", size), ("--state", state), ("--paths", paths)):
-            if asked:
-                raise InputError(f"{flag}: goes with a collective, not with a training step")
-        if resolved.lowered is None:
-            explain_step(resolved, form, folder, engine)
-            return
-        found = explained_messages(simulate_step(resolved, engine=engine), engine=engine)
-        explain_rows(found, form, folder, found["title"])
+        _explain_training_step(resolved, options, folder)
+    else:
+        _explain_collective(resolved, size, options, folder)
+
+
+def _explain_training_step(
+    resolved: ResolvedStep, options: ExplainOptions, folder: OutputFolder | None
+) -> None:
+    """Explain a training step; raise an InputError for options that are of collectives only."""
+    of_collectives = {
+        "--size": options.size,
+        "--state": options.state,
+        "--paths": options.paths,
+    }
+    for flag, value in of_collectives.items():
+        if value:
+            raise InputError(f"{flag}: goes with a collective, not with a training step")
+    if resolved.lowered is None:
+        explain_step(resolved, options.form, folder, options.engine)
         return
-    if state:
-        show_states(resolved, nbytes, folder)
+    step = simulate_step(resolved, engine=options.engine)
+    values = explained_messages(step, engine=options.engine)
+    explain_rows(values, options.form, folder, values["title"])
+
+
+def _explain_collective(
+    resolved: ResolvedCell,
+    size: int | None,
+    options: ExplainOptions,
+    folder: OutputFolder | None,
+) -> None:
+    """Explain one operation, of the largest size where none is given."""
+    if options.state:
+        show_states(resolved, size, folder)
         return
-    chosen = nbytes or max(resolved.cell.scenario.collective.size_list())
-    title = explained_title(resolved, chosen)
-    if paths:
-        found = explained_paths(resolved, chosen, seeds=seeds, engine=engine)
-        print_values(found, form, paths_csv(found), paths_lines(found, title))
+    size = size or max(resolved.cell.scenario.collective.size_list())
+    title = explained_title(resolved, size)
+    if options.paths:
+        values = explained_paths(resolved, size, seeds=options.seeds, engine=options.engine)
+        print_values(values, options.form, paths_csv(values), paths_lines(values, title))
         return
-    explain_rows(explained_run(resolved, chosen, engine=engine)[0], form, folder, title)
+    values = explained_run(resolved, size, engine=options.engine)[0]
+    explain_rows(values, options.form, folder, title)

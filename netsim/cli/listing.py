@@ -14,7 +14,8 @@ from netsim.base.errors import InputError
 from netsim.base.files import SUFFIXES, csv_of, find_preset, preset_names, text_of
 from netsim.base.startup import at
 from netsim.base.values import dataclass
-from netsim.cli import print_lines, topo_text
+from netsim.cli import topo_text
+from netsim.cli.output import print_lines
 from netsim.topology.load import FOLDER, find_machine
 
 What = Literal["all", "scenarios", "machines"]

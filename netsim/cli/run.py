@@ -6,7 +6,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import asdict
 from functools import partial
 from itertools import groupby
@@ -15,12 +15,16 @@ from pathlib import Path
 
 from netsim.base.errors import InputError, LostError, NetsimError, Tell, silent, suggest
 from netsim.base.files import SUFFIXES, preset_names
-from netsim.base.startup import late
+from netsim.base.startup import STAGE
 from netsim.base.units import format_size, format_time
 from netsim.base.values import dataclass, grouped
-from netsim.cli import print_lines, progress, shown, with_options
-from netsim.cli.shown import Engine, Format
+from netsim.cli import shown
+from netsim.cli.options import Engine, Format
+from netsim.cli.output import print_lines, tell
+from netsim.cli.progress import engine_progress
+from netsim.cli.workers import helpers_of, opened_cache, part_of, shard_of
 from netsim.extent.decisions import listening
+from netsim.extent.engine_runs import Progress
 from netsim.results import nccl_tests
 from netsim.results.folder import TIMINGS, Folder, open_folder
 from netsim.results.row import Row, csv_text
@@ -46,6 +50,7 @@ from netsim.sweep.run import (
     invalid_row,
     run_tasks,
     tasks_of,
+    titled,
 )
 from netsim.sweep.summary import CLEARLY, base_rows, best_row, time_of, without_seed
 from netsim.tasks.answer import checked, find_scenario, load_source, notes_of
@@ -72,14 +77,14 @@ _COMPACT_COLUMNS = tuple(
 _BOUND_WIDTH = 24  # characters of what bounds a step
 
 
-def _title(cells: Sequence[Cell], what: str, more: str = "") -> str:
-    """What is run, where, and in how many cells."""
+def _title(cells: Sequence[Cell], subject: str, more: str = "") -> str:
+    """The line above a table: what is run, where, and in how many cells."""
     several = f", {len(cells)} cells" if len(cells) > 1 else ""
-    return f"# {what} on {hosts_label(cells[0].scenario.cluster)}{more}{several}"
+    return f"# {subject} on {hosts_label(cells[0].scenario.cluster)}{more}{several}"
 
 
 def _step_table(
-    cells: Sequence[Cell], found: Finished, *, width: int | None = None
+    cells: Sequence[Cell], finished: Finished, *, width: int | None = None
 ) -> Iterator[str]:
     """Steps, with the axes that tell cells apart; what was approximated, once.
 
@@ -89,7 +94,7 @@ def _step_table(
     names = list(cells[0].axes)
     columns = _COLUMNS if width is None else _COMPACT_COLUMNS
     words: dict[str, None] = {}
-    for number, (_, row) in enumerate(found):
+    for number, (_, row) in enumerate(finished):
         if not number:
             yield _title(cells, f"{work.what} {work.label}")
             titles = "".join(f"{name:>{cells_wide}}" for name, _, _, cells_wide, _ in columns)
@@ -126,7 +131,7 @@ def _plain(value: object) -> str:
     return str(value)
 
 
-def _table(cells: Sequence[Cell], found: Finished, *, width: int | None = None) -> Iterator[str]:
+def _table(cells: Sequence[Cell], finished: Finished, *, width: int | None = None) -> Iterator[str]:
     """netsim's own table, of all cells together; with fewer columns if a `width` limits it."""
     axes = list(cells[0].axes)
     work = cells[0].scenario.collective
@@ -134,7 +139,7 @@ def _table(cells: Sequence[Cell], found: Finished, *, width: int | None = None) 
     # What NCCL would do can be held against hardware, textbook algorithms cannot.
     validated = any(cell.scenario.collective.is_nccl for cell in cells)
     axis_widths = _axis_widths(cells)
-    for _, row in found:
+    for _, row in finished:
         if not rows:
             algorithm = "" if "workload.algorithm" in axes else f", {work.algorithm}"
             yield _title(cells, work.collective, algorithm)
@@ -162,9 +167,9 @@ def _axis_widths(cells: Sequence[Cell]) -> dict[str, int]:
     return widths
 
 
-def _tests_log(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
+def _tests_log(cells: Sequence[Cell], finished: Finished) -> Iterator[str]:
     """A log of nccl-tests: every cell is one run of it."""
-    for cell, cell_rows in groupby(found, itemgetter(0)):
+    for cell, cell_rows in groupby(finished, itemgetter(0)):
         run, rows = shown.run_of(resolve(cell)), list[Row]()
         yield nccl_tests.opening(run)
         for _, row in cell_rows:
@@ -186,13 +191,15 @@ def _slowed_by(row: Row) -> str:
     return f"{slowest[3:]} {neighbours[slowest]:.3f}{place}"
 
 
-def _beside(cells: Sequence[Cell], found: Finished, *, width: int | None = None) -> Iterator[str]:
+def _beside(
+    cells: Sequence[Cell], finished: Finished, *, width: int | None = None
+) -> Iterator[str]:
     """What jobs take alone and beside the others, and who slows each most."""
     yield _cut(
         f"#{'size (B)':>11}  {'alone (us)':>12}  {'time (us)':>12}  {'slowdown':>8}  slowed by",
         width,
     )
-    for _, row in found:
+    for _, row in finished:
         slowed_by = _slowed_by(row)
         figures = f"{row.alone_us or 0:>12.2f}  {time_of(row):>12.2f}  {row.slowdown or 0:>8.3f}"
         line = f"{row.size_bytes or '-':>12}  {figures}  {slowed_by}  ({named(row.axes)})"
@@ -204,8 +211,10 @@ Printer = Callable[[Sequence[Cell], Finished], Iterable[str]]
 PRINTERS: dict[Format, Printer] = {
     "table": _table,
     "nccl-tests": _tests_log,
-    "csv": lambda cells, found: [csv_text([row for _, row in found], cells[0].axes).rstrip("\n")],
-    "json": lambda _, found: [json.dumps([asdict(row) for _, row in found], indent=1)],
+    "csv": lambda cells, finished: [
+        csv_text([row for _, row in finished], cells[0].axes).rstrip("\n")
+    ],
+    "json": lambda _, finished: [json.dumps([asdict(row) for _, row in finished], indent=1)],
 }
 
 
@@ -218,8 +227,8 @@ def printer(
     shared = cells[0].scenario.shared
     is_collective = not shared and isinstance(cells[0].scenario.workload, Workload)
     if form == "nccl-tests" and not is_collective:
-        what = "several jobs are" if shared else "a training step is"
-        raise InputError(f"--format nccl-tests: {what} no run of nccl-tests")
+        subject = "several jobs are" if shared else "a training step is"
+        raise InputError(f"--format nccl-tests: {subject} no run of nccl-tests")
     if form != "table":
         return partial(PRINTERS[form], cells)
     width = shown.compact_width(wide=wide)
@@ -292,8 +301,9 @@ def _part_lines(expansion: Expansion, rows: Sequence[Row]) -> Iterator[str]:
     largest = max((row.asked for row in rows if row.status == "ok"), default=0)
     at = f" at {format_size(largest)}" if largest else ""
     for axis in expansion.sweep.part_axes:
-        costs = late("netsim.sweep.parts.costs_of")(expansion, rows, axis)
-        yield from late("netsim.sweep.parts.sentences")(costs, at)
+        from netsim.sweep.parts import costs_of, sentences
+
+        yield from sentences(costs_of(expansion, rows, axis), at)
 
 
 def _best_lines(expansion: Expansion, rows: Sequence[Row]) -> Iterator[str]:
@@ -366,21 +376,30 @@ def worst(failures: Sequence[NetsimError], tasks: int) -> NetsimError | None:
     )
 
 
-# What a run leaves behind besides rows: a table from the outputs of a scenario to modules.
-# A module is imported when its output is asked for: plots take longer to import than a small run.
+# Writes what a run leaves behind besides rows; returns the files, with what they leave out.
+Writer = Callable[[Sequence[Cell], Path, str], list[str]]
 
 
-WRITERS = {
-    "trace": "netsim.cli.traces.write_traces",
-    "trace_per_rank": "netsim.cli.traces.write_traces_per_rank",
-    "chakra": "netsim.cli.traces.write_execution_traces",
-    "connections": "netsim.cli.traces.write_connections",
-    "goal": "netsim.cli.traces.write_application",
-    "msccl": "netsim.cli.traces.write_msccl",
-    "mscclpp": "netsim.cli.traces.write_plan",
-    "plots": "netsim.cli.report.write_pictures",
-    "report": "netsim.cli.report.write_report_of_run",
-}
+def _trace_writers() -> dict[str, Writer]:
+    """The writers of traces and programs, by the outputs of a scenario."""
+    from netsim.cli import traces
+
+    return {
+        "trace": traces.write_traces,
+        "trace_per_rank": traces.write_traces_per_rank,
+        "chakra": traces.write_execution_traces,
+        "connections": traces.write_connections,
+        "goal": traces.write_application,
+        "msccl": traces.write_msccl,
+        "mscclpp": traces.write_plan,
+    }
+
+
+def _picture_writers() -> dict[str, Writer]:
+    """The writers of pictures and of the report, which import matplotlib."""
+    from netsim.cli import pictures, report
+
+    return {"plots": pictures.write_pictures, "report": report.write_report_of_run}
 
 
 # Outputs that are of one cell.
@@ -412,13 +431,13 @@ def wanted_cells(cells: Sequence[Cell], wanted: str | None) -> list[Cell]:
     )
 
 
-def _unknown_cell(cells: Sequence[Cell], wanted: str, asked: Mapping[str, str]) -> str:
+def _unknown_cell(cells: Sequence[Cell], wanted: str, wanted_values: Mapping[str, str]) -> str:
     """What no cell has, and what is near."""
-    if not asked:
+    if not wanted_values:
         ids = [cell.id for cell in cells]
         return f"no id of a cell begins like this{suggest(wanted, ids)}"
     axes = {name: axis for axis in cells[0].axes for name in (axis, last_part(axis))}
-    for axis, value in asked.items():
+    for axis, value in wanted_values.items():
         if axis not in axes:
             return (
                 f"no axis {axis}{suggest(axis, axes)}, axes: {', '.join(cells[0].axes) or 'none'}"
@@ -437,18 +456,25 @@ def _at(cell: Cell, axis: str) -> str:
 
 
 def write_outputs(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
-    """Write what the scenario asks for, of the first cell what is of one; every file, with what it
-    leaves out."""
-    wanted = cells[0].scenario.outputs
+    """Write the outputs that the scenario names; return the files, with what they leave out.
+
+    Outputs of one cell are those of the first. Modules are imported when an output needs them:
+    pictures take longer to import than a small run."""
+    wanted = set(cells[0].scenario.outputs)
     written = [str(folder / RESULTS), str(folder / TIMINGS)]
-    for output, home in WRITERS.items():
+    writers: dict[str, Writer] = {}
+    if wanted & OF_ONE:
+        writers |= _trace_writers()
+    if wanted & {"plots", "report"}:
+        writers |= _picture_writers()
+    for output, write in writers.items():
         if output in wanted:
-            written += late(home)(cells, folder, engine)
+            written += write(cells, folder, engine)
     return written
 
 
 @dataclass(frozen=True)
-class Options:
+class RunOptions:
     """How a scenario is run, as it was written."""
 
     output: Path | None = None
@@ -489,46 +515,46 @@ class _Run:
     name: str
     engine: str
     manifest: dict[str, object]
-    given: Options
+    options: RunOptions
 
 
-@with_options(Options)
-def command(scenario: str, given: Options) -> None:
-    """Simulate all cells of SCENARIO and write results, plots and a trace."""
-    with listening(progress.tell if given.verbose else silent):
-        _run_scenario(scenario, given)
+def run_scenario(scenario: str, options: RunOptions) -> None:
+    """Simulate all cells of a scenario and write results, plots and a trace."""
+    with listening(tell if options.verbose else silent):
+        _run_scenario(scenario, options)
 
 
-def _run_scenario(scenario: str, given: Options) -> None:
+def _run_scenario(scenario: str, options: RunOptions) -> None:
     if Path(scenario).is_dir():
         _refuse_folder(Path(scenario))
     source = find_scenario(scenario)
-    part = progress.shard_of(given.shard)
-    expansion = checked(load_source(source.path, given.changes), alone=False)
-    refuse_invalid(expansion, skip=given.skip_invalid)
-    cells, tell = expansion.cells, silent if given.quiet else progress.tell
-    wanted = wanted_cells(cells, given.cell)
-    if given.cell and (part or not (OF_ONE | {"report"}) & {*cells[0].scenario.outputs}):
+    part = shard_of(options.shard)
+    expansion = checked(load_source(source.path, options.changes), alone=False)
+    refuse_invalid(expansion, skip=options.skip_invalid)
+    cells = expansion.cells
+    tell_user: Tell = silent if options.quiet else tell
+    wanted = wanted_cells(cells, options.cell)
+    if options.cell and (part or not (OF_ONE | {"report"}) & {*cells[0].scenario.outputs}):
         why = "--shard writes results only" if part else "outputs has neither trace nor report"
-        raise InputError(f"--cell {given.cell}: nothing is of one cell: {why}")
-    notes = _tell_before(cells, source.note, tell)
+        raise InputError(f"--cell {options.cell}: nothing is of one cell: {why}")
+    notes = _tell_before(cells, source.note, tell_user)
     name = cells[0].scenario.name or source.path.stem
     parted = name if part is None else f"{name}-{part[0]}of{part[1]}"
-    engine = engine_for(tasks_of(cells), given.engine)
-    manifest = summary.about(expansion, source.path, given.changes, engine, part)
+    engine = engine_for(tasks_of(cells), options.engine)
+    manifest = summary.about(expansion, source.path, options.changes, engine, part)
     if notes:
         manifest["notes"] = notes
-    if given.cell:
+    if options.cell:
         manifest["chosen"] = [choice.id for choice in wanted]
-    part_cells = progress.part_of(cells, part)
-    folder = given.output or Path("reports", parted)
-    job = _Run(expansion, part_cells, wanted, folder, name, engine, manifest, given)
-    rows, texts, failure = _run_into_folder(job, whole=part is None)
+    part_cells = part_of(cells, part)
+    folder = options.output or Path("reports", parted)
+    job = _Run(expansion, part_cells, wanted, folder, name, engine, manifest, options)
+    rows, texts, failure = _run_into_folder(job, is_whole=part is None)
     for text in texts:
-        tell(text)
-    _tell_after(job, rows, tell, failed=failure is not None, whole=part is None)
-    if given.verbose:
-        tell(f"{sum(row.rows or 0 for row in rows)} rows of schedules were simulated")
+        tell_user(text)
+    _tell_after(job, rows, tell_user, failed=failure is not None, is_whole=part is None)
+    if options.verbose:
+        tell_user(f"{sum(row.rows or 0 for row in rows)} rows of schedules were simulated")
     if failure is not None:
         raise failure
 
@@ -558,14 +584,18 @@ def _tell_before(cells: Sequence[Cell], note: str, tell: Tell) -> list[str]:
             tell(text)
     summary.check_prices(cells)
     if "parquet" in cells[0].scenario.outputs:
-        late("netsim.results.parquet.check")()
+        from netsim.results import parquet
+
+        parquet.check()
     for cell in cells:
         if cell.scenario.measured is not None:
-            late("netsim.measured.compare.check")(cell)
+            from netsim.measured import compare
+
+            compare.check(cell)
     return notes
 
 
-def _tell_after(job: _Run, rows: list[Row], tell: Tell, *, failed: bool, whole: bool) -> None:
+def _tell_after(job: _Run, rows: list[Row], tell: Tell, *, failed: bool, is_whole: bool) -> None:
     """What rows show beyond themselves."""
     ended = {row.cell for row in rows if row.status != "ok"}
     if ended and not failed:
@@ -573,33 +603,35 @@ def _tell_after(job: _Run, rows: list[Row], tell: Tell, *, failed: bool, whole: 
         tell(f"{len(ended)} of {cells} cells ended with an error, which is in their row")
     for text in approximations(rows):
         tell(text)
-    for text in after_lines(job.expansion, rows, job.engine) if whole else ():
+    for text in after_lines(job.expansion, rows, job.engine) if is_whole else ():
         tell(text)
 
 
-def _run_into_folder(job: _Run, *, whole: bool) -> tuple[list[Row], list[str], NetsimError | None]:
+def _run_into_folder(
+    job: _Run, *, is_whole: bool
+) -> tuple[list[Row], list[str], NetsimError | None]:
     """Simulate, and replace the folder's earlier results when all is written.
 
     Returns the rows, what to tell about files, and the error to end with. Options are checked
     before the folder is opened; until the end, new files are in its `.partial` only."""
-    options = job.given
+    options = job.options
     if not tasks_of(job.cells):
         raise InputError("this part has no cells", hint="there are fewer cells than parts")
     lines = printer(job.cells, options.form, wide=options.wide)
     check_place(job.folder)
     with ExitStack() as simulating:
         helpers = simulating.enter_context(
-            progress.helpers_of(options.jobs, options.dask, options.memory, job.cells)
+            helpers_of(options.jobs, options.dask, options.memory, job.cells)
         )
-        cache = simulating.enter_context(progress.cache(options.use_cache))
+        rows_cache = simulating.enter_context(opened_cache(options.use_cache))
         with open_folder(
-            job.folder, job.name, resume=options.resume, about=job.manifest, tell=progress.tell
+            job.folder, job.name, resume=options.resume, about=job.manifest, tell=tell
         ) as results:
-            rows, failure = _simulate(job, results, lines, helpers, cache)
+            rows, failure = _simulate(job, results, lines, helpers, rows_cache)
             simulating.close()  # nothing that follows needs workers
             texts: list[str] = []
             if failure is None or len(job.expansion.cells) > 1:
-                texts = _write_files(job, rows, results, whole=whole)
+                texts = _write_files(job, rows, results, is_whole=is_whole)
             if failure is not None and results.replaces_sound_results():
                 results.is_withheld = True
                 texts = [_withheld(results)]
@@ -614,17 +646,17 @@ def _withheld(results: Folder) -> str:
     )
 
 
-def _write_files(job: _Run, rows: list[Row], results: Folder, *, whole: bool) -> list[str]:
+def _write_files(job: _Run, rows: list[Row], results: Folder, *, is_whole: bool) -> list[str]:
     """Write tables and outputs; return what to tell. If an output cannot be written, first results
     are kept without it, and earlier ones are not replaced."""
     try:
-        texts = list(_written(job, rows, results.place, whole=whole))
+        texts = list(_written(job, rows, results.place, is_whole=is_whole))
         texts += _typed_table(job, results)
     except NetsimError as error:
         if isinstance(error, InputError):
             error.message = results.final_name(error.message)
         if (results.path / RESULTS).exists():
-            progress.tell(_withheld(results))
+            tell(_withheld(results))
         else:
             results.replace_earlier()
         raise
@@ -639,7 +671,8 @@ def _typed_table(job: _Run, results: Folder) -> list[str]:
     first_cell = job.cells[0]
     if "parquet" not in first_cell.scenario.outputs:
         return []
-    write_parquet = late("netsim.results.parquet.write_parquet")
+    from netsim.results.parquet import write_parquet
+
     path = results.place / "results.parquet"
     return [f"{WROTE}{write_parquet(path, _in_order(job, results), list(first_cell.axes))}"]
 
@@ -658,10 +691,10 @@ def _in_few_lines(texts: Sequence[str], folder: Path) -> list[str]:
     return [*remarks, f"wrote {len(set(names))} files to {folder}: {', '.join(named)} and others"]
 
 
-def _written(job: _Run, rows: list[Row], folder: Path, *, whole: bool) -> Iterator[str]:
+def _written(job: _Run, rows: list[Row], folder: Path, *, is_whole: bool) -> Iterator[str]:
     """Write what follows from the rows, and the outputs of cells that came to an end."""
     cells, files = job.expansion.cells, [str(folder / RESULTS)]
-    if whole:
+    if is_whole:
         files = [
             *summary.write_tables(job.expansion, rows, folder),
             *summary.write_costs(cells, folder),
@@ -682,7 +715,7 @@ def _written(job: _Run, rows: list[Row], folder: Path, *, whole: bool) -> Iterat
             axes = named(able[0].axes)
             yield f"trace and pictures show {axes} (cell {able[0].id}; --cell chooses another)"
         if able and able[0].id in wanted_ids:
-            files += write_outputs(able, folder, job.given.engine)
+            files += write_outputs(able, folder, job.options.engine)
         else:
             files.append(str(folder / RESULTS))
     else:
@@ -697,62 +730,88 @@ def _simulate(
     helpers: Workers | None,
     cache: Cache | None,
 ) -> tuple[list[Row], NetsimError | None]:
-    """Simulate, printing rows as they are finished; return them and the error to end with."""
-    options, tasks = job.given, tasks_of(job.cells)
-    axes, rows, failures = list(job.cells[0].axes), list[Row](), list[NetsimError]()
-    processors = {0}
-    if sys.argv[0].endswith(COMMAND) and hasattr(os, "sched_getaffinity"):
-        processors = os.sched_getaffinity(0)
-    later = partial(
-        progress.helpers_of, min(MOST_AT_ONCE, len(processors)), None, options.memory, job.cells
-    )
-    with progress.bar_over(len(tasks), options.quiet) as bar:
-        task_progress = bar.task if helpers is None else lambda task: None
-        if results.discarded:
-            progress.tell(
-                f"{results.discarded} rows of a run that did not end are dropped "
-                "(--resume keeps them)"
-            )
-        if results.failed:
-            progress.tell(f"{results.failed} rows that failed are tried again")
-        stream = run_tasks(
-            tasks,
-            results,
-            engine=job.engine,
-            workers=helpers,
-            cache=cache,
-            progress=task_progress,
-            later=None if options.jobs or options.dask or len(processors) == 1 else later,
+    """Simulate and print rows as they are finished; return them and the error to end with."""
+    options = job.options
+    tasks = tasks_of(job.cells)
+    axes = list(job.cells[0].axes)
+    rows: list[Row] = []
+    failures: list[NetsimError] = []
+    if results.discarded:
+        tell(
+            f"{results.discarded} rows of a run that did not end are dropped (--resume keeps them)"
         )
-        with (
-            results.ended_by(lambda: results.write_results(_in_order(job, results), axes)),
-            closing(stream) as finished,
-        ):
-            part_axes = job.expansion.sweep.part_axes
-            for text in lines(_advanced(finished, rows, failures, bar, part_axes)):
-                bar.print(text)
-        if cache is not None and cache.found and not options.quiet:
-            progress.tell(f"{cache.found} of {len(tasks)} rows were known from earlier sweeps")
+    if results.failed:
+        tell(f"{results.failed} rows that failed are tried again")
+    stream = run_tasks(
+        tasks,
+        results,
+        engine=job.engine,
+        workers=helpers,
+        cache=cache,
+        progress=_progress_of,
+        later=_later_helpers(job),
+    )
+    with (
+        results.ended_by(lambda: results.write_results(_in_order(job, results), axes)),
+        closing(stream) as finished,
+    ):
+        part_axes = job.expansion.sweep.part_axes
+        print_lines(lines(_advanced(finished, rows, failures, part_axes)))
+    if cache is not None and cache.found and not options.quiet:
+        tell(f"{cache.found} of {len(tasks)} rows were known from earlier sweeps")
     return rows, worst(failures, len(tasks))
 
 
+def _progress_of(task: SizedCell) -> Progress | None:
+    """The function to which the engine reports, while it simulates one task."""
+    if task.size:
+        STAGE.activity = f"{titled(task.cell)}: {format_size(task.size)}"
+    return engine_progress()
+
+
+def _later_helpers(job: _Run) -> Callable[[], AbstractContextManager[Workers | None]] | None:
+    """The processes that help when a run without `--jobs` takes long; None where none may."""
+    options = job.options
+    processor_count = 1
+    if sys.argv[0].endswith(COMMAND) and hasattr(os, "sched_getaffinity"):
+        processor_count = len(os.sched_getaffinity(0))
+    if options.jobs or options.dask or processor_count == 1:
+        return None
+    count = min(MOST_AT_ONCE, processor_count)
+    return partial(helpers_of, count, None, options.memory, job.cells)
+
+
 def _advanced(
-    found: Iterable[tuple[SizedCell, Row, NetsimError | None]],
+    finished: Iterable[tuple[SizedCell, Row, NetsimError | None]],
     rows: list[Row],
     failures: list[NetsimError],
-    bar: progress.NoBar,
     part_axes: Sequence[str] = (),
 ) -> Finished:
-    """Finished rows with their cells, each noted before it is shown.
+    """Yield finished rows with their cells; `rows` and `failures` have each before it is printed.
 
     An operation that cannot finish for a part at fault is an answer of a sweep over parts, and no
     failure of the sweep."""
-    for task, row, error in found:
+    best: Row | None = None
+    for task, row, error in finished:
         rows.append(row)
         if error is not None and not _is_lost_part(task.cell, error, part_axes):
             failures.append(error)
-        bar.advance(row)
+        best = note_best(best, row)
         yield task.cell, row
+
+
+def note_best(best: Row | None, row: Row) -> Row | None:
+    """The better of two rows, of the larger size first; the progress of the command names it."""
+    if row.status != "ok" or not row.time_us:
+        return best
+    if best is not None and best.time_us is not None:
+        size, best_size = row.size_bytes or 0, best.size_bytes or 0
+        if (-size, row.time_us) >= (-best_size, best.time_us):
+            return best
+    where = ", ".join(str(value) for value in row.axes.values())
+    if where:
+        STAGE.remark = f"best: {where} {format_time(row.time_us / 1e6)}"
+    return row
 
 
 def _is_lost_part(cell: Cell, error: NetsimError, part_axes: Sequence[str]) -> bool:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
 from netsim.base.files import write_text
 from netsim.nccl.facts import parse_version
@@ -19,9 +18,6 @@ from netsim.schedule.repeat import BackToBack
 from netsim.tasks.resolve import ResolvedCell
 from netsim.topology.nccl_view import gpu_bus
 
-Format = Literal["table", "nccl-tests", "csv", "json"]
-Engine = Literal["auto", "simpy", "compiled"]
-GateFormat = Literal["nccl-tests", "aicr", "cre", "junit"]  # netsim/results/gates.py says whose
 MANY_SIZES = 6  # from which the start-up of the compiled engine pays, whatever their rows
 _WIDTH = 16  # of the column of an axis
 SURE = 14  # characters of how a case is validated; the whole text is in the CSV

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import typer
@@ -12,15 +11,8 @@ from netsim.base.errors import InputError
 from netsim.base.files import made_folder, write_text
 from netsim.base.startup import at
 from netsim.base.units import format_bandwidth, format_time
-from netsim.cli import (
-    print_lines,
-    refuse_output_as_input,
-    topo_subject,
-    topo_text,
-    with_options,
-    wrote,
-)
-from netsim.cli.listing import list_machines
+from netsim.cli import topo_subject, topo_text
+from netsim.cli.output import print_lines, refuse_output_as_input, wrote
 from netsim.cli.topo_subject import Subject, TopologyOptions, find_subject
 from netsim.plots.topology.draw import plot_loads, plot_topology
 from netsim.topology.cluster import Cluster
@@ -38,18 +30,19 @@ from netsim.topology.nccl_view import exported_system
 MOST_CLASSES = 4  # kinds of hosts that are shown from inside
 
 
-@with_options(TopologyOptions)
-def show(name: str, given: TopologyOptions, routes: bool = False, sources: bool = False) -> None:
-    """Show NAME: figures, tiers of switches, and path types as NCCL and nvidia-smi name them."""
-    subject = _found(name, given, routes=routes)
+def show_topology(
+    name: str, options: TopologyOptions, *, routes: bool = False, sources: bool = False
+) -> None:
+    """Print figures of a topology, tiers of switches, and path types as NCCL and nvidia-smi do."""
+    subject = _found(name, options, routes=routes)
     print_lines(topo_text.source_lines(subject) if sources else _lines(subject))
     if routes and subject.cluster is not None:
         at("flows are counted")
         print_lines(topo_text.route_lines(subject.cluster))
 
 
-def _found(name: str, given: TopologyOptions, *, routes: bool = False) -> Subject:
-    subject = find_subject(name, given)
+def _found(name: str, options: TopologyOptions, *, routes: bool = False) -> Subject:
+    subject = find_subject(name, options)
     print_lines(subject.notes, err=True)
     if routes and (subject.cluster is None or subject.cluster.fabric is None):
         raise InputError(f"--routes: {subject.name} has no fabric", hint="add --nodes 2 or more")
@@ -123,12 +116,11 @@ def _diameter(hops: int, latency: float) -> str:
     return f"{topo_text.plural(hops, 'link')}, {format_time(latency)}"
 
 
-@with_options(TopologyOptions)
-def lint(name: str, given: TopologyOptions) -> None:
-    """Look for mistakes in NAME: far or missing NICs, narrow slots, oversubscription and more.
+def lint_subject(name: str, options: TopologyOptions) -> None:
+    """Look for mistakes in a topology: far or missing NICs, narrow slots, oversubscription.
 
     The exit code is 1 if any is found."""
-    if _linted(_found(name, given)):
+    if _linted(_found(name, options)):
         raise typer.Exit(1)
 
 
@@ -149,16 +141,16 @@ def _linted(subject: Subject) -> bool:
 PICTURES = Path("reports") / "topologies"
 
 
-@with_options(TopologyOptions)
-def plot(
+def draw_topology(
     name: str,
-    given: TopologyOptions,
+    options: TopologyOptions,
+    *,
     output: Path | None = None,
     result: Path | None = None,
     routes: bool = False,
 ) -> None:
-    """Draw NAME as SVG and PNG: fabric, NICs, PCIe, CPUs, GPUs and NVSwitches in rows."""
-    subject = _found(name, given, routes=routes)
+    """Draw a topology as SVG and PNG: fabric, NICs, PCIe, CPUs, GPUs and NVSwitches in rows."""
+    subject = _found(name, options, routes=routes)
     folder, what = output or PICTURES, subject.cluster or subject.topology
     if result is not None and not result.exists():
         raise InputError(f"{result}: no such folder", hint="expected the results of netsim run")
@@ -171,12 +163,13 @@ def plot(
 
 def import_file(
     file: Path,
+    *,
     gpu: str | None = None,
     nic: str | None = None,
     nics: str | None = None,
     output: Path | None = None,
 ) -> None:
-    """Turn FILE into a machine (of a network: a scenario), and look for mistakes in it."""
+    """Turn a file into a machine (of a network: a scenario), and look for mistakes in it."""
     target = _target(output or Path(FOLDER) / f"{file.stem}.yaml", file, told=output is not None)
     imported = topo_subject.foreign(file, gpu=gpu, nic=nic, nics=nics)
     print_lines((*imported.notes, *topo_subject.unused_rate(file, imported, gpu, nic)), err=True)
@@ -208,15 +201,9 @@ def _target(path: Path, source: Path, *, told: bool) -> Path:
     return path
 
 
-@with_options(TopologyOptions)
-def export_file(
-    name: str,
-    form: Literal["nccl", "json", "infragraph", "custom"],
-    given: TopologyOptions,
-    output: Path | None = None,
-) -> None:
-    """Write NAME as a file of another program, to standard output unless -o names one."""
-    subject = _found(name, given)
+def export_file(name: str, form: str, options: TopologyOptions, output: Path | None = None) -> None:
+    """Write a topology as a file of another program, to standard output unless -o names one."""
+    subject = _found(name, options)
     if output is not None:
         refuse_output_as_input(output, subject.files)
     text = _exported(subject, form)
@@ -259,13 +246,3 @@ def _left_out(subject: Subject) -> Iterator[str]:
             "not in the file, which has the rates of a healthy machine: faults and overrides of "
             f"links ({', '.join([*faults, *overrides])})"
         )
-
-
-VERBS = {
-    "list": list_machines,
-    "show": show,
-    "plot": plot,
-    "lint": lint,
-    "import": import_file,
-    "export": export_file,
-}

@@ -9,7 +9,7 @@ from netsim.base.files import SUFFIXES, Preset, content_of, find_preset, is_path
 from netsim.base.startup import on
 from netsim.base.units import format_bandwidth, parse_bandwidth
 from netsim.base.values import dataclass
-from netsim.cli import parsed
+from netsim.cli.output import parsed
 from netsim.topology.cluster import Cluster, build_cluster, placed_in
 from netsim.topology.config import ClusterConfig
 from netsim.topology.foreign import infragraph, smi
@@ -25,7 +25,7 @@ from netsim.yamlio.validate import validate
 
 @dataclass(frozen=True)
 class TopologyOptions:
-    """What was given on the command line; None where nothing was."""
+    """The options of the cluster; None is an option that was not given."""
 
     nodes: int | None = None
     fabric: str | None = None
@@ -266,10 +266,10 @@ def _machine(
 
 
 def _with_options(source: Source, options: TopologyOptions) -> Source:
-    """The source with what was given on the command line in place of its own values."""
+    """The source with the options of the command line in the place of its values."""
     for key, (flag, value) in options.of_cluster.items():
-        given = parse_value(str(value), flag) if isinstance(value, str) else value
-        source = override(source, f"cluster.{key}", given, flag)
+        parsed_value = parse_value(str(value), flag) if isinstance(value, str) else value
+        source = override(source, f"cluster.{key}", parsed_value, flag)
     if options.fabric is not None:
         cluster = source.data.get("cluster") or {}
         fabric = cluster.get("fabric") if isinstance(cluster, dict) else None
@@ -277,10 +277,11 @@ def _with_options(source: Source, options: TopologyOptions) -> Source:
             flag = f"--fabric {options.fabric}"
             source = override(source, "cluster.fabric", {"kind": options.fabric}, flag)
     for text in options.settings or ():
-        (key, equals, _), known = text.partition("="), ClusterConfig.model_fields
+        key, equals, _ = text.partition("=")
         first, dot, rest = key.strip().partition(".")
         if equals and first != "cluster":
-            near = first if first in known else nearest(first, known)
+            keys = ClusterConfig.model_fields
+            near = first if first in keys else nearest(first, keys)
             hint = f" (did you mean cluster.{near}{dot}{rest}?)" if near else ""
             raise InputError(f"--set {text}: expected a key such as cluster.nodes{hint}")
     return apply_overrides(source, options.settings or ())

@@ -382,7 +382,7 @@ def steps_left_out(
     entries: Sequence[Entry],
     corpus: Sequence[Entry],
     jobs: int | None,
-    done: Callable[[int, int], None],
+    done: Callable[[int, int], None] | None,
     journal: "Journal | None" = None,
 ) -> Steps:
     """Steps simulated, and once more without what their own group says of constants."""

@@ -473,6 +473,7 @@ def _here(tasks: Sequence[SizedCell], engine: str, progress: Shown, later: Later
         for fulfilled in answers(resolved, list(by_size), engine, shown):
             yield by_size[fulfilled.size], fulfilled
             done += 1
+            at(titled(group[0].cell), done, len(tasks))
             if later is not None and len(every) > done + 1 and time.monotonic() > until:
                 with later() as workers:
                     assert workers is not None
