@@ -101,19 +101,19 @@ def print_accuracy(index: Path, options: AccuracyOptions) -> None:
     corpus = read_index(index)
     entries = accuracy.chosen(corpus, options.only or ())
     if options.predicted is not None:
-        found, within = accuracy.from_forecast(options.predicted, entries)
-        _write(found, entries, replace(options, page=None), None, before)
+        results, within = accuracy.from_forecast(options.predicted, entries)
+        _write(results, entries, replace(options, page=None), None, before)
         tell(within)
     else:
-        found = _simulated(index, corpus, entries, options, before)
-    for line in _asides(found, options.quiet):
+        results = _simulated(index, corpus, entries, options, before)
+    for line in _asides(results, options.quiet):
         tell(line)
-    if found.missing:
-        runs = len({point.run for point in found.points})
+    if results.missing:
+        runs = len({point.run for point in results.points})
         left = ", no page is written" if options.page is not None else ""
         tell(f"interrupted: only what was finished is shown ({runs} runs){left}")
         raise typer.Exit(INTERRUPTED)
-    if found.lost:
+    if results.lost:
         raise typer.Exit(LostError.exit_code)
 
 
@@ -308,7 +308,7 @@ def report(results: accuracy.Accuracy) -> Iterator[str]:
         left = [point for point in results.left_out if point.healthy is healthy]
         if left:
             yield "#"
-            yield f"# {title}, each without what its own system told"
+            yield f"# {title}, each without what was fitted to its own system"
             for key in ("machine", "system"):
                 for name, run_points in sorted(grouped(left, attrgetter(key)).items()):
                     yield _line(f"{key} {name}", run_points)
@@ -316,12 +316,12 @@ def report(results: accuracy.Accuracy) -> Iterator[str]:
         yield "#"
 
 
-def noise_report(found: accuracy.Accuracy, entries: Sequence[Entry]) -> Iterator[str]:
+def noise_report(results: accuracy.Accuracy, entries: Sequence[Entry]) -> Iterator[str]:
     """The errors of healthy runs beside the noise of their measurements; nothing without repeats.
 
     The noise floor is the median error of a simulation that predicts the mean of all repeats."""
     noise = noise_by_band(repeated_times(entries))
-    parts = {"in sample": found.points, "left out": found.left_out}
+    parts = {"in sample": results.points, "left out": results.left_out}
     healthy = {name: [point for point in points if point.healthy] for name, points in parts.items()}
     healthy = {name: points for name, points in healthy.items() if points}
     if not noise or not healthy:
@@ -335,6 +335,7 @@ def noise_report(found: accuracy.Accuracy, entries: Sequence[Entry]) -> Iterator
 
 
 def _line(name: str, points: Sequence[Point]) -> str:
+    """The errors of some points by size band, as a line of a table."""
     errors = by_band(points)
     cells = (str(errors.get(band, "-")).replace("%", "") for band in (*BANDS, ALL))
     return f"  {name:<{NAME}}{''.join(f'{cell:>21}' for cell in cells)}{len(points):>8}"

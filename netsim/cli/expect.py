@@ -37,8 +37,9 @@ SHOWN_SIZES = 4
 
 
 def assumptions(resolved: ResolvedCell, options: QuestionOptions) -> Iterator[str]:
-    """Everything that the answer depends on and nobody said."""
-    scenario, work = resolved.cell.scenario, resolved.cell.scenario.collective
+    """The assumptions that the answer depends on and no option states."""
+    scenario = resolved.cell.scenario
+    work = scenario.collective
     config = scenario.cluster
     if config.graph is None and node_count(config) > 1:
         yield from _network(config, options)
@@ -61,8 +62,9 @@ def assumptions(resolved: ResolvedCell, options: QuestionOptions) -> Iterator[st
 
 
 def _nccl_assumptions(resolved: ResolvedCell, options: QuestionOptions) -> Iterator[str]:
-    """The NCCL version that was assumed, what a plugin sets, and which wishes have no effect."""
-    scenario, work = resolved.cell.scenario, resolved.cell.scenario.collective
+    """The NCCL version that was assumed, what a plugin sets, and which variables have no effect."""
+    scenario = resolved.cell.scenario
+    work = scenario.collective
     if options.nccl is None and "version" not in scenario.nccl.model_fields_set:
         yield f"assumed: NCCL {scenario.nccl.version} (--nccl names another)"
     yield from _plugin(resolved)
@@ -75,8 +77,9 @@ def _nccl_assumptions(resolved: ResolvedCell, options: QuestionOptions) -> Itera
 
 
 def _plugin(resolved: ResolvedCell) -> Iterator[str]:
-    job, scenario = resolved.jobs[0], resolved.cell.scenario
-    wishes = wishes_of(scenario)
+    """The variables that the plugin of the transport sets."""
+    job = resolved.jobs[0]
+    wishes = wishes_of(resolved.cell.scenario)
     variables = wishes.on(job.cluster, job.gpus).variables
     ours = [f"{name}={value}" for name, value in variables.items() if name not in wishes.variables]
     if ours and job.cluster.transport:
@@ -84,7 +87,7 @@ def _plugin(resolved: ResolvedCell) -> Iterator[str]:
 
 
 def approximations(rows: Sequence[Row]) -> Iterator[str]:
-    """Where not everything was simulated, and by how much that may move an answer."""
+    """The rows of which not everything was simulated, with their error bounds."""
     for row in rows:
         if row.approximation:
             most = row.approximation_pct or 0.0
@@ -302,12 +305,13 @@ def weak_figures(resolved: ResolvedCell, rows: Sequence[Row]) -> Iterator[str]:
     chosen = config.nic_rate is not None
     decided = Counter(path for kind in count.elements() for path in DECIDED_BY.get(kind, ()))
     for path, bounds in decided.items():
-        found = next((one for one in machine.sources if one.path == path), None)
-        if found is None or found.stamp not in WEAK or (path == "nics.rate" and chosen):
+        figure = next((figure for figure in machine.sources if figure.path == path), None)
+        if figure is None or figure.stamp not in WEAK or (path == "nics.rate" and chosen):
             continue
-        yield f"{found.stamp}: {path} {figure_text(path, found.value)}, {_bounds(bounds, rows)}"
+        text = f"{path} {figure_text(path, figure.value)}"
+        yield f"{figure.stamp}: {text}, {_bounds(bounds, rows)}"
     slow = sum(count[kind] for kind in EXECUTION)
-    if slow and resolved.is_nccl and not _known(resolved, machine):
+    if slow and resolved.is_nccl and not _is_measured(resolved, machine):
         yield (
             "transferred: latencies and channel rates, of other machines with such GPUs, "
             f"{_bounds(slow, rows)} (netsim calibrate fits them to a log)"
@@ -323,15 +327,17 @@ def kind_of(bound_by: str) -> str:
 
 
 def _bounds(number: int, rows: Sequence[Row]) -> str:
+    """How many sizes a figure decides, in words."""
     return f"which decides {number} of {len(rows)} sizes"
 
 
-def _known(resolved: ResolvedCell, machine: Machine) -> bool:
+def _is_measured(resolved: ResolvedCell, machine: Machine) -> bool:
+    """Whether a machine was fitted to measurements, or such machines are in the corpus."""
     fitted = any(
         figure.stamp in ("calibrated", "measured") for figure in machine.calibration.values()
     )
     where = class_of(resolved)
-    return fitted or any(one == where for one, _, _ in stored())
+    return fitted or any(validated == where for validated, _, _ in stored())
 
 
 def part_of(text: str) -> float:
@@ -455,7 +461,7 @@ def _expect(
         _print_notes(_named_of(test, tests, roundings(test, sizes)), answers)
     failures: list[NetsimError] = []
     if answers.tuner_out is not None:
-        from netsim.cli.expect_more import write_tuner
+        from netsim.cli.tuner_table import write_tuner
 
         write_tuner(resolved, answers.tuner_out, engine)
     elif gates is not None:

@@ -40,7 +40,9 @@ def localize_faults(
     output: Path | None = None,
     json_file: Path | None = None,
 ) -> None:
-    """Print which part makes the tests of logs slow: suspects with their probabilities, and the next test."""
+    """Print which part makes the tests of logs slow.
+
+    It prints the suspects with their probabilities, and the next test to run."""
     if topology is None:
         raise InputError("--topology is missing: the machine, or a scenario with the cluster")
     check_outputs({"--json": json_file}, output=output)

@@ -55,19 +55,20 @@ def question_of(question: Question, run: LogRun) -> NotedSource:
             topology, text = said.machine, f"taken from the log: {said.machine} ({run.gpu_name})"
         notes.append(text)
     options = _completed(question.options, said, topology, notes, run.file)
-    source, told = source_of_question(topology, run.collective, options)
+    source, question_notes = source_of_question(topology, run.collective, options)
     if said.timing and "timing" not in source.data:
         source = override(source, "timing", dict(said.timing), f"{run.file}: the log")
         timing = ", ".join(f"{key} {value}" for key, value in said.timing.items())
         notes.append(f"taken from the log: timing of {timing}")
-    return NotedSource(source, (*notes, *told))
+    return NotedSource(source, (*notes, *question_notes))
 
 
-def _scenario(name: str, options: QuestionOptions, what: str) -> Source:
-    found = find_scenario(name)
-    source = load_source(found.path, options.settings or ())
+def _scenario(name: str, options: QuestionOptions, kind: str) -> Source:
+    """The scenario for a log or a trace, which `kind` names; a sweep is refused."""
+    path = find_scenario(name).path
+    source = load_source(path, options.settings or ())
     if "sweep" in source.data:
-        raise InputError(f"{found.path}: a {what} is held against one cell, not a sweep")
+        raise InputError(f"{path}: a {kind} is held against one cell, not a sweep")
     return source
 
 
@@ -134,20 +135,21 @@ def resolved_with_notes(source: Source, notes: Sequence[str], run: LogRun) -> Re
 def _completed(
     options: QuestionOptions, said: index.Proposal, topology: str, notes: list[str], file: str
 ) -> QuestionOptions:
-    """The options, and what the log says where they say nothing."""
+    """The options, completed by the log where they say nothing."""
     least, most = said.ranks or (0, 0)
-    counts = (
-        _counts(options, topology, most, f"{file}: the log", said.hosts) if least == most else {}
-    )
-    known: dict[str, str | int | None] = {"launch": said.launch, "nccl": said.nccl, **counts}
+    counts: dict[str, int] = {}
+    if least == most:
+        counts = _counts(options, topology, most, f"{file}: the log", said.hosts)
+    stated: dict[str, str | int | None] = {"launch": said.launch, "nccl": said.nccl, **counts}
     if said.cloud and not options.fabric and (counts.get("nodes") or options.nodes or 1) > 1:
-        (cloud, words), machine = said.cloud, load_machine(topology)
+        cloud, words = said.cloud
+        machine = load_machine(topology)
         usual = machine.nics.count if machine.nics else 0
         fewer = int(cloud.nics) if cloud.nics and int(cloud.nics) < usual else None
         transport = cloud.transport if cloud.transport != machine.transport else None
-        known |= {"transport": transport, "nic": cloud.nic or None, "nics_per_node": fewer}
+        stated |= {"transport": transport, "nic": cloud.nic or None, "nics_per_node": fewer}
         notes.append(f"the log's '{words}' tells {cloud.name}")
-    options = _taken(options, known, notes, "log")
+    options = _taken(options, stated, notes, "log")
     named = {text.partition("=")[0] for text in options.env or ()}
     more = [f"{name}={value}" for name, value in said.variables if name not in named]
     notes += [f"taken from the log: {text}" for text in more]
@@ -155,19 +157,21 @@ def _completed(
 
 
 def _taken(
-    options: QuestionOptions, known: Mapping[str, str | int | None], notes: list[str], file: str
+    options: QuestionOptions, stated: Mapping[str, str | int | None], notes: list[str], file: str
 ) -> QuestionOptions:
-    """The options with what a file knows where they say nothing."""
-    unsaid = [name for name in known if getattr(options, name) is None]
-    more = {name: known[name] for name in unsaid if known[name] is not None}
+    """The options, completed by the values that a file states."""
+    unsaid = [name for name in stated if getattr(options, name) is None]
+    more = {name: stated[name] for name in unsaid if stated[name] is not None}
     notes += [f"taken from the {file}: {name.replace('_', ' ')} {more[name]}" for name in more]
     return replace(options, **more)  # type: ignore[arg-type]
 
 
 def _counts(
-    options: QuestionOptions, topology: str, ranks: int, told: str, hosts: int | None = None
+    options: QuestionOptions, topology: str, ranks: int, origin: str, hosts: int | None = None
 ) -> dict[str, int]:
-    """Hosts and GPUs of each, from the ranks and hosts that a log or trace has."""
+    """The numbers of hosts and of GPUs on each, from the ranks and hosts of a log or trace.
+
+    `origin` names the file in errors."""
     if not ranks or Path(topology).suffix:
         return {}
     try:
@@ -178,13 +182,15 @@ def _counts(
     if nodes and ranks % nodes == 0:
         if options.gpus_per_node is None and ranks // nodes > most:
             raise InputError(
-                f"{told} has {ranks} ranks on {nodes} host{'s' * (nodes > 1)}, "
+                f"{origin} has {ranks} ranks on {nodes} host{'s' * (nodes > 1)}, "
                 f"{topology} has {most} GPUs",
                 hint="give --nodes, or another --topology",
             )
         return {"nodes": nodes, "gpus_per_node": ranks // nodes}
-    each = options.gpus_per_node or min(most, ranks)
-    return {} if ranks % each else {"nodes": ranks // each, "gpus_per_node": each}
+    gpus_per_node = options.gpus_per_node or min(most, ranks)
+    if ranks % gpus_per_node:
+        return {}
+    return {"nodes": ranks // gpus_per_node, "gpus_per_node": gpus_per_node}
 
 
 NOT_FOR_TRACES = {"algo": "--env NCCL_ALGO=…", "proto": "--env NCCL_PROTO=…"}
@@ -207,8 +213,10 @@ def cell_of_trace(question: Question, path: Path, profile: Profile) -> tuple[Cel
 
 
 def _of_topology(question: Question, path: Path, profile: Profile) -> NotedSource:
+    """The cluster of a trace without a scenario, and what was taken from the trace."""
     notes: list[str] = []
-    topology, options = question.topology, question.options
+    topology = question.topology
+    options = question.options
     if topology is None:
         topology = index.machine_named(profile.gpu, min(profile.world, 8))
         if topology is None:
@@ -218,12 +226,13 @@ def _of_topology(question: Question, path: Path, profile: Profile) -> NotedSourc
             )
         notes.append(f"taken from the trace: {topology} ({profile.gpu})")
     counts = _counts(options, topology, profile.world, f"{path}: the trace")
-    known: dict[str, str | int] = {**counts}
+    stated: dict[str, str | int] = {**counts}
     if profile.nccl and options.nccl is None:
         version, note = index.version_of(profile.nccl)
-        known["nccl"] = str(version)
-        notes += [note] * bool(note)
-    source, told = source_of_question(
-        topology, "all_reduce", _taken(options, known, notes, "trace")
+        stated["nccl"] = str(version)
+        if note:
+            notes.append(note)
+    source, question_notes = source_of_question(
+        topology, "all_reduce", _taken(options, stated, notes, "trace")
     )
-    return NotedSource(source, (*notes, *told))
+    return NotedSource(source, (*notes, *question_notes))

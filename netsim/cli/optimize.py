@@ -11,9 +11,9 @@ import typer
 from netsim.base.errors import InputError, LostError, NetsimError, ScenarioError, suggest
 from netsim.base.files import csv_of, write_text
 from netsim.base.startup import on, worked
-from netsim.cli.expect_more import write_tuner
 from netsim.cli.output import check_outputs, refuse_output_as_input, tell, wrote
 from netsim.cli.run import RunOptions, note_best, refuse_invalid
+from netsim.cli.tuner_table import write_tuner
 from netsim.cli.workers import helpers_of
 from netsim.results.folder import Folder, open_folder
 from netsim.results.row import Row

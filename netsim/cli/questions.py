@@ -24,6 +24,7 @@ from netsim.base.units import format_size, parse_cli_sizes
 from netsim.base.values import dataclass
 from netsim.cli.options import Engine
 from netsim.cli.output import parsed
+from netsim.cli.progress import engine_progress
 from netsim.cli.shown import MANY_SIZES
 from netsim.engines.engine import at_hand
 from netsim.extent.memory import EXACT_UP_TO, available_memory
@@ -215,13 +216,13 @@ def _variables(options: QuestionOptions) -> tuple[list[tuple[str, str, str]], tu
 def questioned(
     subject: str, collective: str | None, options: QuestionOptions
 ) -> tuple[AnyResolved, list[str]]:
-    """The cell that is asked about, and what the user should know about how it was read."""
+    """The cell of a question, and notes for the user about how it was read."""
     on(subject)
     if collective is not None:
         source, notes = source_of_question(subject, collective, options)
         return resolve(expand(source)[0]), list(notes)
-    cell, told = cell_of(subject, options)
-    return resolve_any(cell), told
+    cell, cell_notes = cell_of(subject, options)
+    return resolve_any(cell), cell_notes
 
 
 def cell_of(subject: str, options: QuestionOptions) -> tuple[Cell, list[str]]:
@@ -229,9 +230,9 @@ def cell_of(subject: str, options: QuestionOptions) -> tuple[Cell, list[str]]:
     if options.named:
         message = f"{flag_of(options.named[0])}: goes with TOPOLOGY COLLECTIVE, not with a scenario"
         raise InputError(message, hint="use --set KEY=VALUE, or name a collective")
-    found = find_scenario(subject)
-    cells = expand(load_source(found.path, options.settings or ()))
-    notes = [note for note in (found.note, *notes_of(cells)) if note]
+    preset = find_scenario(subject)
+    cells = expand(load_source(preset.path, options.settings or ()))
+    notes = [note for note in (preset.note, *notes_of(cells)) if note]
     if len(cells) > 1:
         where = ", ".join(f"{axis}={value}" for axis, value in cells[0].axes.items())
         notes.append(f"the first of {len(cells)} cells: {where} (--set chooses another)")
@@ -242,17 +243,22 @@ LONG = 0.7  # processor seconds from which on another core helps
 
 
 def simulated(resolved: ResolvedCell, engine: Engine, failures: list[NetsimError]) -> Iterator[Row]:
-    """The row of every size, in order; what went wrong is added to `failures`. Where this takes
-    long, another process helps: each of the two goes on with the most work that is left."""
+    """Yield the row of every size, in order; errors are added to `failures`.
+
+    Where this takes long, another process helps: each of the two takes the largest size that
+    neither has begun."""
     sizes = resolved.cell.scenario.collective.size_list()
-    usual = partial(answer.answer, resolved, engine=at_hand(engine, many=len(sizes) >= MANY_SIZES))
+    engine_here = at_hand(engine, many=len(sizes) >= MANY_SIZES)
+    usual = partial(answer.answer, resolved, engine=engine_here, progress=engine_progress())
     row_of = partial(_survived, resolved, usual)
-    helper, told, begun = None, dict[int, Row](), process_time()
+    helper: _Helper | None = None
+    finished: dict[int, Row] = {}
+    begun = process_time()
     try:
         for number, size in enumerate(sizes):
             at(format_size(size), number, len(sizes))
             try:
-                yield row_of(size) if size not in told else told[size]
+                yield row_of(size) if size not in finished else finished[size]
             except (NetsimError, MemoryError) as caught:
                 error = caught if isinstance(caught, NetsimError) else NoRoomError("out of memory")
                 failures.append(error)
@@ -261,15 +267,17 @@ def simulated(resolved: ResolvedCell, engine: Engine, failures: list[NetsimError
                 left = sorted(sizes[number + 1 :], key=lambda n: (-resolved.memory_needed(n), -n))
                 if _may_help(resolved, left):
                     helper = _Helper(left, row_of)
-                    told = helper.told()
+                    finished = helper.rows()
     finally:
         if helper is not None:
             helper.end()
 
 
 def _survived(resolved: ResolvedCell, row_of: Callable[[int], Row], size: int) -> Row:
-    """The row of a size; where it may need more memory than there is, from a process of its own,
-    which the system may end without ending this one."""
+    """The row of a size.
+
+    Where it may need more memory than there is, another process simulates it, which the system may
+    end without ending this one."""
     if len(resolved.topology) <= EXACT_UP_TO:
         return row_of(size)
     most, free = resolved.memory_needed(size), available_memory()
@@ -291,6 +299,7 @@ def _survived(resolved: ResolvedCell, row_of: Callable[[int], Row], size: int) -
 
 
 def _row_or_error(row_of: Callable[[int], Row], size: int) -> Row | Exception:
+    """The row of a size, or the error that it ends with."""
     try:
         return row_of(size)
     except NetsimError as error:
@@ -301,11 +310,16 @@ def _row_or_error(row_of: Callable[[int], Row], size: int) -> Row | Exception:
 
 
 def _forked(question: Callable[[], object]) -> tuple[int, int]:
-    """Another process, and the pipe into which it writes what it finds, as the last it does."""
+    """Start another process that writes the result of `question()` into a pipe and ends.
+
+    Returns the process and the end of the pipe to read from."""
     rows, tell = os.pipe()
     child = os.fork()
     if child == 0:
         try:
+            # The display of progress in the parent may hold the locks of its streams.
+            sys.stdout = sys.__stdout__
+            sys.stderr = sys.__stderr__
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_DFL)
             result = question()
@@ -319,6 +333,7 @@ def _forked(question: Callable[[], object]) -> tuple[int, int]:
 
 
 def _let_go(process: int) -> None:
+    """End a process, whatever it is doing."""
     os.kill(process, signal.SIGKILL)
     os.waitpid(process, 0)
 
@@ -331,23 +346,24 @@ def _may_help(resolved: ResolvedCell, sizes: Sequence[int]) -> bool:
 
 
 class _Helper:
-    """Another process, which shares sizes with this one; what it cannot answer, it leaves."""
+    """Another process, which shares sizes with this one; it leaves out those that fail."""
 
     def __init__(self, sizes: Sequence[int], row_of: Callable[[int], Row]) -> None:
-        self._sizes, self._row_of = sizes, row_of
+        self._sizes = sizes
+        self._row_of = row_of
         self._left, begin = os.pipe()  # the places of those that nobody has begun
         os.write(begin, np.arange(len(sizes), dtype=np.uint16).tobytes())
         os.close(begin)
-        self._process, self._rows = _forked(self._some)
+        self._process, self._rows = _forked(self._own_rows)
 
-    def told(self) -> dict[int, Row]:
-        """The rows of both, by size."""
-        rows = self._some()
+    def rows(self) -> dict[int, Row]:
+        """The rows of both processes, by size."""
+        rows = self._own_rows()
         with open(self._rows, "rb") as file, suppress(EOFError, pickle.UnpicklingError):
             rows.update(pickle.load(file))
         return rows
 
-    def _some(self) -> dict[int, Row]:
+    def _own_rows(self) -> dict[int, Row]:
         """The rows that this process is the first to begin."""
         rows = dict[int, Row]()
         while place := os.read(self._left, 2):
@@ -358,5 +374,5 @@ class _Helper:
         return rows
 
     def end(self) -> None:
-        """Let nothing be left of it."""
+        """End the process."""
         _let_go(self._process)

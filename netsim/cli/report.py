@@ -198,10 +198,10 @@ def explained(wanted: Wanted) -> Iterator[dict[str, Any]]:
     """The explanation of a cell, as a worker gives it."""
     resolved = resolve_any(_cell(wanted.manifest, wanted.cell))
     if isinstance(resolved, ResolvedStep):
-        yield _one_step(resolved, wanted.folder, wanted.label)
+        yield _explained_training_step(resolved, wanted.folder, wanted.label)
         return
     assert isinstance(resolved, ResolvedCell)  # others are not asked for
-    yield _one(resolved, wanted.size, wanted.folder, wanted.label)
+    yield _explained_collective(resolved, wanted.size, wanted.folder, wanted.label)
 
 
 def _answers(questions: Sequence[tuple[Wanted, int]], helpers: Any) -> Iterator[tuple[str, Any]]:
@@ -219,9 +219,11 @@ OF_TOPOLOGY = ("best", COSTLIEST)  # cells whose topology a page has
 
 
 def _wanted(manifest: Mapping[str, Any], good: pd.DataFrame) -> dict[str, Any]:
-    """The rows that are explained: of the best cell, and of what `--cell` chose, the base line or
-    else the slowest under the same conditions: of others, those under which choices differ most.
-    Of a sweep over parts they are the cell with the costliest part at fault and the healthy one."""
+    """The rows that are explained, by their label: the best cell and one to compare it with.
+
+    That one is what `--cell` chose, the base line, or the slowest, all under the same conditions.
+    These are those of the chosen cell, or those under which choices differ most. Of a sweep over
+    parts, the cell with the costliest part at fault is compared with the healthy one."""
     question = asked_of(good, manifest)
     rows = compared(over_seeds(sure_rows(good)), question)
     rows = rows[rows["shown"]]
@@ -229,16 +231,20 @@ def _wanted(manifest: Mapping[str, Any], good: pd.DataFrame) -> dict[str, Any]:
     chosen_rows = chosen if len(chosen) else rows.iloc[[int(rows["ratio"].argmax())]]
     rows = rows[rows["question"] == chosen_rows["question"].iloc[0]]
     order = rows.sort_values("time", kind="stable")
-    best, second, label = order.iloc[0], order.iloc[-1], "slowest"
+    best = order.iloc[0]
+    second = order.iloc[-1]
+    label = "slowest"
     if question.base:
         base = rows[(rows[[*question.base]].astype(str) == [*question.base.values()]).all(axis=1)]
-        second, label = (base.iloc[0] if len(base) else best), "base line"
+        second = base.iloc[0] if len(base) else best
+        label = "base line"
     if compares_parts(question, manifest) and not len(chosen):
         costliest = order.iloc[-1]
         if costliest["cell"] != second["cell"]:
             return {COSTLIEST: costliest, "healthy": second}
     if len(chosen):
-        second, label = chosen.iloc[0], "chosen"
+        second = chosen.iloc[0]
+        label = "chosen"
     return {"best": best} if second["cell"] == best["cell"] else {label: second, "best": best}
 
 
@@ -264,7 +270,10 @@ def _explained_size(resolved: Sequence[ResolvedCell], sizes: Sequence[int]) -> i
     )
 
 
-def _one(resolved: ResolvedCell, size: int, folder: Path, label: str) -> dict[str, Any]:
+def _explained_collective(
+    resolved: ResolvedCell, size: int, folder: Path, label: str
+) -> dict[str, Any]:
+    """The explanation of a collective; of the best one with its links on the topology."""
     most = MOST_ROWS if label in DRAWN else 0
     values, program, timeline = explained_run(resolved, size, most_rows=most)
     if label in OF_TOPOLOGY:
@@ -296,7 +305,7 @@ def _is_explained(resolved: AnyResolved) -> bool:
     return True
 
 
-def _one_step(resolved: ResolvedStep, folder: Path, label: str) -> dict[str, Any]:
+def _explained_training_step(resolved: ResolvedStep, folder: Path, label: str) -> dict[str, Any]:
     """The explanation of a training step; of the best one with its links on the topology."""
     step = run.simulate_step(resolved)
     most = MOST_ROWS if label in DRAWN else 0
@@ -316,6 +325,7 @@ def _one_step(resolved: ResolvedStep, folder: Path, label: str) -> dict[str, Any
 
 
 def _cell(manifest: Mapping[str, Any], wanted: str) -> Cell:
+    """The cell with an id."""
     for cell in _cells(manifest):
         if cell.id == wanted:
             return cell

@@ -34,14 +34,15 @@ def show_topology(
     name: str, options: TopologyOptions, *, routes: bool = False, sources: bool = False
 ) -> None:
     """Print figures of a topology, tiers of switches, and path types as NCCL and nvidia-smi do."""
-    subject = _found(name, options, routes=routes)
+    subject = _subject(name, options, routes=routes)
     print_lines(topo_text.source_lines(subject) if sources else _lines(subject))
     if routes and subject.cluster is not None:
         at("flows are counted")
         print_lines(topo_text.route_lines(subject.cluster))
 
 
-def _found(name: str, options: TopologyOptions, *, routes: bool = False) -> Subject:
+def _subject(name: str, options: TopologyOptions, *, routes: bool = False) -> Subject:
+    """The topology of a name and options; prints notes about it."""
     subject = find_subject(name, options)
     print_lines(subject.notes, err=True)
     if routes and (subject.cluster is None or subject.cluster.fabric is None):
@@ -50,6 +51,7 @@ def _found(name: str, options: TopologyOptions, *, routes: bool = False) -> Subj
 
 
 def _lines(subject: Subject) -> Iterator[str]:
+    """The figures of a topology: of its fabric, and of every kind of host."""
     cluster = subject.cluster
     if cluster is None:
         yield from _graph_lines(subject)
@@ -120,7 +122,7 @@ def lint_subject(name: str, options: TopologyOptions) -> None:
     """Look for mistakes in a topology: far or missing NICs, narrow slots, oversubscription.
 
     The exit code is 1 if any is found."""
-    if _linted(_found(name, options)):
+    if _linted(_subject(name, options)):
         raise typer.Exit(1)
 
 
@@ -150,12 +152,13 @@ def draw_topology(
     routes: bool = False,
 ) -> None:
     """Draw a topology as SVG and PNG: fabric, NICs, PCIe, CPUs, GPUs and NVSwitches in rows."""
-    subject = _found(name, options, routes=routes)
-    folder, what = output or PICTURES, subject.cluster or subject.topology
+    subject = _subject(name, options, routes=routes)
+    folder = output or PICTURES
+    drawable = subject.cluster or subject.topology
     if result is not None and not result.exists():
         raise InputError(f"{result}: no such folder", hint="expected the results of netsim run")
     at("is drawn")
-    drawn = plot_topology(subject.name, what, folder / subject.name, result=result)
+    drawn = plot_topology(subject.name, drawable, folder / subject.name, result=result)
     if routes and subject.cluster is not None:
         drawn += plot_loads(subject.name, subject.cluster, folder / f"{subject.name}-loads")
     wrote(*drawn)
@@ -170,40 +173,42 @@ def import_file(
     output: Path | None = None,
 ) -> None:
     """Turn a file into a machine (of a network: a scenario), and look for mistakes in it."""
-    target = _target(output or Path(FOLDER) / f"{file.stem}.yaml", file, told=output is not None)
+    target = _target(
+        output or Path(FOLDER) / f"{file.stem}.yaml", file, is_named=output is not None
+    )
     imported = topo_subject.foreign(file, gpu=gpu, nic=nic, nics=nics)
     print_lines((*imported.notes, *topo_subject.unused_rate(file, imported, gpu, nic)), err=True)
     origin = f"# Imported from {file.name} ({topo_subject.FORMATS[imported.form]}).\n"
     if isinstance(imported.content, Machine):
-        text, size = (
-            machine_yaml(imported.content),
-            topo_text.plural(imported.content.gpu.count, "GPU"),
-        )
-        called = target.stem if target.parent == Path(FOLDER) else target.as_posix()
-        subject_text, use = f"a machine with {size}", f"machine: {called}"
+        text = machine_yaml(imported.content)
+        size = topo_text.plural(imported.content.gpu.count, "GPU")
+        name = target.stem if target.parent == Path(FOLDER) else target.as_posix()
+        subject_text = f"a machine with {size}"
+        use = f"machine: {name}"
     else:
         text = graph_yaml(imported.content, target.stem)
         size = topo_text.plural(len(imported.content), "GPU")
-        subject_text, use = f"a scenario with a graph of {size}", f"netsim run {target.as_posix()}"
+        subject_text = f"a scenario with a graph of {size}"
+        use = f"netsim run {target.as_posix()}"
     made_folder(target.parent)
     write_text(target, origin + text)
     typer.echo(f"wrote {target.as_posix()}: {subject_text}; use it as {use}")
     _linted(topo_subject.imported(target.stem, imported, TopologyOptions(), file))
 
 
-def _target(path: Path, source: Path, *, told: bool) -> Path:
-    """The file to write; one that is the source, or exists and was not named, is refused."""
+def _target(path: Path, source: Path, *, is_named: bool) -> Path:
+    """The file to write. One that is read is refused, and one that exists unless `-o` names it."""
     refuse_output_as_input(path, [source])
     if path.suffix not in (".yaml", ".yml"):
         raise InputError(f"{path}: expected a file that ends in .yaml")
-    if path.exists() and not told:
+    if path.exists() and not is_named:
         raise InputError(f"{path}: exists already", hint="name another file with -o")
     return path
 
 
 def export_file(name: str, form: str, options: TopologyOptions, output: Path | None = None) -> None:
     """Write a topology as a file of another program, to standard output unless -o names one."""
-    subject = _found(name, options)
+    subject = _subject(name, options)
     if output is not None:
         refuse_output_as_input(output, subject.files)
     text = _exported(subject, form)

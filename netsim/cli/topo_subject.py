@@ -109,15 +109,15 @@ def refuse_file_options(name: str, gpu: str | None, nics: str | None = None) -> 
             )
 
 
-def unused_rate(path: Path, found: Foreign, gpu: str | None, nic: str | None) -> tuple[str, ...]:
+def unused_rate(path: Path, file: Foreign, gpu: str | None, nic: str | None) -> tuple[str, ...]:
     """A note that --nic changes nothing, where a file tells the rates of all NICs or has none."""
-    if nic is None or not isinstance(found.content, Machine):
+    if nic is None or not isinstance(file.content, Machine):
         return ()
-    rates = found.content.nics.rates if found.content.nics else ()
-    if rates and found.form != "nccl":
+    rates = file.content.nics.rates if file.content.nics else ()
+    if rates and file.form != "nccl":
         return ()
-    usual = read_foreign(path, gpu=gpu or "") if rates else found.content
-    if isinstance(usual, Machine) and usual.nics == found.content.nics:
+    usual = read_foreign(path, gpu=gpu or "") if rates else file.content
+    if isinstance(usual, Machine) and usual.nics == file.content.nics:
         why = "tells the rates of its NICs" if rates else "has no NICs"
         return (f"--nic {nic} has no effect: {path} {why}",)
     return ()
@@ -232,6 +232,7 @@ def find_subject(name: str, options: TopologyOptions) -> Subject:
 
 
 def _named(name: str) -> Preset:
+    """The machine of a name, or else the scenario."""
     try:
         return find_preset(FOLDER, name, "machine")
     except InputError:
@@ -245,22 +246,26 @@ def _foreign(preset: Preset, options: TopologyOptions) -> Subject:
     """A file of another program: of one host, or of a network of GPUs."""
     content = foreign(preset.path, gpu=options.gpu, nic=options.nic)
     flags = [flag.split()[0] for flag, _ in options.of_cluster.values()]
-    flags += ["--fabric"] * bool(options.fabric) + ["--set"] * bool(options.settings)
+    if options.fabric:
+        flags.append("--fabric")
+    if options.settings:
+        flags.append("--set")
     if flags and not isinstance(content.content, Machine):
         raise InputError(f"{preset.path}: a whole network; {flags[0]} has no meaning for it")
     return imported(preset.name, content, options, preset.path)
 
 
-def imported(name: str, found: Foreign, options: TopologyOptions, path: Path) -> Subject:
-    """What a foreign file holds, as verbs take it."""
-    if isinstance(found.content, Machine):
-        return _machine(name, found.content, options, found.notes, path)
-    return Subject(name, found.content, notes=found.notes, files=(path,))
+def imported(name: str, file: Foreign, options: TopologyOptions, path: Path) -> Subject:
+    """The topology of a foreign file."""
+    if isinstance(file.content, Machine):
+        return _machine(name, file.content, options, file.notes, path)
+    return Subject(name, file.content, notes=file.notes, files=(path,))
 
 
 def _machine(
     name: str, machine: str | Machine, options: TopologyOptions, notes: tuple[str, ...], path: Path
 ) -> Subject:
+    """The topology of a machine, alone or in a cluster that options describe."""
     source = Source(name, {"cluster": {"machine": machine}})
     return _built(name, _with_options(source, options), notes, path)
 

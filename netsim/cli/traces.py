@@ -214,12 +214,15 @@ def write_connections(cells: Sequence[Cell], folder: Path, engine: str) -> list[
         raise InputError("outputs: connections: what switches multicast or add up has no receiver")
     pairs = schedule.src[moves].astype(np.int64) * schedule.ranks + schedule.dst[moves]
     amount = np.bincount(pairs, schedule.amount[moves], schedule.ranks**2)
-    found = [
-        (*divmod(k, schedule.ranks), round(amount[k])) for k in np.flatnonzero(amount).tolist()
+    connections = [
+        (*divmod(pair, schedule.ranks), round(amount[pair]))
+        for pair in np.flatnonzero(amount).tolist()
     ]
-    matrix = [f"Nodes {schedule.ranks}", f"Connections {len(found)}"]
-    matrix += [f"{a}->{b} id {k} start 0 size {n}" for k, (a, b, n) in enumerate(found, 1)]
-    flows = [str(len(found)), *(f"{a} {b} 3 {100 + k} {n} 0" for k, (a, b, n) in enumerate(found))]
+    matrix = [f"Nodes {schedule.ranks}", f"Connections {len(connections)}"]
+    flows = [str(len(connections))]
+    for number, (sender, receiver, size) in enumerate(connections):
+        matrix.append(f"{sender}->{receiver} id {number + 1} start 0 size {size}")
+        flows.append(f"{sender} {receiver} 3 {100 + number} {size} 0")
     return [
         str(write_text(folder / "connections.cm", "\n".join(matrix) + "\n")),
         str(write_text(folder / "flows.txt", "\n".join(flows) + "\n")),

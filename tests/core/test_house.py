@@ -54,7 +54,6 @@ LATE = {
     "__main__.py": "the command line, so that Ctrl-C is quiet while it is imported",
     "tasks/answer.py": "training steps, of which most cells are none",
     "cli/expect.py": "what few ask of it: why, graph files, tables for a tuner",
-    "cli/progress.py": "bars on a terminal; processes and clusters, with what they import",
     "cli/questions.py": "readers of foreign formats, for files that are none of ours",
     "cli/run.py": "pictures and reports, and matplotlib",
     "collectives/table.py": "the reader of MSCCL's files, with one of XML",
