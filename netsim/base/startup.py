@@ -108,8 +108,9 @@ class Stage:
 STAGE = Stage()
 
 
-def begin_stage() -> None:
-    """Forget the progress of an earlier command of this process."""
+def begin_stage(*, is_shown: bool = False) -> None:
+    """Forget the progress of an earlier command of this process; a new one begins."""
+    STAGE.is_shown = is_shown
     on("")
     worked(0.0, 0.0)
     STAGE.remark = ""
@@ -143,6 +144,11 @@ def report_rows(done: int, total: int, simulated_seconds: float) -> None:
     STAGE.rows_done = done
     STAGE.rows_total = total
     STAGE.simulated_seconds = simulated_seconds
+
+
+def engine_progress() -> Callable[[int, int, float], None] | None:
+    """The function to which an engine reports its rows; None where nobody would see them."""
+    return report_rows if STAGE.is_shown else None
 
 
 def worked(done: float, total: float) -> None:

@@ -18,9 +18,8 @@ import typer.main
 from typer.core import TyperGroup
 
 from netsim.base.errors import suggest
-from netsim.base.startup import __version__, enduring
-from netsim.cli.endings import INTERRUPTED, report_error
-from netsim.cli.progress import shown_progress
+from netsim.base.startup import __version__, begin_stage, enduring
+from netsim.cli.output import INTERRUPTED, report_error
 
 # The verbs, each with its line of `netsim --help`.
 VERBS = {
@@ -161,8 +160,7 @@ def guarded(
         try:
             work = function(**options)
             _after_imports(started)
-            with shown_progress(verb, quiet=bool(options.get("quiet"))):
-                work()
+            _run_with_progress(work, verb, is_quiet=bool(options.get("quiet")))
         except typer.Exit:
             raise
         except (KeyboardInterrupt, Exception) as error:
@@ -170,6 +168,19 @@ def guarded(
             raise typer.Exit(code) from None
 
     return run
+
+
+def _run_with_progress(work: Callable[[], None], verb: str, *, is_quiet: bool) -> None:
+    """Do the work of a verb; on a terminal its progress is shown, unless `--quiet` is given."""
+    is_shown = sys.stderr.isatty() and not is_quiet
+    begin_stage(is_shown=is_shown)
+    if not is_shown:
+        work()
+        return
+    from netsim.cli.progress import shown_progress
+
+    with shown_progress(verb):
+        work()
 
 
 def _after_imports(started: Callable[[], Any]) -> None:

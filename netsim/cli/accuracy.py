@@ -12,9 +12,8 @@ from netsim.base.files import preset_folder, write_text
 from netsim.base.startup import on
 from netsim.base.values import dataclass, grouped
 from netsim.cli.benchmark import BenchmarkOptions, run_benchmark
-from netsim.cli.endings import INTERRUPTED
 from netsim.cli.options import BaselineName
-from netsim.cli.output import check_outputs, print_lines, refuse_output_as_input, tell
+from netsim.cli.output import INTERRUPTED, check_outputs, print_lines, refuse_output_as_input, tell
 from netsim.cli.workers import memory_of
 from netsim.measured import accuracy
 from netsim.measured.compare import ALL, Point, by_band

@@ -8,11 +8,11 @@ results that are printed meanwhile. Nothing is shown where standard error is no 
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from netsim.base.startup import STAGE, begin_stage, report_rows, resident
+from netsim.base.startup import STAGE, resident
 from netsim.base.units import format_time
 
 if TYPE_CHECKING:  # rich is imported when a command is slow, and on terminals only
@@ -26,13 +26,8 @@ BAR_FRACTION = 0.15  # of the columns of a terminal
 
 
 @contextmanager
-def shown_progress(verb: str, *, quiet: bool) -> Iterator[None]:
-    """Show the progress of a verb while the block runs, unless `quiet`."""
-    STAGE.is_shown = not quiet and sys.stderr.isatty()
-    begin_stage()
-    if not STAGE.is_shown:
-        yield
-        return
+def shown_progress(verb: str) -> Iterator[None]:
+    """Show the progress of a verb on standard error while the block runs, if it is slow."""
     ended = threading.Event()
     thread = threading.Thread(target=_show_when_slow, args=(verb, ended), daemon=True)
     thread.start()
@@ -41,11 +36,6 @@ def shown_progress(verb: str, *, quiet: bool) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-
-
-def engine_progress() -> Callable[[int, int, float], None] | None:
-    """The function to which an engine reports its rows; None where nobody would see them."""
-    return report_rows if STAGE.is_shown else None
 
 
 def _show_when_slow(verb: str, ended: threading.Event) -> None:

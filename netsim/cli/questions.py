@@ -19,12 +19,11 @@ import numpy as np
 
 from netsim.base.errors import InputError, LostError, NetsimError, NoRoomError
 from netsim.base.files import SIGNALS, SUFFIXES, Preset, find_preset, is_path
-from netsim.base.startup import STAGE, at, on, resident
+from netsim.base.startup import STAGE, at, engine_progress, on, resident
 from netsim.base.units import format_size, parse_cli_sizes
 from netsim.base.values import dataclass
 from netsim.cli.options import Engine
 from netsim.cli.output import parsed
-from netsim.cli.progress import engine_progress
 from netsim.cli.shown import MANY_SIZES
 from netsim.engines.engine import at_hand
 from netsim.extent.memory import EXACT_UP_TO, available_memory

@@ -9,23 +9,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import asdict
 from functools import partial
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 
 from netsim.base.errors import InputError, LostError, NetsimError, Tell, silent, suggest
 from netsim.base.files import SUFFIXES, preset_names
-from netsim.base.startup import STAGE
+from netsim.base.startup import STAGE, engine_progress
 from netsim.base.units import format_size, format_time
 from netsim.base.values import dataclass, grouped
-from netsim.cli import shown
 from netsim.cli.options import Engine, Format
-from netsim.cli.output import print_lines, tell
-from netsim.cli.progress import engine_progress
+from netsim.cli.output import plain_text, print_lines, tell
 from netsim.cli.workers import helpers_of, opened_cache, part_of, shard_of
 from netsim.extent.decisions import listening
 from netsim.extent.engine_runs import Progress
-from netsim.results import nccl_tests
 from netsim.results.folder import TIMINGS, Folder, open_folder
 from netsim.results.row import Row, csv_text
 from netsim.results.workspace import (
@@ -37,7 +32,6 @@ from netsim.results.workspace import (
 )
 from netsim.scenario.cells import Cell, Expansion, last_part, named, unused_keys
 from netsim.scenario.each_part import HEALTHY
-from netsim.scenario.models import Workload, hosts_label
 from netsim.scenario.sweep import SEED
 from netsim.sweep import summary
 from netsim.sweep.run import (
@@ -54,189 +48,25 @@ from netsim.sweep.run import (
 )
 from netsim.sweep.summary import CLEARLY, base_rows, best_row, time_of, without_seed
 from netsim.tasks.answer import checked, find_scenario, load_source, notes_of
-from netsim.tasks.resolve import resolve
 
 MOST_AT_ONCE = 4  # processes at most where nobody said how many
 COMMAND = "/netsim", "/netsim/__main__.py"  # a script that calls this, helpers would run anew
-_COLUMNS = (
-    ("step (ms)", "step_time_us", 1e3, 12, 3),
-    ("MFU %", "mfu_pct", 1, 7, 1),
-    ("tokens/s", "tokens_per_s", 1, 11, 0),
-    ("exposed ms", "", 1e3, 11, 3),
-    ("overlap %", "overlap_pct", 1, 10, 1),
-    ("idle ms", "idle_us", 1e3, 10, 3),
-    ("GB/GPU", "memory_GB", 1, 8, 1),
-)
-
-
 Finished = Iterator[tuple[Cell, Row]]
-# The columns of a narrow terminal, of those above.
-_COMPACT_COLUMNS = tuple(
-    entry for entry in _COLUMNS if entry[0] in ("step (ms)", "MFU %", "GB/GPU")
-)
-_BOUND_WIDTH = 24  # characters of what bounds a step
+Printer = Callable[[Finished], Iterable[str]]
 
 
-def _title(cells: Sequence[Cell], subject: str, more: str = "") -> str:
-    """The line above a table: what is run, where, and in how many cells."""
-    several = f", {len(cells)} cells" if len(cells) > 1 else ""
-    return f"# {subject} on {hosts_label(cells[0].scenario.cluster)}{more}{several}"
+def printer(cells: Sequence[Cell], form: Format, *, wide: bool = False) -> Printer:
+    """The function that makes lines of finished rows, in a format.
 
+    Tables are made by a module of their own, which other formats do not import."""
+    axes = cells[0].axes
+    if form == "csv":
+        return lambda finished: [csv_text([row for _, row in finished], axes).rstrip("\n")]
+    if form == "json":
+        return lambda finished: [json.dumps([asdict(row) for _, row in finished], indent=1)]
+    from netsim.cli.run_tables import log_printer, table_printer
 
-def _step_table(
-    cells: Sequence[Cell], finished: Finished, *, width: int | None = None
-) -> Iterator[str]:
-    """Steps, with the axes that tell cells apart; what was approximated, once.
-
-    With a `width`, only some columns are printed and lines are cut there; errors are not cut."""
-    work = cells[0].scenario.workload
-    assert not isinstance(work, Workload)
-    names = list(cells[0].axes)
-    columns = _COLUMNS if width is None else _COMPACT_COLUMNS
-    words: dict[str, None] = {}
-    for number, (_, row) in enumerate(finished):
-        if not number:
-            yield _title(cells, f"{work.what} {work.label}")
-            titles = "".join(f"{name:>{cells_wide}}" for name, _, _, cells_wide, _ in columns)
-            axis_titles = ", ".join(map(last_part, names))
-            yield _cut(f"#{titles[1:]}  {'bound by':<{_BOUND_WIDTH}}  {axis_titles}", width)
-        words |= dict.fromkeys(filter(None, row.approximation.split("; ")))
-        axes = ", ".join(f"{last_part(axis)} {_plain(row.axes.get(axis))}" for axis in names)
-        if row.status != "ok":
-            yield f"# {axes}: {row.error}"
-            continue
-        exposed = sum(v for k, v in row.details.items() if k.startswith("exposed_"))
-        values = {**row.details, "": exposed}
-        texts = "".join(
-            f"{values[key] / unit:>{cells_wide}.{digits}f}"
-            if key in values
-            else f"{'-':>{cells_wide}}"
-            for _, key, unit, cells_wide, digits in columns
-        )
-        yield _cut(f"{texts}  {row.bound_by:<{_BOUND_WIDTH}}  {axes}", width)
-    if words:
-        yield f"# approximate: {'; '.join(words)}"
-
-
-def _cut(line: str, width: int | None) -> str:
-    """A line without spaces at its end, cut at the width of the terminal if there is one."""
-    return line.rstrip() if width is None else shown.shortened(line, width)
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {_plain(one)}" for key, one in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_plain, value)) + "]"
-    return str(value)
-
-
-def _table(cells: Sequence[Cell], finished: Finished, *, width: int | None = None) -> Iterator[str]:
-    """netsim's own table, of all cells together; with fewer columns if a `width` limits it."""
-    axes = list(cells[0].axes)
-    work = cells[0].scenario.collective
-    rows: list[Row] = []
-    # What NCCL would do can be held against hardware, textbook algorithms cannot.
-    validated = any(cell.scenario.collective.is_nccl for cell in cells)
-    axis_widths = _axis_widths(cells)
-    for _, row in finished:
-        if not rows:
-            algorithm = "" if "workload.algorithm" in axes else f", {work.algorithm}"
-            yield _title(cells, work.collective, algorithm)
-            if width is None:
-                yield shown.header(axes, validated=validated)
-            else:
-                yield shown.compact_header(axis_widths, width)
-        rows.append(row)
-        if width is None:
-            yield shown.line(row, axes, validated=validated)
-        else:
-            yield shown.compact_line(row, axis_widths, width)
-    yield shown.footer(rows)
-
-
-_WIDEST_AXIS = 20  # characters of the column of an axis in a narrow terminal
-
-
-def _axis_widths(cells: Sequence[Cell]) -> dict[str, int]:
-    """The characters that the names and values of each axis need, at most `_WIDEST_AXIS`."""
-    widths = {}
-    for axis in cells[0].axes:
-        longest = max(len(str(cell.axes.get(axis))) for cell in cells)
-        widths[axis] = min(_WIDEST_AXIS, max(longest, len(last_part(axis))))
-    return widths
-
-
-def _tests_log(cells: Sequence[Cell], finished: Finished) -> Iterator[str]:
-    """A log of nccl-tests: every cell is one run of it."""
-    for cell, cell_rows in groupby(finished, itemgetter(0)):
-        run, rows = shown.run_of(resolve(cell)), list[Row]()
-        yield nccl_tests.opening(run)
-        for _, row in cell_rows:
-            rows.append(row)
-            yield nccl_tests.line(row, run.root)
-        yield nccl_tests.closing(run, rows)
-
-
-def _slowed_by(row: Row) -> str:
-    """The job that slows this row's job most, by how much and on which link; if no other job does,
-    the error of the row."""
-    neighbours = row.neighbours
-    jobs = [key for key in neighbours if key.startswith("by:")]
-    if not jobs:
-        return row.error
-    slowest = max(jobs, key=neighbours.__getitem__)
-    link = neighbours.get(slowest.replace("by:", "on:"))
-    place = f" on {link}" if link else ""
-    return f"{slowest[3:]} {neighbours[slowest]:.3f}{place}"
-
-
-def _beside(
-    cells: Sequence[Cell], finished: Finished, *, width: int | None = None
-) -> Iterator[str]:
-    """What jobs take alone and beside the others, and who slows each most."""
-    yield _cut(
-        f"#{'size (B)':>11}  {'alone (us)':>12}  {'time (us)':>12}  {'slowdown':>8}  slowed by",
-        width,
-    )
-    for _, row in finished:
-        slowed_by = _slowed_by(row)
-        figures = f"{row.alone_us or 0:>12.2f}  {time_of(row):>12.2f}  {row.slowdown or 0:>8.3f}"
-        line = f"{row.size_bytes or '-':>12}  {figures}  {slowed_by}  ({named(row.axes)})"
-        yield _cut(line, width) if row.status == "ok" else line
-
-
-Printer = Callable[[Sequence[Cell], Finished], Iterable[str]]
-# The lines of a format, from rows as they are finished.
-PRINTERS: dict[Format, Printer] = {
-    "table": _table,
-    "nccl-tests": _tests_log,
-    "csv": lambda cells, finished: [
-        csv_text([row for _, row in finished], cells[0].axes).rstrip("\n")
-    ],
-    "json": lambda _, finished: [json.dumps([asdict(row) for _, row in finished], indent=1)],
-}
-
-
-def printer(
-    cells: Sequence[Cell], form: Format, *, wide: bool = False
-) -> Callable[[Finished], Iterable[str]]:
-    """What makes lines of the rows of cells; nccl-tests times collectives only.
-
-    The table has fewer columns on a narrow terminal, unless `wide`."""
-    shared = cells[0].scenario.shared
-    is_collective = not shared and isinstance(cells[0].scenario.workload, Workload)
-    if form == "nccl-tests" and not is_collective:
-        subject = "several jobs are" if shared else "a training step is"
-        raise InputError(f"--format nccl-tests: {subject} no run of nccl-tests")
-    if form != "table":
-        return partial(PRINTERS[form], cells)
-    width = shown.compact_width(wide=wide)
-    if shared:
-        return partial(_beside, cells, width=width)
-    if is_collective:
-        return partial(_table, cells, width=width)
-    return partial(_step_table, cells, width=width)
+    return log_printer(cells) if form == "nccl-tests" else table_printer(cells, wide=wide)
 
 
 _MOST = 10
@@ -451,8 +281,8 @@ def _unknown_cell(cells: Sequence[Cell], wanted: str, wanted_values: Mapping[str
 
 def _at(cell: Cell, axis: str) -> str:
     """The value of a cell on an axis, which its last part names as well."""
-    short = {last_part(key): _plain(value) for key, value in cell.axes.items()}
-    return short.get(axis, "") if axis not in cell.axes else _plain(cell.axes[axis])
+    short = {last_part(key): plain_text(value) for key, value in cell.axes.items()}
+    return short.get(axis, "") if axis not in cell.axes else plain_text(cell.axes[axis])
 
 
 def write_outputs(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:

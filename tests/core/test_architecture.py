@@ -227,7 +227,7 @@ EDITS = (
     Edit("RunOptions", r"(?<=it was written.\"\"\"\n\n)",
          '    mood: str = ""\n'),
     Edit("command", r'(?=\) -> Callable.*\n    """Simulate all cells)',
-         '    mood: Annotated[str, option("--mood", metavar="M", text="Made for a test.")] = "",\n'),
+         '    mood: Annotated[str, option("--mood", metavar="M", text="For a test.")] = "",\n'),
     Edit("command", r"(?=    \)\n    return partial\(run_scenario)", "        mood=mood,\n"),
     Edit("run_scenario", r'(    """Simulate all cells of .*"""\n)', r"\1    print(options.mood)\n"),
     Edit("VERBS", r'(?=    "doctor": )', '    "mine": "Made for a test.",\n'),
