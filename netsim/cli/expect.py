@@ -13,7 +13,6 @@ from netsim.base.errors import InputError, NetsimError, silent
 from netsim.base.units import format_bandwidth, parse_cli_size, parse_ratio
 from netsim.base.values import dataclass
 from netsim.cli import shown
-from netsim.cli.gate_options import gate_options
 from netsim.cli.options import Engine, Format, GateFormat
 from netsim.cli.output import check_outputs, parsed, print_lines, refuse_output_as_input
 from netsim.cli.questions import QuestionOptions, simulated, source_of_question
@@ -431,7 +430,11 @@ def _expect(
 ) -> None:
     part = None if answers.acceptance is None else part_of(answers.acceptance)
     _check_outputs(answers.exclusive, answers.files)
-    gates = gate_options(answers.gate, answers.gate_format, answers.gate_out)
+    gates = None
+    if answers.gate or answers.gate_format or answers.gate_out:
+        from netsim.cli.gate_options import gate_options
+
+        gates = gate_options(answers.gate, answers.gate_format, answers.gate_out)
     collectives = collectives_of(collective, answers.of_one_collective, options.nccl)
     _refuse_outputs(answers, [Path(topology)])
     if options.nccl and "," in options.nccl:
