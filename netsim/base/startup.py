@@ -169,7 +169,8 @@ class _Enduring:
     """A stream that drops what is written to it once nobody reads it any more."""
 
     def __init__(self, stream: TextIO, gone: type[OSError]) -> None:
-        self.stream, self.gone = stream, gone
+        self.stream = stream
+        self.gone = gone
 
     def _tried(self, name: str, *arguments: str) -> Any:
         try:
@@ -177,7 +178,8 @@ class _Enduring:
         except self.gone:
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
 
-    write, flush = partialmethod(_tried, "write"), partialmethod(_tried, "flush")
+    write = partialmethod(_tried, "write")
+    flush = partialmethod(_tried, "flush")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)

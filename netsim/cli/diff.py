@@ -137,7 +137,8 @@ def _listed(table: pd.DataFrame, axes: Sequence[str]) -> str:
 
 
 RESULTS = "results.csv"
-USUAL, USUAL_SIZES = "all_reduce", "8:8G:4"
+USUAL = "all_reduce"
+USUAL_SIZES = "8:8G:4"
 
 
 def sides_of(
@@ -377,7 +378,8 @@ def _certainty(first: TimedSide, second: TimedSide, size: int) -> str:
     """How sure it is which side is faster.
 
     Empty where times are equal, and for training steps, of which too few pairs were measured."""
-    a, b = first.times[size], second.times[size]
+    a = first.times[size]
+    b = second.times[size]
     if size == STEP or _faster(a, b) == "=":
         return ""
     kind = pair_kind(

@@ -39,12 +39,14 @@ def explain_choice(resolved: ResolvedCell, size: int, form: Format) -> None:
     if plan is None:
         algorithm = resolved.cell.scenario.collective.algorithm
         raise InputError(f"--why: {algorithm} is a textbook algorithm, which nobody chose")
-    job, collective = resolved.jobs[0], resolved.collective(size)
+    job = resolved.jobs[0]
+    collective = resolved.collective(size)
     costs = cost_table(job, collective, resolved.cell.scenario.collective.dtype)
     if form in ("csv", "json"):
         rows = [_cost_row(entry, plan) for entry in costs]
         table = [dict(zip(COST_COLUMNS, row, strict=True)) for row in rows]
-        as_csv, as_json = csv_of([COST_COLUMNS, *rows]), json.dumps(table, indent=1) + "\n"
+        as_csv = csv_of([COST_COLUMNS, *rows])
+        as_json = json.dumps(table, indent=1) + "\n"
         typer.echo(as_json if form == "json" else as_csv, nl=False)
         return
     by = " (by the tuner)" if plan.tuned else ""

@@ -108,10 +108,8 @@ def _answers(values: Mapping[str, Any]) -> Iterator[str]:
     for parameter in values["parameters"]:
         simulated = parameter["per_percent_simulated_us"]
         slope = parameter["per_percent_us"] if simulated is None else simulated
-        now, tried = (
-            values["time_us"],
-            [parameter[key] for key in _TRIED if parameter[key] is not None],
-        )
+        now = values["time_us"]
+        tried = [parameter[key] for key in _TRIED if parameter[key] is not None]
         if abs(slope) < 1e-6 * now and all(abs(each - now) <= 1e-4 * now for each in tried):
             continue
         near = simulated is None or isclose(
@@ -162,7 +160,8 @@ def _path(values: Mapping[str, Any]) -> Iterator[str]:
 def _ends(lines: Sequence[str], most: int, more: str) -> Iterator[str]:
     """The steps of a critical path; of many, the first and the last."""
     yield "The critical path, first to last"
-    left_out, half = len(lines) - most, most // 2
+    left_out = len(lines) - most
+    half = most // 2
     if left_out <= 0:
         yield from lines
         return
@@ -192,7 +191,8 @@ def _hops(path: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 {"name": name, "begin": row["begin_us"], "rows": 0, "causes": {}, "limit": ""}
             )
         last = hops[-1]
-        last["rows"], last["end"] = last["rows"] + 1, row["end_us"]
+        last["rows"] = last["rows"] + 1
+        last["end"] = row["end_us"]
         last["limit"] = row["limited_by"] or last["limit"]
         for cause in CAUSES:
             spent = row.get(f"{cause}_us", 0.0)
@@ -348,7 +348,8 @@ def show_states(resolved: ResolvedCell, size: int | None, output: OutputFolder |
 
 
 def _states(resolved: ResolvedCell, size: int | None) -> States:
-    work, ranks = resolved.cell.scenario.collective, len(resolved.groups[0])
+    work = resolved.cell.scenario.collective
+    ranks = len(resolved.groups[0])
     if ranks > MOST_RANKS:
         raise InputError(f"explain --state: at most {MOST_RANKS} ranks can be read, got {ranks}")
     # By default, a few elements in every chunk, whatever the algorithm divides the data into.
@@ -364,7 +365,8 @@ def _states(resolved: ResolvedCell, size: int | None) -> States:
 
 
 LEAST = 1e-3  # of the step: less is not worth a line
-CALLS, HOPS = 10, 16
+CALLS = 10
+HOPS = 16
 
 
 def beside_lines(resolved: ResolvedJobs, size: int | None, engine: str) -> Iterator[str]:
@@ -373,14 +375,16 @@ def beside_lines(resolved: ResolvedJobs, size: int | None, engine: str) -> Itera
     if size is not None and size not in sizes:
         raise InputError(f"--size: expected one of the job's, {', '.join(map(str, sizes))}")
     row = row_of_job(resolved, sizes[-1] if size is None else size, engine)
-    took, alone = row.step_time_us or row.time_us or 0.0, row.alone_us or 0.0
+    took = row.step_time_us or row.time_us or 0.0
+    alone = row.alone_us or 0.0
     name = resolved.jobs[resolved.number].name
     yield (
         f"{name}: {time(took)} beside the other jobs, {time(alone)} without them: "
         f"{row.slowdown:.3g} times as long"
     )
     for neighbor in [key[3:] for key in row.neighbours if key.startswith("by:")]:
-        times, link = row.neighbours[f"by:{neighbor}"], row.neighbours[f"on:{neighbor}"]
+        times = row.neighbours[f"by:{neighbor}"]
+        link = row.neighbours[f"on:{neighbor}"]
         where = f"they meet most on {link}" if link else "they share no link"
         yield f"  beside {neighbor} only: {times:.3g} times as long; {where}"
     yield "Without the other jobs:\n"

@@ -52,7 +52,8 @@ def question_of(question: Question, run: LogRun) -> NotedSource:
         if said.machine is None:
             topology, text = _fitting(question, run, said)
         else:
-            topology, text = said.machine, f"taken from the log: {said.machine} ({run.gpu_name})"
+            topology = said.machine
+            text = f"taken from the log: {said.machine} ({run.gpu_name})"
         notes.append(text)
     options = _completed(question.options, said, topology, notes, run.file)
     source, question_notes = source_of_question(topology, run.collective, options)

@@ -279,7 +279,8 @@ def _survived(resolved: ResolvedCell, row_of: Callable[[int], Row], size: int) -
     end without ending this one."""
     if len(resolved.topology) <= EXACT_UP_TO:
         return row_of(size)
-    most, free = resolved.memory_needed(size), available_memory()
+    most = resolved.memory_needed(size)
+    free = available_memory()
     if most <= free:
         return row_of(size)
     child, rows = _forked(partial(_row_or_error, row_of, size))

@@ -74,7 +74,8 @@ _MOST = 10
 
 def invalid_lines(expansion: Expansion, *, skipped: bool) -> Iterator[str]:
     """Which points of a sweep cannot be built, and why."""
-    invalid, all_points = expansion.invalid, len(expansion.points)
+    invalid = expansion.invalid
+    all_points = len(expansion.points)
     if skipped:
         yield f"{len(invalid)} of {all_points} cells cannot be built and are left out:"
     else:
@@ -523,7 +524,8 @@ def _in_few_lines(texts: Sequence[str], folder: Path) -> list[str]:
 
 def _written(job: _Run, rows: list[Row], folder: Path, *, is_whole: bool) -> Iterator[str]:
     """Write what follows from the rows, and the outputs of cells that came to an end."""
-    cells, files = job.expansion.cells, [str(folder / RESULTS)]
+    cells = job.expansion.cells
+    files = [str(folder / RESULTS)]
     if is_whole:
         files = [
             *summary.write_tables(job.expansion, rows, folder),
@@ -635,7 +637,8 @@ def note_best(best: Row | None, row: Row) -> Row | None:
     if row.status != "ok" or not row.time_us:
         return best
     if best is not None and best.time_us is not None:
-        size, best_size = row.size_bytes or 0, best.size_bytes or 0
+        size = row.size_bytes or 0
+        best_size = best.size_bytes or 0
         if (-size, row.time_us) >= (-best_size, best.time_us):
             return best
     where = ", ".join(str(value) for value in row.axes.values())

@@ -120,7 +120,8 @@ def _axis_widths(cells: Sequence[Cell]) -> dict[str, int]:
 def _tests_log(cells: Sequence[Cell], finished: Finished) -> Iterator[str]:
     """A log of nccl-tests: every cell is one run of it."""
     for cell, cell_rows in groupby(finished, itemgetter(0)):
-        run, rows = shown.run_of(resolve(cell)), list[Row]()
+        run = shown.run_of(resolve(cell))
+        rows = list[Row]()
         yield nccl_tests.opening(run)
         for _, row in cell_rows:
             rows.append(row)

@@ -108,7 +108,9 @@ def line(row: Row, axes: Sequence[str] = (), *, validated: bool = False) -> str:
 def sureness(row: Row) -> str:
     """Between how much less and more than its time 80 % would be measured, and the error of what
     was."""
-    low, high, time = row.time_low_us, row.time_high_us, row.time_us
+    low = row.time_low_us
+    high = row.time_high_us
+    time = row.time_us
     ends = (
         f"{low / time - 1:+.0%}{high / time - 1:+.0%}".replace("%", "", 1)
         if low and high and time
@@ -142,7 +144,8 @@ def _half(row: Row, which: str) -> str:
 
 def run_of(resolved: ResolvedCell) -> nccl_tests.TestRun:
     """The header of a cell; processes are numbered from 1, for nothing of the kind runs."""
-    scenario, work = resolved.cell.scenario, resolved.cell.scenario.collective
+    scenario = resolved.cell.scenario
+    work = resolved.cell.scenario.collective
     style = scenario.launch_costs().style
     variables = dict(scenario.nccl.env)
     if work.split is not None:
@@ -182,7 +185,8 @@ def time_of_day() -> str:
 
 def write_json(path: Path, run: nccl_tests.TestRun, rows: Sequence[Row]) -> Path:
     """Write the file of -J; as nccl-tests does, leave a file that exists alone and add a number."""
-    free_path, number = path, 0
+    free_path = path
+    number = 0
     while free_path.is_file():
         number += 1
         free_path = path.with_name(f"{path.name}.{number}")

@@ -70,7 +70,8 @@ def _lines(subject: Subject) -> Iterator[str]:
 
 def _which(cluster: Cluster, number: int) -> str:
     members = np.flatnonzero(cluster.host_class == number)
-    first, count = int(members[0]), len(members)
+    first = int(members[0])
+    count = len(members)
     if count == len(cluster.host_class):
         return "every host"
     return f"node{first}" if count == 1 else f"node{first} and {count - 1} more"
@@ -95,7 +96,8 @@ def _graph_lines(subject: Subject) -> Iterator[str]:
     others = [f"{n} {kind}" for kind, n in zip(NODE_KINDS, kinds, strict=True) if n][1:]
     rates = sorted({float(rate) for rate in topology.links.bandwidth}, reverse=True)
     shown = ", ".join(format_bandwidth(rate) for rate in rates[:4]) + ", …" * (len(rates) > 4)
-    low, high = float(figures_of_graph.out.min()), float(figures_of_graph.out.max())
+    low = float(figures_of_graph.out.min())
+    high = float(figures_of_graph.out.max())
     span = "" if high - low <= 1e-9 * high else f"{format_bandwidth(low)} to "
     yield f"{subject.name}: a graph of {topo_text.plural(len(topology), 'GPU')}"
     yield from topo_text.labelled(
@@ -131,7 +133,8 @@ def _linted(subject: Subject) -> bool:
     cluster = subject.cluster
     at("rules are asked")
     findings = lint_topology(subject.topology) if cluster is None else lint_cluster(cluster)
-    hosts, gpus = max(1, subject.hosts), len(subject.topology)
+    hosts = max(1, subject.hosts)
+    gpus = len(subject.topology)
     size_text = f"{topo_text.plural(hosts, 'host')}, {topo_text.plural(gpus, 'GPU')}"
     rows = [(one.place, one.rule, one.message) for one in findings]
     print_lines(topo_text.columns(rows) if rows else ())

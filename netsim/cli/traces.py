@@ -103,7 +103,8 @@ def _simulated(cell: Cell, engine: str) -> _Run:
     resolved = resolve(cell)
     shown = shown_of(resolved, size)
     program = place(shown.schedule, resolved.topology, resolved.gpus.tolist())
-    done, notes = simulate(program, engine), list(shown.notes)
+    done = simulate(program, engine)
+    notes = list(shown.notes)
     if disturbances := cell.scenario.disturbances:
         done = next(sampled(program, NoiseDraws(*disturbances), engine))
         notes.append(f"the first of {disturbances[1]} samples with noise")
@@ -125,7 +126,8 @@ def _step_as_run(cell: Cell, step: run.Step) -> _Run:
 
 def _written(shown: _Run, folder: Path) -> list[str]:
     """Write the trace and the tables of a run; return the files with what they leave out."""
-    program, done = shown.program, shown.timeline
+    program = shown.program
+    done = shown.timeline
     operations = list(shown.operations)
     files = [
         write_trace(folder / TRACE, program, done, operations, about=shown.about),
@@ -152,7 +154,8 @@ def _write_step(cell: Cell, folder: Path, engine: str) -> list[str]:
 
 
 def _operations(resolved: ResolvedCell, size: int) -> list[Operation]:
-    work, collective = resolved.cell.scenario.collective, resolved.collective(size)
+    work = resolved.cell.scenario.collective
+    collective = resolved.collective(size)
     plan = resolved.planned(size)
     return [
         Operation(
@@ -198,7 +201,8 @@ def write_execution_traces(cells: Sequence[Cell], folder: Path, engine: str) -> 
 
 def _in_full(cell: Cell, refusal: str) -> tuple[ResolvedCell, int, Schedule]:
     """A cell, its largest size, and all rows of an operation of that."""
-    resolved, size = resolve(cell), max(cell.scenario.collective.size_list())
+    resolved = resolve(cell)
+    size = max(cell.scenario.collective.size_list())
     shown = shown_of(resolved, size)
     if shown.notes:
         raise InputError(f"outputs: {refusal}: {shown.notes[0]}")
