@@ -220,6 +220,7 @@ def _index_of_collectives(path: Path) -> Path:
 
 
 def _steps(index: Path, options: AccuracyOptions) -> None:
+    """Simulate the training steps of an index and print their errors."""
     corpus = read_index(index, ())
     entries = accuracy.chosen(corpus, options.only or ())
     with accuracy.journal_of(index, resume=options.resume, tell=tell) as journal:
@@ -341,6 +342,7 @@ def _line(name: str, points: Sequence[Point]) -> str:
 
 
 def _changes(now: Sequence[Point], before: Sequence[Point]) -> Iterator[str]:
+    """What changed against an earlier result; nothing without one."""
     if not before:
         return
     both = accuracy.compared(now, before)
@@ -367,6 +369,7 @@ def _changes(now: Sequence[Point], before: Sequence[Point]) -> Iterator[str]:
 
 
 def _asides(results: accuracy.Accuracy, quiet: bool) -> Iterator[str]:
+    """Assumptions of runs, and the runs that could not be simulated."""
     if not quiet:
         for run, notes in results.notes.items():
             for note in notes:

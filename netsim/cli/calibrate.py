@@ -133,6 +133,7 @@ def _alternative_lines(calibrated: Calibrated) -> Iterator[str]:
 
 
 def _errors(title: str, before: dict[str, Error], after: dict[str, Error]) -> Iterator[str]:
+    """The median error by size band, before and after the fit."""
     yield f"# {title}: median error, before -> after"
     for band in (*BANDS, ALL):
         if band in after:
@@ -141,6 +142,7 @@ def _errors(title: str, before: dict[str, Error], after: dict[str, Error]) -> It
 
 
 def _shown(name: str, value: float) -> str:
+    """The value of a parameter with its unit, which its name tells."""
     if "rate" in name or "bandwidth" in name:
         return format_bandwidth(value)
     return f"{value:.3g}" if value > 1e-2 else format_time(value)

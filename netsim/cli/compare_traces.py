@@ -77,6 +77,7 @@ def compare_traces(
 
 
 def _compared_trace(question: Question, path: Path, profile: Profile) -> TraceCompared:
+    """Compare one trace with its simulation and print both."""
     cell, notes = cell_of_trace(question, path, profile)
     resolved = resolve_step(cell)
     ranks = resolved.setting.grid.size

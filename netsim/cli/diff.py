@@ -131,6 +131,7 @@ def one_cell(path: Path, table: pd.DataFrame, wanted: str) -> pd.DataFrame:
 
 
 def _listed(table: pd.DataFrame, axes: Sequence[str]) -> str:
+    """The names of the first cells of a table."""
     names = names_of(table.drop_duplicates("cell"), axes)
     more = f"; … {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return "; ".join(names[:_LISTED]) + more

@@ -74,6 +74,7 @@ def _cells(constant: Constant) -> tuple[str, ...]:
 
 
 def _origin(constant: Constant) -> str:
+    """Where the value of a constant is from."""
     if constant.fitted is None:
         return f"given: {constant.given}"
     name = constant.fitted.estimator.rpartition(":")[2]
@@ -81,6 +82,7 @@ def _origin(constant: Constant) -> str:
 
 
 def _version(name: str) -> str:
+    """The version of an installed package, or `missing`."""
     try:
         return version(name)
     except PackageNotFoundError:

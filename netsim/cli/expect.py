@@ -428,6 +428,7 @@ def print_expected(
 def _expect(
     topology: str, collective: str, options: QuestionOptions, answers: Answers, engine: Engine
 ) -> None:
+    """Check the options, resolve one cell for each collective, and print the answer."""
     part = None if answers.acceptance is None else part_of(answers.acceptance)
     _check_outputs(answers.exclusive, answers.files)
     gates = None

@@ -47,6 +47,7 @@ def check_file(path: Path, changes: Sequence[str] = ()) -> str:
 
 
 def _described(subject: Subject) -> str:
+    """What a file describes, in words."""
     gpus = plural(len(subject.topology), "GPU")
     if subject.cluster is None:
         return f"a graph with {gpus}"

@@ -142,12 +142,14 @@ def _titled(title: str, lines: Sequence[str]) -> list[str]:
 
 
 def _scenario_lines(entries: Sequence[ScenarioEntry]) -> list[str]:
+    """The table of scenarios."""
     rows: list[tuple[str, ...]] = [("name", "question")]
     rows += [(entry.name, entry.question) for entry in entries]
     return _wrapped(rows)
 
 
 def _machine_lines(entries: Sequence[MachineEntry]) -> list[str]:
+    """The table of machines."""
     rows: list[tuple[str, ...]] = [("name", "GPUs", "GPU", "scale-up per GPU", "NICs", "used for")]
     rows += [tuple(asdict(entry).values()) for entry in entries]
     return _wrapped(rows)

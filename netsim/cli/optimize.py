@@ -115,6 +115,7 @@ def _looked_at(
 
 
 def _objective(text: str, expansion: Expansion) -> str:
+    """The figure to make best; the time where none is named."""
     if text and text not in trial_search.OBJECTIVES:
         hint = suggest(text, trial_search.OBJECTIVES)
         names = ", ".join(trial_search.OBJECTIVES)
@@ -233,6 +234,7 @@ def _unsure(trials: Sequence[trial_search.Trial]) -> str:
 def _none(
     search: trial_search.Search, looked: list[trial_search.Trial], folder: Path
 ) -> NetsimError:
+    """The reason why no cell is the best, as an error."""
     see = f"see {folder / 'results.csv'}"
     ran = [trial for trial in looked if not trial.failure]
     if not ran and looked[0].lost:

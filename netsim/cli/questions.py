@@ -170,6 +170,7 @@ def _foreign(path: Path, options: QuestionOptions) -> NotedSource:
 
 
 def _with_fabric(source: Source, options: QuestionOptions) -> Source:
+    """The source with the fabric and the transport that options name."""
     section = source.data.get("cluster")
     fabric = section.get("fabric") if isinstance(section, dict) else None
     fabric_keys = dict(fabric) if isinstance(fabric, dict) else {}

@@ -205,6 +205,7 @@ def explained(wanted: Wanted) -> Iterator[dict[str, Any]]:
 
 
 def _answers(questions: Sequence[tuple[Wanted, int]], helpers: Any) -> Iterator[tuple[str, Any]]:
+    """The explanations by label, from worker processes if there are any."""
     if helpers is None:
         yield from ((one.label, found) for one, _ in questions for found in explained(one))
         return

@@ -356,6 +356,7 @@ def run_scenario(scenario: str, options: RunOptions) -> None:
 
 
 def _run_scenario(scenario: str, options: RunOptions) -> None:
+    """Read the scenario, simulate its cells, write the folder, and print what they show."""
     if Path(scenario).is_dir():
         _refuse_folder(Path(scenario))
     source = find_scenario(scenario)

@@ -133,6 +133,7 @@ def halves(row: Row) -> str:
 
 
 def _half(row: Row, which: str) -> str:
+    """Time and bandwidths out of place or in place."""
     if getattr(row, which) is None or row.algbw_GBps is None:
         return f"  {'N/A':>7}  {'N/A':>6}  {'N/A':>6}"
     time, algbw, busbw = nccl_tests.half(row, which)

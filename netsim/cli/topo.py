@@ -69,6 +69,7 @@ def _lines(subject: Subject) -> Iterator[str]:
 
 
 def _which(cluster: Cluster, number: int) -> str:
+    """The hosts of a kind, in words."""
     members = np.flatnonzero(cluster.host_class == number)
     first = int(members[0])
     count = len(members)
@@ -78,6 +79,7 @@ def _which(cluster: Cluster, number: int) -> str:
 
 
 def _host_lines(host: Host) -> Iterator[str]:
+    """The figures of a host, and the paths between its devices."""
     yield from topo_text.labelled(
         [*topo_text.figures(host.machine), ("sources", topo_text.source_summary(host.machine))]
     )
@@ -115,6 +117,7 @@ def _graph_lines(subject: Subject) -> Iterator[str]:
 
 
 def _diameter(hops: int, latency: float) -> str:
+    """The longest of the shortest paths, in words."""
     if hops < 0:
         return "none: not every GPU reaches every other"
     return f"{topo_text.plural(hops, 'link')}, {format_time(latency)}"
@@ -223,6 +226,7 @@ def export_file(name: str, form: str, options: TopologyOptions, output: Path | N
 
 
 def _exported(subject: Subject, form: str) -> str:
+    """The text of a topology in a format of another program."""
     if form == "json":
         return write_node_link(subject.topology)
     if form == "infragraph":

@@ -147,6 +147,7 @@ LARGEST_FOREIGN = 256 * 2**20  # bytes of a topology; exports of thousands of GP
 
 
 def _form(path: Path) -> str:
+    """The format of a foreign file, by its beginning."""
     content = content_of(path, LARGEST_FOREIGN, near=(*SUFFIXES, *FOREIGN))
     return detect(content[:_HEAD].decode("utf-8-sig", errors="replace"))
 

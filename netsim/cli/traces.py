@@ -139,6 +139,7 @@ def _written(shown: _Run, folder: Path) -> list[str]:
 
 
 def _write_step(cell: Cell, folder: Path, engine: str) -> list[str]:
+    """Write the trace and the tables of a training step; return the files."""
     step = run.simulate_step(resolve_step(cell), engine=engine)
     if step.resolved.lowered is not None:
         return _written(_step_as_run(cell, step), folder)
@@ -154,6 +155,7 @@ def _write_step(cell: Cell, folder: Path, engine: str) -> list[str]:
 
 
 def _operations(resolved: ResolvedCell, size: int) -> list[Operation]:
+    """The operation of each group of ranks, as a trace names it."""
     work = resolved.cell.scenario.collective
     collective = resolved.collective(size)
     plan = resolved.planned(size)

@@ -127,6 +127,7 @@ class Tuner:
             times[fewer] = best = row
 
     def _row(self, candidate: Candidate, size: int) -> Row:
+        """The row of a size if NCCL runs the candidate."""
         return row_of_size(self._with(candidate), size, engine=self.engine)
 
     def _with(self, candidate: Candidate) -> ResolvedCell:
