@@ -429,7 +429,8 @@ def _expect(
     topology: str, collective: str, options: QuestionOptions, answers: Answers, engine: Engine
 ) -> None:
     """Check the options, resolve one cell for each collective, and print the answer."""
-    part = None if answers.acceptance is None else part_of(answers.acceptance)
+    if answers.acceptance is not None:
+        part_of(answers.acceptance)
     _check_outputs(answers.exclusive, answers.files)
     gates = None
     if answers.gate or answers.gate_format or answers.gate_out:
@@ -443,41 +444,53 @@ def _expect(
         return
     questions = [source_of_question(topology, name, options) for name in collectives]
     tests = [resolve(checked_cells(question.source)[0]) for question in questions]
-    resolved = tests[0]
-    inputs = files_read(questions[0].source.name, resolved.cell.scenario.cluster, options)
+    inputs = files_read(questions[0].source.name, tests[0].cell.scenario.cluster, options)
     _refuse_outputs(answers, inputs)
     notes = [note for question in questions for note in question.notes]
     assumed = [text for test in tests for text in assumptions(test, options)]
     _print_notes(dict.fromkeys([*notes, *assumed]), answers)
-    if answers.graph_out is not None:
-        from netsim.cli.expect_more import write_graph
-
-        write_graph(resolved, answers.graph_out)
-        return
-    if answers.why is not None:
-        size = parsed(parse_cli_size, "--why", answers.why)
-        from netsim.cli.expect_more import explain_choice
-
-        explain_choice(resolved, size, answers.form)
+    if answers.graph_out is not None or answers.why is not None:
+        _print_choice(tests[0], answers)
         return
     for test in tests:
         sizes = test.cell.scenario.collective.size_list()
         _print_notes(_named_of(test, tests, roundings(test, sizes)), answers)
     failures: list[NetsimError] = []
-    if answers.tuner_out is not None:
-        from netsim.cli.tuner_table import write_tuner
-
-        write_tuner(resolved, answers.tuner_out, engine)
-    elif gates is not None:
+    if gates is not None:
         from netsim.cli.gate import write_gates
 
         write_gates(tests, gates, engine, failures)
-    elif part is not None:
-        print_acceptance(resolved, part, engine, failures)
     else:
-        _print_answer(tests, answers, engine, failures)
+        _simulate(tests, answers, engine, failures)
     if failures:
         raise failures[0]
+
+
+def _print_choice(resolved: ResolvedCell, answers: Answers) -> None:
+    """Write NCCL's channels, or print why NCCL chooses as it does; nothing is simulated."""
+    from netsim.cli.expect_more import explain_choice, write_graph
+
+    if answers.graph_out is not None:
+        write_graph(resolved, answers.graph_out)
+    elif answers.why is not None:
+        explain_choice(resolved, parsed(parse_cli_size, "--why", answers.why), answers.form)
+
+
+def _simulate(
+    tests: Sequence[ResolvedCell],
+    answers: Answers,
+    engine: Engine,
+    failures: list[NetsimError],
+) -> None:
+    """Simulate all sizes and print the table, or what the options name in its place."""
+    if answers.tuner_out is not None:
+        from netsim.cli.tuner_table import write_tuner
+
+        write_tuner(tests[0], answers.tuner_out, engine)
+    elif answers.acceptance is not None:
+        print_acceptance(tests[0], part_of(answers.acceptance), engine, failures)
+    else:
+        _print_answer(tests, answers, engine, failures)
 
 
 def _refuse_outputs(answers: Answers, inputs: Sequence[Path]) -> None:
