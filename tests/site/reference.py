@@ -275,6 +275,9 @@ COMMAND_LINE_HEAD = """\
 warnings to standard error. The exit code is 0 on success, 1 where a comparison fails or a cell has
 no result, 2 for wrong input, 3 for a simulation that cannot finish, and 130 after an interrupt.
 
+A command that takes longer than two seconds shows its progress on standard error, if that is a
+terminal; `-q` hides it. `netsim --install-completion` lets the shell complete verbs and options.
+
 """
 
 
