@@ -46,9 +46,12 @@ def _show_when_slow(verb: str, ended: threading.Event) -> None:
 
     # Results that are printed meanwhile go through this console: long lines stay as they are.
     console = Console(stderr=True, soft_wrap=True)
-    with progress_on(console) as progress:
+    progress = progress_on(console)
+    update(progress, verb, time.monotonic())
+    with progress:
         while not ended.wait(REFRESH):
             update(progress, verb, time.monotonic())
+            progress.refresh()
 
 
 def progress_on(console: "Console") -> "Progress":
@@ -73,7 +76,7 @@ def progress_on(console: "Console") -> "Progress":
 
 
 def update(progress: "Progress", verb: str, now: float) -> None:
-    """Draw the bars as the command is at `now`, in seconds of the monotonic clock."""
+    """Set the bars to the state of the command at `now`, in seconds of the monotonic clock."""
     parts, rows = progress.task_ids
     progress.update(
         parts,
@@ -87,10 +90,9 @@ def update(progress: "Progress", verb: str, now: float) -> None:
         description=f"  {format_time(STAGE.simulated_seconds)} simulated",
         completed=STAGE.rows_done,
         total=STAGE.rows_total,
-        detail=f"{rows_per_second(now):.2g} rows/s",
+        detail=rows_per_second(now),
         visible=STAGE.rows_total > MANY_ROWS,
     )
-    progress.refresh()
 
 
 def description(verb: str) -> str:
@@ -112,7 +114,10 @@ def detail(now: float) -> str:
     return ", ".join([*texts, f"{memory / 1e9:.1f} GB"])
 
 
-def rows_per_second(now: float) -> float:
-    """The rows that the engine simulated in each second of the running simulation."""
+def rows_per_second(now: float) -> str:
+    """The rate of the running simulation, to two digits: `3,400,000 rows/s`."""
     spent = now - STAGE.rows_since
-    return STAGE.rows_done / spent if spent > 0 else 0.0
+    if spent <= 0:
+        return ""
+    rate = float(f"{STAGE.rows_done / spent:.2g}")
+    return f"{rate:,.0f} rows/s"

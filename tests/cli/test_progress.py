@@ -75,7 +75,7 @@ def test_a_simulation_of_many_rows_has_a_bar_with_simulated_time_and_rows_per_se
     report_rows(1_000_000, 4_000_000, 0.0123)
     _, rows = shown_at(100, "expect", 1002.0)
     assert rows.strip().startswith("12.3 ms simulated")
-    assert rows.rstrip().endswith("5e+05 rows/s")
+    assert rows.rstrip().endswith("500,000 rows/s")
     at("the next size", 1, 1)
     assert len(shown_at(100, "expect", 1003.0)) == 1
 
