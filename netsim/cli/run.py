@@ -2,22 +2,20 @@
 
 import json
 import os
-import re
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from netsim.base.errors import InputError, LostError, NetsimError, Tell, silent, suggest
+from netsim.base.errors import InputError, LostError, NetsimError, Tell, silent
 from netsim.base.files import SUFFIXES, preset_names
 from netsim.base.startup import STAGE, engine_progress
 from netsim.base.units import format_size, format_time
-from netsim.base.values import dataclass, grouped
+from netsim.base.values import dataclass
 from netsim.cli.options import Engine, Format
-from netsim.cli.output import plain_text, print_lines, tell
+from netsim.cli.output import print_lines, tell
 from netsim.cli.workers import helpers_of, opened_cache, part_of, shard_of
 from netsim.extent.decisions import listening
 from netsim.extent.engine_runs import Progress
@@ -30,9 +28,8 @@ from netsim.results.workspace import (
     place_of_results,
     read_manifest,
 )
-from netsim.scenario.cells import Cell, Expansion, last_part, named, unused_keys
+from netsim.scenario.cells import Cell, Expansion, named, unused_keys
 from netsim.scenario.each_part import HEALTHY
-from netsim.scenario.sweep import SEED
 from netsim.sweep import summary
 from netsim.sweep.run import (
     Cache,
@@ -46,7 +43,7 @@ from netsim.sweep.run import (
     tasks_of,
     titled,
 )
-from netsim.sweep.summary import CLEARLY, base_rows, best_row, time_of, without_seed
+from netsim.sweep.summary import best_row
 from netsim.tasks.answer import checked, find_scenario, load_source, notes_of
 
 MOST_AT_ONCE = 4  # processes at most where nobody said how many
@@ -69,7 +66,7 @@ def printer(cells: Sequence[Cell], form: Format, *, wide: bool = False) -> Print
     return log_printer(cells) if form == "nccl-tests" else table_printer(cells, wide=wide)
 
 
-_MOST = 10
+MOST_SHOWN = 10  # points or files that a message lists
 
 
 def invalid_lines(expansion: Expansion, *, skipped: bool) -> Iterator[str]:
@@ -83,11 +80,11 @@ def invalid_lines(expansion: Expansion, *, skipped: bool) -> Iterator[str]:
             f"{len(invalid)} of {all_points} cells cannot be built "
             f"(--skip-invalid runs the other {all_points - len(invalid)}):"
         )
-    for point in invalid[:_MOST]:
+    for point in invalid[:MOST_SHOWN]:
         message = point.error.errors[0].message if skipped else ""
         yield f"  {named(point.axes)}{f': {message}' if message else ''}"
-    if len(invalid) > _MOST:
-        yield f"  ... and {len(invalid) - _MOST} more"
+    if len(invalid) > MOST_SHOWN:
+        yield f"  ... and {len(invalid) - MOST_SHOWN} more"
 
 
 def refuse_invalid(expansion: Expansion, *, skip: bool) -> None:
@@ -101,80 +98,6 @@ def refuse_invalid(expansion: Expansion, *, skip: bool) -> None:
             print_lines(invalid_lines(expansion, skipped=False), err=True)
         expansion.refuse_invalid()
     print_lines(invalid_lines(expansion, skipped=True), err=True)
-
-
-def after_lines(expansion: Expansion, rows: Sequence[Row], engine: str) -> Iterator[str]:
-    """What a sweep showed: the best cell, how it compares, and which axes changed nothing."""
-    cells = expansion.cells
-    part_axes = expansion.sweep.part_axes
-    if len(expansion.points) < 2:
-        return
-    yield from _part_lines(expansion, rows)
-    if len(cells) < 2:
-        return
-    choices = [
-        axis
-        for axis in cells[0].axes
-        if axis not in (*expansion.sweep.conditions, *part_axes, SEED)
-    ]
-    if choices or not part_axes:
-        yield from _best_lines(expansion, rows)
-    for idle in summary.idle_axes(cells, rows):
-        try:
-            why = summary.reason(idle, engine)
-        except NetsimError as error:
-            why = str(error)
-        yield f"axis {idle.axis} changed nothing: {why}"
-
-
-def _part_lines(expansion: Expansion, rows: Sequence[Row]) -> Iterator[str]:
-    """Which parts cost most and least, and which the job cannot lose."""
-    largest = max((row.asked for row in rows if row.status == "ok"), default=0)
-    at = f" at {format_size(largest)}" if largest else ""
-    for axis in expansion.sweep.part_axes:
-        from netsim.sweep.parts import costs_of, sentences
-
-        yield from sentences(costs_of(expansion, rows, axis), at)
-
-
-def _best_lines(expansion: Expansion, rows: Sequence[Row]) -> Iterator[str]:
-    """The best cell, or the choice that is best under most conditions."""
-    best = best_row(rows, expansion.sweep.base)
-    conditions = expansion.sweep.conditions
-    groups = grouped(rows, lambda row: tuple(str(row.axes.get(name)) for name in conditions))
-    if len(groups) > 1:
-        yield from _best_of(expansion, list(groups.values()))
-        return
-    if best is None:
-        return
-    collectives = sorted({row.collective for row in rows if row.status == "ok"})
-    if len(collectives) > 1:
-        yield f"no cell is the best: they time different collectives ({', '.join(collectives)})"
-        return
-    where = f" at {format_size(best.size_bytes)}" if best.size_bytes else ""
-    time = format_time(time_of(best) / 1e6, digits=3)
-    line = f"best{where}: {named(without_seed(best.axes))}, {time}"
-    line += " (median over seeds)" if SEED in best.axes else ""
-    base = expansion.sweep.base
-    base_row = base_rows(rows, base).get((best.cell, best.size_bytes or 0)) if base else None
-    if base_row is not None and time_of(base_row) > time_of(best) * CLEARLY:
-        line += f", {time_of(base_row) / time_of(best):.3g} times as fast as {named(base or {})}"
-    yield line
-
-
-def _best_of(expansion: Expansion, groups: Sequence[Sequence[Row]]) -> Iterator[str]:
-    """The choice that is best under most conditions, if there is any choice."""
-    conditions = expansion.sweep.conditions
-    bests = [best_row(rows, expansion.sweep.base) for rows in groups]
-    chosen = [
-        {k: v for k, v in without_seed(one.axes).items() if k not in conditions}
-        for one in bests
-        if one is not None
-    ]
-    for choice, count in Counter(map(named, chosen)).most_common(1):
-        if choice:
-            where = f"{count} of {len(groups)} conditions ({', '.join(map(last_part, conditions))})"
-            yield f"best under {where}: {choice}; netsim report compares all choices"
 
 
 def approximations(rows: Sequence[Row]) -> Iterator[str]:
@@ -235,55 +158,6 @@ def _picture_writers() -> dict[str, Writer]:
 
 # Outputs that are of one cell.
 OF_ONE = {"trace", "trace_per_rank", "chakra", "connections", "goal", "msccl", "mscclpp"}
-
-
-def wanted_cells(cells: Sequence[Cell], wanted: str | None) -> list[Cell]:
-    """The cells that `--cell` names, by the beginning of an id or by values of axes."""
-    if wanted is None:
-        return list(cells)
-    pairs = re.split(r",(?=[^,]+=)", wanted) if "=" in wanted else []
-    wanted_axes = {
-        axis.strip(): value.strip() for axis, _, value in (p.partition("=") for p in pairs)
-    }
-    matches = (
-        [cell for cell in cells if cell.id.startswith(wanted)]
-        if not wanted_axes
-        else [
-            cell
-            for cell in cells
-            if all(_at(cell, axis) == value for axis, value in wanted_axes.items())
-        ]
-    )
-    if matches and wanted:
-        return matches
-    raise InputError(
-        f"--cell {wanted}: {_unknown_cell(cells, wanted, wanted_axes)}",
-        hint="an id of results.csv, or values of axes such as nodes=4",
-    )
-
-
-def _unknown_cell(cells: Sequence[Cell], wanted: str, wanted_values: Mapping[str, str]) -> str:
-    """What no cell has, and what is near."""
-    if not wanted_values:
-        ids = [cell.id for cell in cells]
-        return f"no id of a cell begins like this{suggest(wanted, ids)}"
-    axes = {name: axis for axis in cells[0].axes for name in (axis, last_part(axis))}
-    for axis, value in wanted_values.items():
-        if axis not in axes:
-            return (
-                f"no axis {axis}{suggest(axis, axes)}, axes: {', '.join(cells[0].axes) or 'none'}"
-            )
-        values = list(dict.fromkeys(_at(cell, axis) for cell in cells))
-        if value not in values:
-            values_text = ", ".join(values[:_MOST])
-            return f"no cell has {axis} {value}{suggest(value, values)}, but {values_text}"
-    return "no cell has all of these values together"
-
-
-def _at(cell: Cell, axis: str) -> str:
-    """The value of a cell on an axis, which its last part names as well."""
-    short = {last_part(key): plain_text(value) for key, value in cell.axes.items()}
-    return short.get(axis, "") if axis not in cell.axes else plain_text(cell.axes[axis])
 
 
 def write_outputs(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
@@ -365,7 +239,11 @@ def _run_scenario(scenario: str, options: RunOptions) -> None:
     refuse_invalid(expansion, skip=options.skip_invalid)
     cells = expansion.cells
     tell_user: Tell = silent if options.quiet else tell
-    wanted = wanted_cells(cells, options.cell)
+    wanted = cells
+    if options.cell is not None:
+        from netsim.cli.chosen_cells import chosen_cells
+
+        wanted = chosen_cells(cells, options.cell)
     if options.cell and (part or not (OF_ONE | {"report"}) & {*cells[0].scenario.outputs}):
         why = "--shard writes results only" if part else "outputs has neither trace nor report"
         raise InputError(f"--cell {options.cell}: nothing is of one cell: {why}")
@@ -402,7 +280,7 @@ def _refuse_folder(folder: Path) -> None:
             hint=f"netsim run {file} -o {folder} runs its scenario again, --resume continues it",
         )
     files = sorted(file for file in folder.iterdir() if file.suffix in SUFFIXES)
-    names = ", ".join(map(str, files[:_MOST]))
+    names = ", ".join(map(str, files[:MOST_SHOWN]))
     if files and folder.name not in preset_names("scenarios"):
         hint = f"did you mean {names}?" if len(files) == 1 else f"it has {names}"
         raise InputError(f"{folder}: a folder, expected a scenario file", hint=hint)
@@ -435,8 +313,11 @@ def _tell_after(job: _Run, rows: list[Row], tell: Tell, *, failed: bool, is_whol
         tell(f"{len(ended)} of {cells} cells ended with an error, which is in their row")
     for text in approximations(rows):
         tell(text)
-    for text in after_lines(job.expansion, rows, job.engine) if is_whole else ():
-        tell(text)
+    if is_whole and len(job.expansion.points) > 1:
+        from netsim.cli.run_findings import after_lines
+
+        for text in after_lines(job.expansion, rows, job.engine):
+            tell(text)
 
 
 def _run_into_folder(
