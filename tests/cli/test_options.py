@@ -126,7 +126,9 @@ def test_only_verbs_that_keep_what_was_finished_say_so(
     def interrupted(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("netsim.yamlio.read.read_source", interrupted)
+    # Imported first: a module that is imported meanwhile would keep the function of this test.
+    import_module("netsim.cli.run")
+    import_module("netsim.cli.files")
     monkeypatch.setattr("netsim.tasks.answer.read_source", interrupted)
     done = netsim(capsys, verb, "some.yaml")
     assert (done.code, done.err.splitlines()[-1]) == (130, said)
