@@ -103,7 +103,8 @@ def _simulated(cell: Cell, engine: str) -> _Run:
     resolved = resolve(cell)
     shown = shown_of(resolved, size)
     program = place(shown.schedule, resolved.topology, resolved.gpus.tolist())
-    done, notes = simulate(program, engine), list(shown.notes)
+    done = simulate(program, engine)
+    notes = list(shown.notes)
     if disturbances := cell.scenario.disturbances:
         done = next(sampled(program, NoiseDraws(*disturbances), engine))
         notes.append(f"the first of {disturbances[1]} samples with noise")
@@ -125,7 +126,8 @@ def _step_as_run(cell: Cell, step: run.Step) -> _Run:
 
 def _written(shown: _Run, folder: Path) -> list[str]:
     """Write the trace and the tables of a run; return the files with what they leave out."""
-    program, done = shown.program, shown.timeline
+    program = shown.program
+    done = shown.timeline
     operations = list(shown.operations)
     files = [
         write_trace(folder / TRACE, program, done, operations, about=shown.about),
@@ -137,6 +139,7 @@ def _written(shown: _Run, folder: Path) -> list[str]:
 
 
 def _write_step(cell: Cell, folder: Path, engine: str) -> list[str]:
+    """Write the trace and the tables of a training step; return the files."""
     step = run.simulate_step(resolve_step(cell), engine=engine)
     if step.resolved.lowered is not None:
         return _written(_step_as_run(cell, step), folder)
@@ -152,7 +155,9 @@ def _write_step(cell: Cell, folder: Path, engine: str) -> list[str]:
 
 
 def _operations(resolved: ResolvedCell, size: int) -> list[Operation]:
-    work, collective = resolved.cell.scenario.collective, resolved.collective(size)
+    """The operation of each group of ranks, as a trace names it."""
+    work = resolved.cell.scenario.collective
+    collective = resolved.collective(size)
     plan = resolved.planned(size)
     return [
         Operation(
@@ -198,7 +203,8 @@ def write_execution_traces(cells: Sequence[Cell], folder: Path, engine: str) -> 
 
 def _in_full(cell: Cell, refusal: str) -> tuple[ResolvedCell, int, Schedule]:
     """A cell, its largest size, and all rows of an operation of that."""
-    resolved, size = resolve(cell), max(cell.scenario.collective.size_list())
+    resolved = resolve(cell)
+    size = max(cell.scenario.collective.size_list())
     shown = shown_of(resolved, size)
     if shown.notes:
         raise InputError(f"outputs: {refusal}: {shown.notes[0]}")
@@ -214,12 +220,15 @@ def write_connections(cells: Sequence[Cell], folder: Path, engine: str) -> list[
         raise InputError("outputs: connections: what switches multicast or add up has no receiver")
     pairs = schedule.src[moves].astype(np.int64) * schedule.ranks + schedule.dst[moves]
     amount = np.bincount(pairs, schedule.amount[moves], schedule.ranks**2)
-    found = [
-        (*divmod(k, schedule.ranks), round(amount[k])) for k in np.flatnonzero(amount).tolist()
+    connections = [
+        (*divmod(pair, schedule.ranks), round(amount[pair]))
+        for pair in np.flatnonzero(amount).tolist()
     ]
-    matrix = [f"Nodes {schedule.ranks}", f"Connections {len(found)}"]
-    matrix += [f"{a}->{b} id {k} start 0 size {n}" for k, (a, b, n) in enumerate(found, 1)]
-    flows = [str(len(found)), *(f"{a} {b} 3 {100 + k} {n} 0" for k, (a, b, n) in enumerate(found))]
+    matrix = [f"Nodes {schedule.ranks}", f"Connections {len(connections)}"]
+    flows = [str(len(connections))]
+    for number, (sender, receiver, size) in enumerate(connections):
+        matrix.append(f"{sender}->{receiver} id {number + 1} start 0 size {size}")
+        flows.append(f"{sender} {receiver} 3 {100 + number} {size} 0")
     return [
         str(write_text(folder / "connections.cm", "\n".join(matrix) + "\n")),
         str(write_text(folder / "flows.txt", "\n".join(flows) + "\n")),

@@ -458,7 +458,7 @@ def steps_left_out(
     entries: Sequence[IndexEntry],
     corpus: Sequence[IndexEntry],
     jobs: int | None,
-    done: Callable[[int, int], None],
+    done: Callable[[int, int], None] | None,
     journal: "Journal | None" = None,
 ) -> ComparedSteps:
     """Training steps, simulated twice: with the table's constants, and with those that were

@@ -530,6 +530,7 @@ def _here(
         for answer_of_size in answers(resolved, list(by_size), engine, progress_of):
             yield by_size[answer_of_size.size], answer_of_size
             done += 1
+            at(titled(group[0].cell), done, len(tasks))
             has_rest = len(all_tasks) > done + 1
             if later is not None and has_rest and time.monotonic() > share_at:
                 with later() as workers:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from netsim.cli.explain import explain_lines
+from netsim.cli.explain_text import explain_lines
 from netsim.explain.what_if import ParameterAnswer
 from netsim.scenario.cells import expand
 from netsim.tasks.explained import explained_run

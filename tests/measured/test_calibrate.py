@@ -9,7 +9,7 @@ import pytest
 
 from netsim.base.errors import InputError, NetsimError
 from netsim.cli.log_questions import Question, question_of
-from netsim.cli.questions import Given
+from netsim.cli.questions import QuestionOptions
 from netsim.measured.calibrate import (
     AMBIGUOUS,
     UNSEEN,
@@ -90,7 +90,7 @@ def test_six_points_of_a_real_run_lower_the_error_at_its_others() -> None:
     given = run.rows[:: len(run.rows) // 5][:6]
     six = replace(run, rows=given)
     others = replace(run, rows=tuple(row for row in run.rows if row not in given))
-    launch = Given(launch="single_process")
+    launch = QuestionOptions(launch="single_process")
     source, _ = question_of(Question(PAIR, None, launch), six)
     found = calibrate([(source, six)])
     figures = {name: value_of(name, figure) for name, figure in found.figures.items()}
@@ -109,7 +109,7 @@ def test_several_processes_find_the_same() -> None:
     path = Path("scenarios/measured/csv/gh200_alps_4_all_reduce_1.csv")
     (run,) = read_log(path, None)
     few = replace(run, rows=run.rows[5:17:4])
-    source, _ = question_of(Question("gh200-x4", None, Given()), few)
+    source, _ = question_of(Question("gh200-x4", None, QuestionOptions()), few)
     parameters = parameters_of(resolved_for(source, few))
     x = np.zeros(len(parameters))
     sets = [CalibrationSet(source, few, few.rows)]

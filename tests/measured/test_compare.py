@@ -13,7 +13,7 @@ import pytest
 from netsim.base.errors import InputError
 from netsim.cli import log_questions
 from netsim.cli.log_questions import Question, question_of
-from netsim.cli.questions import Given, asked
+from netsim.cli.questions import QuestionOptions, source_of_question
 from netsim.measured import compare, logs
 from netsim.measured.hypotheses import explanations
 from netsim.measured.index import proposal_of
@@ -65,7 +65,7 @@ def test_a_log_of_netsim_itself_has_no_error(
 
 
 def test_a_row_that_is_compared_has_the_bandwidths_of_its_time() -> None:
-    source = asked("h100-x4", "all_reduce", Given(sizes="1M")).source
+    source = source_of_question("h100-x4", "all_reduce", QuestionOptions(sizes="1M")).source
     measured, ready = MeasuredRow(1 << 20, out_of_place=50e-6), resolve(checked_cells(source)[0])
     row = compare._row(ready, measured, "all_reduce")
     assert row.algbw_GBps == pytest.approx((1 << 20) / row.time_us / 1e3)
@@ -235,7 +235,7 @@ NETWORKS = {
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_are_read_from_hosts_plugins_and_environment(name: str) -> None:
     run, cloud, transport = NETWORKS[name]
-    source, notes = question_of(Question(None, None, Given()), run)
+    source, notes = question_of(Question(None, None, QuestionOptions()), run)
     assert (f"tells {cloud}" in " ".join(notes)) is bool(cloud)
     cluster = source.data["cluster"]
     assert (cluster.get("fabric") or {}).get("transport") == transport
@@ -248,7 +248,9 @@ def test_networks_are_read_from_hosts_plugins_and_environment(name: str) -> None
 
 def test_what_options_say_of_networks_holds() -> None:
     run = NETWORKS["plug-in"][0]
-    source, notes = question_of(Question(None, None, Given(transport="roce", nic="100Gbps")), run)
+    source, notes = question_of(
+        Question(None, None, QuestionOptions(transport="roce", nic="100Gbps")), run
+    )
     assert source.data["cluster"]["fabric"]["transport"] == "roce"
     assert source.data["cluster"]["nic"] == "100Gbps"
     assert not any("taken from the log: transport" in note for note in notes)
@@ -311,7 +313,7 @@ def test_error_is_one_thing_everywhere(tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_list_of_devices_that_is_cut_tells_hosts(name: str, shape: tuple[str, int, int]) -> None:
     """Ranks 0, 1 and 7 of 8, the last on another host: at most four on each."""
     (run,) = read_log(DATA / f"{name}.txt", "all_reduce")
-    source, notes = question_of(Question(None, None, Given()), run)
+    source, notes = question_of(Question(None, None, QuestionOptions()), run)
     cluster = source.data["cluster"]
     assert (cluster["machine"], cluster["nodes"], cluster["gpus_per_node"]) == shape
     assert "fabric" not in cluster, "the machine's own transport is that of the log"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from netsim.cli.diff import Side, _lines
+from netsim.cli.diff import TimedSide, _lines
 from netsim.measured.accuracy import Accuracy, intervals_text, page_text
 from netsim.measured.compare import ComparedPoint
 from netsim.measured.index import read_index
@@ -148,8 +148,8 @@ def test_rows_have_the_interval_of_their_class(capsys: pytest.CaptureFixture[str
     assert f"  {low:+.0%}".replace("%", "") + f"{high:+.0%}  " in table[3]
 
 
-def side(name: str, time: float, span: tuple[float, float]) -> Side:
-    return Side(name, "all_reduce", {8: time}, {8: ""}, name, {8: span})
+def side(name: str, time: float, span: tuple[float, float]) -> TimedSide:
+    return TimedSide(name, "all_reduce", {8: time}, {8: ""}, name, {8: span})
 
 
 def test_diff_says_how_sure_a_difference_between_machines_is() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netsim.cli.questions import Given, asked
+from netsim.cli.questions import QuestionOptions, source_of_question
 from netsim.collectives.collective import NAMES
 from netsim.engines.engine import simulate
 from netsim.program.place import place
@@ -106,7 +106,7 @@ def test_16_ranks_are_16_processes_of_few_threads(tmp_path: Path) -> None:
 
 def _of_h100s(folder: Path, collective: str, size: str) -> tuple[Program, dict]:
     """One operation on two hosts of 8 H100s, whose channels go over NVLink and NICs."""
-    source, _ = asked("dgx-h100", collective, Given(nodes=2, sizes=size))
+    source, _ = source_of_question("dgx-h100", collective, QuestionOptions(nodes=2, sizes=size))
     resolved = resolve(checked_cells(source)[0])
     shown = shown_of(resolved, resolved.cell.scenario.collective.size_list()[0])
     program = place(shown.schedule, resolved.topology, resolved.gpus.tolist())
