@@ -47,7 +47,7 @@ from netsim.results.nccl_tests import microseconds
 from netsim.results.row import BANDS, Row, csv_text
 from netsim.results.workspace import RESULTS, OutputFolder
 from netsim.scenario.models import cluster_label, hosts_label, line_rate
-from netsim.training.compared import Line, TraceCompared, compare_trace
+from netsim.training.compared import ComparedCalls, TraceCompared, compare_trace
 from netsim.training.recorded.kineto import Profile, is_trace, read_profile
 from netsim.training.resolve import ResolvedStep, resolve_step
 from netsim.training.run import simulate_step
@@ -125,7 +125,7 @@ COLUMNS = {
 }
 
 
-def record(line: Line) -> dict[str, Any]:
+def record(line: ComparedCalls) -> dict[str, Any]:
     """A kind of calls by the columns of the table; None is what is missing."""
     found: dict[str, Any] = {}
     for column, place in COLUMNS.items():
@@ -230,7 +230,7 @@ def lines(found: TraceCompared) -> Iterator[str]:
     yield "#"
 
 
-def _line(line: Line) -> str:
+def _line(line: ComparedCalls) -> str:
     row = record(line)
     times = ("measured_us", "least_us", "time_us", "alone_us")
     first, second = (

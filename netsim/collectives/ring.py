@@ -183,7 +183,7 @@ MOST_PORTS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RingStep:
     """Every rank r sends `to[r]` the blocks at places `low[r]` … `low[r]` + `size` - 1. `summed`:
     it has been sent parts of them before; `adds`: so has the receiver."""
 
@@ -195,14 +195,14 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RingPlan:
     """A reduce-scatter; in the end rank `owner[p]` has the block at place p."""
 
     owner: Ints
-    steps: Sequence[Step]
+    steps: Sequence[RingStep]
 
 
-Planner = Callable[[int, Sequence[int] | None, int | None], list[Plan]]
+Planner = Callable[[int, Sequence[int] | None, int | None], list[RingPlan]]
 
 
 def extents_of(ranks: int, dims: Sequence[int] | None) -> tuple[int, ...]:
@@ -227,14 +227,14 @@ def _turns(extents: Sequence[int], ports: int | None) -> Iterator[tuple[list[int
         yield used[first:] + used[:first], -1 if port % 2 else 1
 
 
-def bucket(ranks: int, dims: Sequence[int] | None, ports: int | None) -> list[Plan]:
+def bucket(ranks: int, dims: Sequence[int] | None, ports: int | None) -> list[RingPlan]:
     """Rings in one dimension after the other, of what is left of the data."""
     extents = extents_of(ranks, dims)
     at = np.array(np.unravel_index(np.arange(ranks), extents)).reshape(len(extents), ranks)
     return [_rings(at, extents, order, way) for order, way in _turns(extents, ports)]
 
 
-def _rings(at: Ints, extents: Sequence[int], order: list[int], way: int) -> Plan:
+def _rings(at: Ints, extents: Sequence[int], order: list[int], way: int) -> RingPlan:
     """Rings along the dimensions in an order; `at` are the coordinates of ranks."""
     ranks, steps = at.shape[1], []
     number, low = np.zeros(extents, np.int64), np.zeros(ranks, np.int64)
@@ -248,12 +248,12 @@ def _rings(at: Ints, extents: Sequence[int], order: list[int], way: int) -> Plan
         to = number[tuple(there)]
         for t in range(k - 1):
             chunk = (place - way * (1 + t)) % k
-            steps.append(Step(to, low + chunk * size, size, stage > 0 or t > 0, stage > 0))
+            steps.append(RingStep(to, low + chunk * size, size, stage > 0 or t > 0, stage > 0))
         low = low + place * size
-    return Plan(np.argsort(low), steps)
+    return RingPlan(np.argsort(low), steps)
 
 
-def multi_ring(ranks: int, dims: Sequence[int] | None, ports: int | None) -> list[Plan]:
+def multi_ring(ranks: int, dims: Sequence[int] | None, ports: int | None) -> list[RingPlan]:
     """Rings through all ranks, which share no link, each in both directions (Bae and Bose)."""
     extents = tuple(extent for extent in extents_of(ranks, dims) if extent > 1) or (1,)
     cycles = _cycles(extents)
@@ -285,7 +285,7 @@ def _cycles(extents: tuple[int, ...]) -> list[Ints]:
     return [b * long + a if swapped else a * short + b for a, b in pairs]
 
 
-def swing(ranks: int, dims: Sequence[int] | None, ports: int | None) -> list[Plan]:
+def swing(ranks: int, dims: Sequence[int] | None, ports: int | None) -> list[RingPlan]:
     """Partners at distances 1, 1, 3, 5, 11, … to either side in turn, dimension after dimension:
     few steps over short ways (De Sensi et al., 2024)."""
     extents = extents_of(ranks, dims)
@@ -316,7 +316,7 @@ def _partner(at: Ints, extents: Sequence[int], axis: int, s: int, way: int) -> I
     return partner
 
 
-def _halved(partners: list[Ints]) -> Plan:
+def _halved(partners: list[Ints]) -> RingPlan:
     """Partners hand each other what later steps of the other reach: half of what is left."""
     ranks = 1 << len(partners)
     reach = [np.arange(ranks)]  # the least rank of all that the steps after one reach
@@ -326,8 +326,8 @@ def _halved(partners: list[Ints]) -> Plan:
     for s, partner in enumerate(partners):
         size = ranks >> (s + 1)
         low = low + size * (reach[s + 1] != reach[s])
-        steps.append(Step(partner, low[partner], size, s > 0, s > 0))
-    return Plan(np.argsort(low), steps)
+        steps.append(RingStep(partner, low[partner], size, s > 0, s > 0))
+    return RingPlan(np.argsort(low), steps)
 
 
 @dataclass(frozen=True)
@@ -337,11 +337,11 @@ class _Port:
     places, so that a message is one piece."""
 
     lanes: Lanes
-    plan: Plan
+    plan: RingPlan
     port: int
     ports: int
 
-    def message(self, hop: Step, op: int) -> Iterator[Part]:
+    def message(self, hop: RingStep, op: int) -> Iterator[Part]:
         """The message of a step of an all-reduce."""
         n = self.lanes.ranks
         bounds = edges(self.lanes.collective.count, n * self.ports)[self.port * n :]
@@ -349,7 +349,7 @@ class _Port:
         source = OUT if op == COPY or hop.summed else IN
         yield self._part(source, OUT, op, self.lanes.builder.pieces(high - low, low))
 
-    def blocks(self, hop: Step, op: int) -> Iterator[Part]:
+    def blocks(self, hop: RingStep, op: int) -> Iterator[Part]:
         """The message of a step by blocks, which lie apart from each other."""
         size, n = self.lanes.collective.count, self.lanes.ranks
         first, end = edges(size, self.ports)[self.port : self.port + 2]

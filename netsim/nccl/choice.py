@@ -44,7 +44,7 @@ def planned(job: Job, collective: Collective, dtype: str) -> Plan:
     return job.memo.of(arguments, lambda: plan_call(job.comm, *arguments))
 
 
-def plan_call(comm: Communicator, call: tuning.Call, count: int, element_bytes: int) -> Plan:
+def plan_call(comm: Communicator, call: tuning.TunedCall, count: int, element_bytes: int) -> Plan:
     """How NCCL runs one of its functions; `count` is as in the call (a rank's for AllGather)."""
     choice = tuning.choose(comm, call)
     named = choice.algorithm, choice.protocol
@@ -105,9 +105,9 @@ def plan_sends(sends: Sends, rounds: Rounds, rank: int, peers: Ints, nbytes: Int
     return Plan(SEND_RECV, protocol, n_channels=max(1, len(channels)))
 
 
-def call_of(collective: Collective, dtype: str) -> tuning.Call:
+def call_of(collective: Collective, dtype: str) -> tuning.TunedCall:
     """The call as NCCL's choice sees it."""
-    return tuning.Call(COLLECTIVES[collective.name], collective.size_bytes, dtype)
+    return tuning.TunedCall(COLLECTIVES[collective.name], collective.size_bytes, dtype)
 
 
 def cost_table(job: Job, collective: Collective, dtype: str) -> tuple[tuning.TimedCost, ...]:

@@ -432,7 +432,7 @@ BATCH = 8  # collectives in one work batch of a block
 
 
 @dataclass(frozen=True)
-class Call:
+class TunedCall:
     """One collective: bytes as NCCL's choice counts them (the total for AllGather and the like)."""
 
     function: Function
@@ -487,7 +487,7 @@ def cost_entry(
     return Cost(function, algorithm, protocol, latency, bandwidth, disabled)
 
 
-def timed_costs(comm: Communicator, call: Call) -> tuple[TimedCost, ...]:
+def timed_costs(comm: Communicator, call: TunedCall) -> tuple[TimedCost, ...]:
     """The cost table of the call's function with the times for its size."""
     return tuple(_timed(comm, call, cost) for cost in _costs_of(comm, call.function))
 
@@ -500,7 +500,7 @@ def _costs_of(comm: Communicator, function: Function) -> tuple[Cost, ...]:
     return comm.memo.of(("costs", function), all_entries)
 
 
-def choose(comm: Communicator, call: Call) -> Choice:
+def choose(comm: Communicator, call: TunedCall) -> Choice:
     """NCCL's algorithm and protocol for `call` (NCCL: src/enqueue.cc, topoGetAlgoInfo).
 
     Ties go to the first in NCCL's order."""
@@ -519,7 +519,7 @@ def choose(comm: Communicator, call: Call) -> Choice:
     return _rings(comm, call)
 
 
-def _rings(comm: Communicator, call: Call) -> Choice:
+def _rings(comm: Communicator, call: TunedCall) -> Choice:
     """Rings in their fastest protocol, which versions before 2.24 fall back to; of those before
     2.22 even in one that NCCL_PROTO or the rules of LL128 forbid."""
     function, left = call.function, PROTOCOLS
@@ -532,7 +532,7 @@ def _rings(comm: Communicator, call: Call) -> Choice:
     return Choice("Ring", protocol, time)
 
 
-def _tuned(comm: Communicator, call: Call, timed: Sequence[TimedCost]) -> Choice | None:
+def _tuned(comm: Communicator, call: TunedCall, timed: Sequence[TimedCost]) -> Choice | None:
     """What the first rule of the tuner that fits wants, if that can run."""
     actual = (comm.n_nodes, comm.n_ranks, call.n_pipe_ops, int(call.registered))
     fitting = (rule for rule in comm.tuner if rule.fits(call.function, call.nbytes, actual))
@@ -545,7 +545,7 @@ def _tuned(comm: Communicator, call: Call, timed: Sequence[TimedCost]) -> Choice
     return None
 
 
-def fallback_reason(comm: Communicator, call: Call) -> str:
+def fallback_reason(comm: Communicator, call: TunedCall) -> str:
     """What NCCL does instead where nothing that the user admits can run `call`, or nothing."""
     if comm.n_ranks == 1 or comm.facts.bad_choice == "refuse":
         return ""
@@ -556,7 +556,7 @@ def fallback_reason(comm: Communicator, call: Call) -> str:
     return "" if able else f"falls back to Ring: {_reasons(comm, timed)}"
 
 
-def time_us(comm: Communicator, call: Call, cost: Cost) -> float:
+def time_us(comm: Communicator, call: TunedCall, cost: Cost) -> float:
     """NCCL's expected time of `call` with this entry, in µs (NCCL: ncclTopoGetAlgoTime)."""
     latency, bandwidth = cost.latency_us, cost.bandwidth * _correction(comm, call, cost)
     if _on_plateau(comm, call, cost):
@@ -569,7 +569,7 @@ def time_us(comm: Communicator, call: Call, cost: Cost) -> float:
     return expected * FP8_RING_PENALTY if slow else expected
 
 
-def _timed(comm: Communicator, call: Call, cost: Cost) -> TimedCost:
+def _timed(comm: Communicator, call: TunedCall, cost: Cost) -> TimedCost:
     disabled, adds_up = cost.disabled, call.function != "AllGather"
     switched = cost.algorithm in ("NVLS", "NVLSTree")
     if not disabled and switched and adds_up and call.data_type not in NVLS_SUMS:
@@ -579,7 +579,7 @@ def _timed(comm: Communicator, call: Call, cost: Cost) -> TimedCost:
     return TimedCost(cost, None if disabled else time_us(comm, call, cost), disabled)
 
 
-def _correction(comm: Communicator, call: Call, cost: Cost) -> float:
+def _correction(comm: Communicator, call: TunedCall, cost: Cost) -> float:
     table = TREE_CORRECTION[cost.protocol]
     step = (call.nbytes >> 6).bit_length() - 1
     if call.function != "AllReduce" or step < 0:
@@ -591,7 +591,7 @@ def _correction(comm: Communicator, call: Call, cost: Cost) -> float:
     return table[step] / 10 if corrected and step < 24 else 1.0
 
 
-def _on_plateau(comm: Communicator, call: Call, cost: Cost) -> bool:
+def _on_plateau(comm: Communicator, call: TunedCall, cost: Cost) -> bool:
     """Where NCCL has seen rings over the network take longer than their latency."""
     ring = (cost.algorithm, cost.protocol) == ("Ring", "Simple")
     if not ring or comm.n_nodes == 1 or call.function != "AllReduce":

@@ -22,7 +22,7 @@ from netsim.training.recorded.chakra import (
     COMPUTE,
     RECEIVE,
     SEND,
-    Node,
+    TraceNode,
     nodes_of,
 )
 from netsim.training.recorded.kineto import read_profile, step_of, tape_of
@@ -175,7 +175,7 @@ WRITTEN_STEPS: dict[str, dict[str, Any]] = {
 }
 
 
-def node_text(node: Node) -> str:
+def node_text(node: TraceNode) -> str:
     """Return one node of a Chakra trace: what it does, what it waits for, its attributes."""
     waits = f" after {' '.join(f'#{number}' for number in node.after)}" if node.after else ""
     shown = {
