@@ -13,7 +13,7 @@ from netsim.collectives.verify import check_races, verify
 from netsim.engines import compiled, engine, simpy
 from netsim.metrics.bound import limit_of
 from netsim.program.place import place
-from netsim.topology.graph import Sketch, Topology
+from netsim.topology.graph import GraphSketch, Topology
 from netsim.topology.routing import StaticRouter, full_mesh, ring, switch, torus
 from tests.collectives.numeric_run import Numbers
 
@@ -32,7 +32,7 @@ DGX_1 = {
 def joined(
     name: str, gpus: int, links: dict[tuple[int, int], float], both: bool = True
 ) -> Topology:
-    graph = Sketch()
+    graph = GraphSketch()
     for gpu in range(gpus):
         graph.node(f"gpu{gpu}", kind="gpu", forwards=True)
     for (a, b), rate in links.items():
@@ -54,7 +54,7 @@ def one_way(gpus: int, seed: int) -> Topology:
 
 def nodes(hosts: int, gpus: int) -> Topology:
     """Hosts with a switch inside and a NIC a GPU, all on one switch."""
-    graph, names = Sketch(), [f"node{h}.gpu{g}" for h in range(hosts) for g in range(gpus)]
+    graph, names = GraphSketch(), [f"node{h}.gpu{g}" for h in range(hosts) for g in range(gpus)]
     graph.node("spine", kind="switch")
     for name in names:
         host, _, gpu = name.partition(".gpu")

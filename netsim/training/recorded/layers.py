@@ -127,7 +127,7 @@ class _Found:
             )
             raise InputError(
                 f"{path}: expected {blocks_per_rank} modules of one kind, or record_functions "
-                f"called as layers are ({blocks[0] if blocks else 'the names of the scenario'}, …), "
+                f"called as layers are ({blocks[0] if blocks else 'names of the scenario'}, …), "
                 f"got {seen or 'no modules'}",
                 hint="profile with with_modules=True or with_stack=True",
             )
