@@ -18,7 +18,7 @@ from netsim.nccl.choice import cost_table
 from netsim.nccl.communicator import TunerRule
 from netsim.nccl.facts import ALGORITHMS, COLLECTIVES, PROTOCOLS, Algorithm, Protocol
 from netsim.nccl.graph_xml import write_graphs
-from netsim.nccl.job import Job
+from netsim.nccl.job import NcclJob
 from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.tuning import TimedCost, parse_tuner, tuner_text
 from netsim.results.row import Row
@@ -100,7 +100,7 @@ def _cost_line(entry: TimedCost, chosen: Plan) -> str:
     return name + figures + ("  <- chosen" if won else "")
 
 
-def search_lines(job: Job) -> Iterator[str]:
+def search_lines(job: NcclJob) -> Iterator[str]:
     """What the searches found on every kind of node, as NCCL logs it."""
     for node in job.kinds:
         if len(job.kinds) > 1:
@@ -116,7 +116,7 @@ def search_lines(job: Job) -> Iterator[str]:
                 )
 
 
-def rate_lines(job: Job) -> Iterator[str]:
+def rate_lines(job: NcclJob) -> Iterator[str]:
     """What one executed channel is counted for by the search, what its block can move, and how
     many channels there are of each kind, as NCCL logs it."""
     comm, rate = job.comm, job.mechanism.rate
@@ -135,7 +135,7 @@ def rate_lines(job: Job) -> Iterator[str]:
     )
 
 
-def channel_lines(job: Job) -> Iterator[str]:
+def channel_lines(job: NcclJob) -> Iterator[str]:
     """Rings and trees as NCCL's log has them: `Channel 00/24 : 0 1 2`, `Trees [0] 1->0->-1`."""
     found = job.wiring
     count = len(found.rings)

@@ -24,7 +24,7 @@ from netsim.extent.memory import misfit_of_nccl
 from netsim.nccl import choice, environment
 from netsim.nccl.constants import calibrated_launch, nccl_launch
 from netsim.nccl.facts import AUTO, COLLECTIVES, NCCL_NAMES
-from netsim.nccl.job import Job
+from netsim.nccl.job import NcclJob
 from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.smaller import equal_sends
 from netsim.program.symmetry import Where, odd_one
@@ -52,7 +52,7 @@ class ResolvedCell:
     """The ranks of each communicator."""
     gpus: NDArray[np.int32]
     """The GPU of the topology that each rank of the whole world runs on."""
-    jobs: tuple[Job, ...] = ()
+    jobs: tuple[NcclJob, ...] = ()
     """The communicators as NCCL sees them; empty for a textbook algorithm."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """The parameters of a textbook algorithm, those that follow from the cluster included."""
@@ -126,7 +126,7 @@ class ResolvedCell:
         )
 
     @kept
-    def plan(self, job: Job, collective: Collective) -> Plan:
+    def plan(self, job: NcclJob, collective: Collective) -> Plan:
         """All that one of NCCL's communicators does for a collective."""
         scenario = self.cell.scenario
         return choice.nccl_plan(

@@ -31,7 +31,7 @@ from netsim.extent.invariants import sound
 from netsim.extent.solve import solve
 from netsim.nccl.choice import nccl_plan, with_blocks
 from netsim.nccl.constants import nccl_launch
-from netsim.nccl.job import Job, Wishes, job_of
+from netsim.nccl.job import NcclJob, Wishes, job_of
 from netsim.nccl.schedules.plan import Plan
 from netsim.program.place import place
 from netsim.program.program import Program
@@ -429,7 +429,7 @@ class Costs:
             timing_key = common if len(host_numbers) == len(group) else (tuple(slots), *common)
             self.patterns[group] = (tuple(slots), *common), timing_key
 
-    def _job(self, group: Group) -> Job:
+    def _job(self, group: Group) -> NcclJob:
         """NCCL's communicator of a group, one for all groups with the same key."""
         gpus = np.array(group, np.int32)
         key = self.patterns[group][0]
@@ -482,7 +482,7 @@ class Costs:
         task = replace(task, topology=with_blocks(topology, job.mechanism), plans=(plan,))
         return task, self._chosen(job, plan)
 
-    def _chosen(self, job: Job, plan: Plan) -> ChosenAlgorithm:
+    def _chosen(self, job: NcclJob, plan: Plan) -> ChosenAlgorithm:
         """Return the columns, launch time and SMs of a plan of NCCL."""
         begin = plan.start(job.mechanism, job.comm.n_nodes)
         launch_seconds = nccl_launch(self.launch, job.comm.version, begin=begin).kernel

@@ -164,7 +164,7 @@ def evened(collective: Collective, plan: Plan) -> tuple[Collective, Plan, float,
         return [heads * sum(one.chunks) // element for one in loops]
 
     even = [loops_of_part(w.count * element, w.chunk, spread=heads) for w in plan.work]
-    full = [replace(x, last=x.chunk) if x.last and x.whole >= MANY_LOOPS else x for x in even]
+    full = [replace(x, last=x.chunk) if x.last and x.full_loops >= MANY_LOOPS else x for x in even]
     count, before = max(1, collective.count), sum(work.count for work in plan.work)
     line, more = (sum(counts(loops)) - before for loops in (even, full))
     work = tuple(replace(w, count=n) for w, n in zip(plan.work, counts(full), strict=True))
