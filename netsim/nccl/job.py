@@ -467,8 +467,8 @@ class Wiring:
 def _heads(
     nodes: Sequence[NodeLayout], seats: connect.Seats, graphs: Sequence[ChannelGraph | None]
 ) -> Heads[Ranks]:
-    """The heads of each node, as many as the node with the fewest has, and the routes to their
-    NICs.
+    """The heads of each node and the routes to their NICs; all nodes use the number of the node
+    with the fewest.
     """
     heads_of_kind = []
     for number, graph in zip(seats.first, graphs, strict=True):

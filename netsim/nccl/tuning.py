@@ -249,8 +249,8 @@ def net_overhead_us(comm: Communicator) -> float:
     return 2.0 if comm.cpu_arch == "x86_64" and comm.cpu_vendor == "AMD" else 1.0
 
 
-# Which algorithm and protocol NCCL may use. Each rule returns why it forbids an entry, as a text for
-# the user, or "".
+# Which algorithm and protocol NCCL may use. Each rule returns why it forbids an entry, or "";
+# users read these texts.
 
 SIMPLE_ONLY = ("CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
 
