@@ -25,7 +25,7 @@ from netsim.cli import (
 from netsim.cli.questions import NOT_EXPLAIN, Given, Text, questioned
 from netsim.cli.shown import Engine
 from netsim.collectives.table import ALGORITHMS, build
-from netsim.collectives.verify import States, render_text, states
+from netsim.collectives.verify import ChunkStates, render_text, states
 from netsim.plots.explanation import plot_explained_step, plot_explanation
 from netsim.plots.timeline import plot_states
 from netsim.results.workspace import OutputFolder
@@ -353,7 +353,7 @@ def show_states(resolved: ResolvedCell, size: int | None, output: OutputFolder |
         )
 
 
-def _states(resolved: ResolvedCell, size: int | None) -> States:
+def _states(resolved: ResolvedCell, size: int | None) -> ChunkStates:
     work, ranks = resolved.cell.scenario.collective, len(resolved.groups[0])
     if ranks > MOST_RANKS:
         raise InputError(f"explain --state: at most {MOST_RANKS} ranks can be read, got {ranks}")

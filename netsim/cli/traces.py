@@ -25,8 +25,8 @@ from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.topology.faults import slowdowns_of
 from netsim.trace import rank_files
 from netsim.trace.chrome import write_trace
-from netsim.trace.goal import Sheet
-from netsim.trace.names import Operation
+from netsim.trace.goal import GoalText
+from netsim.trace.names import TracedOperation
 from netsim.trace.tables import write_links, write_links_over_time, write_rows
 from netsim.training import run, timeline
 from netsim.training.recorded.chakra import write_ranks
@@ -48,7 +48,7 @@ class _Run:
 
     program: Program
     timeline: Timeline
-    operations: tuple[Operation, ...]
+    operations: tuple[TracedOperation, ...]
     about: dict[str, str]
     notes: tuple[str, ...] = ()
 
@@ -151,11 +151,11 @@ def _write_step(cell: Cell, folder: Path, engine: str) -> list[str]:
     return notes
 
 
-def _operations(resolved: ResolvedCell, size: int) -> list[Operation]:
+def _operations(resolved: ResolvedCell, size: int) -> list[TracedOperation]:
     work, collective = resolved.cell.scenario.collective, resolved.collective(size)
     plan = resolved.planned(size)
     return [
-        Operation(
+        TracedOperation(
             collective=work.collective,
             algorithm=plan.algorithm if plan else work.algorithm,
             protocol=plan.protocol if plan else "",
@@ -234,11 +234,12 @@ def write_application(cells: Sequence[Cell], folder: Path, engine: str) -> list[
     else:
         program = run.simulate_step(resolve_step(cells[0])).program
     try:
-        sheet = Sheet(program)
+        sheet = GoalText(program)
         path = write_text(folder / "application.goal", sheet.text())
     except InputError as error:
         raise InputError(f"outputs: goal: {error.message}", hint=error.hint) from None
-    return [f"{path}" + f" ({sheet.hints} messages only tell a rank to go on)" * (sheet.hints > 0)]
+    hints = f" ({sheet.hint_count} messages only tell a rank to go on)"
+    return [f"{path}{hints}" if sheet.hint_count else f"{path}"]
 
 
 def write_msccl(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:

@@ -29,7 +29,7 @@ MOST_CHANNELS = 8  # whose ways are looked at
 
 
 @dataclass(frozen=True)
-class Links:
+class TreeLinks:
     """The ways between `ranks` that pass no other rank: from `src` to `dst` on a channel, seconds
     of latency, and the links that each draws on, with how much of a byte. `rate` is that of links,
     in bytes/s. An algorithm with a parameter `links` is given those of its cell."""
@@ -50,7 +50,7 @@ class Links:
         return max(part / self.rate[link] for link, part in self.over[way])
 
     @property
-    def back(self) -> "Links":
+    def back(self) -> "TreeLinks":
         """The same with every way the other way round; itself where that makes no difference."""
         load = np.bincount([link for over in self.over for link, _ in over], minlength=1)
         like = [sorted((self.rate[k], load[k], part) for k, part in over) for over in self.over]
@@ -59,15 +59,15 @@ class Links:
         return self if there == here else replace(self, src=self.dst, dst=self.src)
 
 
-def mesh(ranks: int) -> Links:
+def mesh(ranks: int) -> TreeLinks:
     """A link from every rank to every other: what algorithms are given where nothing is known."""
     src, dst = (tuple(one.tolist()) for one in np.nonzero(~np.eye(ranks, dtype=bool)))
     ways = len(src)
     over = tuple(((way, 1.0),) for way in range(ways))
-    return Links(ranks, src, dst, (0,) * ways, (0.0,) * ways, over, (1.0,) * ways)
+    return TreeLinks(ranks, src, dst, (0,) * ways, (0.0,) * ways, over, (1.0,) * ways)
 
 
-def links_of(topology: Topology, gpus: NDArray[np.int32]) -> Links:
+def links_of(topology: Topology, gpus: NDArray[np.int32]) -> TreeLinks:
     """The ways between devices, as the topology lays them; of channels those that differ."""
     n, wires, nodes = len(gpus), topology.links, topology.gpu_nodes[gpus]
     if n > MOST_RANKS:
@@ -96,7 +96,7 @@ def links_of(topology: Topology, gpus: NDArray[np.int32]) -> Links:
     drawn = [[(number.setdefault(k, len(number)), part) for k, part in way] for way in overs]
     rate = np.minimum(wires.bandwidth, wires.bandwidth[wires.bandwidth < np.inf].sum())[[*number]]
     over = tuple(map(tuple, drawn))
-    return Links(n, sources, targets, channels, latency, over, tuple(rate.tolist()))
+    return TreeLinks(n, sources, targets, channels, latency, over, tuple(rate.tolist()))
 
 
 # **** Pipes ****
@@ -290,12 +290,12 @@ def up_and_down(lanes: Lanes, forest: Forest, parts: Parts) -> Schedule:
 
 
 def _along(
-    c: Collective, links: Links | None, find: Callable[[Links], Forest], pieces: int
+    c: Collective, links: TreeLinks | None, find: Callable[[TreeLinks], Forest], pieces: int
 ) -> Schedule:
     """A collective along the trees that are found for its links: sums go along them backwards. By
     default as many pieces as are small, and not too many rows."""
     n, everywhere = c.ranks, c.name == "all_reduce"
-    if links is not None and not isinstance(links, Links):
+    if links is not None and not isinstance(links, TreeLinks):
         raise CollectiveError("links", f"follow from the cluster; leave them out, got {links!r}")
     connections, pipes = links or mesh(n), Pipes(Lanes(c).keep())
     up = [find(connections.back)] if c.reducing and n > 1 else []
@@ -328,7 +328,7 @@ def _parts(collective: Collective, forest: Forest, pieces: int) -> Parts:
 def packed(
     collective: Collective,
     *,
-    links: Links | None = None,
+    links: TreeLinks | None = None,
     chunks: int | None = None,
     chunk_bytes: int | str | None = None,
 ) -> Schedule:
@@ -341,7 +341,7 @@ def packed(
     return _along(collective, links, lambda links: _trees(links, supply), pieces)
 
 
-def searched(collective: Collective, *, links: Links | None = None, seed: int = 0) -> Schedule:
+def searched(collective: Collective, *, links: TreeLinks | None = None, seed: int = 0) -> Schedule:
     """What a greedy search over time finds, the best of a few tries from a `seed` on."""
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise CollectiveError("seed", f"expected a whole number from 0 up, got {seed!r}")
@@ -349,7 +349,7 @@ def searched(collective: Collective, *, links: Links | None = None, seed: int = 
     block = collective.count * collective.element_bytes / blocks
     parts = max(1, min(int(block) // LEAST_PIECE, MOST_PARTS, MOST_SEARCHED // (n * n)))
 
-    def find(links: Links) -> Forest:
+    def find(links: TreeLinks) -> Forest:
         random = (np.random.default_rng((seed, number)) for number in range(TRIES))
         tries = (_search_hops(links, parts, block / parts, one) for one in random)
         best = min(tries, key=lambda attempt: attempt[0])
@@ -375,7 +375,7 @@ UNITS = 2**26  # of what all roots send together, in flows
 Group = tuple[list[int], int, list[int]]  # trees that are equal: ranks, how many, ways
 
 
-def _short(links: Links, supply: Ints, rates: Ints) -> list[Sides]:
+def _short(links: TreeLinks, supply: Ints, rates: Ints) -> list[Sides]:
     """Cuts from where ways of whole rates carry less to some rank than what roots send."""
     roots, n = np.flatnonzero(supply), links.ranks
     hops = [(links.src, links.dst, rates), (np.full(len(roots), n), roots, supply[roots])]
@@ -383,7 +383,7 @@ def _short(links: Links, supply: Ints, rates: Ints) -> list[Sides]:
     return [side[:n] for value, side in flows if value < supply.sum()]
 
 
-def _best(links: Links, supply: Ints, cuts: Sequence[Sides]) -> Floats:
+def _best(links: TreeLinks, supply: Ints, cuts: Sequence[Sides]) -> Floats:
     """Rates of ways, few of them, with which a root's is best where only some cuts bind, and that;
     of the fastest link."""
     ways, src, dst = len(links.src), np.array(links.src), np.array(links.dst)
@@ -401,12 +401,12 @@ def _best(links: Links, supply: Ints, cuts: Sequence[Sides]) -> Floats:
     return corner
 
 
-def _fastest(links: Links) -> float:
+def _fastest(links: TreeLinks) -> float:
     """The rate of the fastest link that ways go over."""
     return max(links.rate[link] for over in links.over for link, _ in over)
 
 
-def _rates(links: Links, supply: Ints) -> tuple[float, list[Floats]]:
+def _rates(links: TreeLinks, supply: Ints) -> tuple[float, list[Floats]]:
     """The best rate of a root, and rates of ways that allow it: those in which all ways have a
     part, if these do, and those of a corner, of few ways."""
     users, rate = np.zeros(len(links.rate)), np.array(links.rate)
@@ -427,7 +427,7 @@ def _rates(links: Links, supply: Ints) -> tuple[float, list[Floats]]:
         cuts += new
 
 
-def _packed(links: Links, supply: Ints) -> list[Group]:
+def _packed(links: TreeLinks, supply: Ints) -> list[Group]:
     """Trees as they reach rank after rank, in the fewest groups that lose least.
 
     Where all ranks are joined equally, the trees are known: everyone to everyone, or over every
@@ -469,7 +469,7 @@ def _packed(links: Links, supply: Ints) -> list[Group]:
     return done
 
 
-def _by_hosts(links: Links, supply: Ints) -> list[Group]:
+def _by_hosts(links: TreeLinks, supply: Ints) -> list[Group]:
     """Stars: from each root to some ranks of every host, and from these to all others of that, in
     the best mixture of one, two and all. A host is what the fastest ways join; no stars where that
     is not each to each, or where cuts around ranks and hosts allow more."""
@@ -512,7 +512,7 @@ def _by_hosts(links: Links, supply: Ints) -> list[Group]:
     return trees if _lasts(links, trees).max() * rate <= sum(widths) * (1 + LOSSES[3]) else []
 
 
-def _lasts(links: Links, groups: Sequence[Group]) -> Floats:
+def _lasts(links: TreeLinks, groups: Sequence[Group]) -> Floats:
     """Seconds of a byte of each root on every link."""
     load = np.zeros(len(links.rate))
     for _, width, ways in groups:
@@ -521,7 +521,7 @@ def _lasts(links: Links, groups: Sequence[Group]) -> Floats:
     return load / links.rate
 
 
-def _next(links: Links, free: Ints, group: Group, others: list[Group]) -> tuple[int, int]:
+def _next(links: TreeLinks, free: Ints, group: Group, others: list[Group]) -> tuple[int, int]:
     """A way out of what trees have reached, near their root, and how many of them may take it."""
     src, dst = np.array(links.src), np.array(links.dst)
     inside = np.isin(np.arange(links.ranks), group[0])
@@ -539,7 +539,7 @@ def _next(links: Links, free: Ints, group: Group, others: list[Group]) -> tuple[
 
 
 @lru_cache(maxsize=64)
-def _trees(links: Links, supply: tuple[int, ...]) -> Forest:
+def _trees(links: TreeLinks, supply: tuple[int, ...]) -> Forest:
     groups = sorted(_packed(links, np.array(supply)))
     ways = [(tree, way) for tree, group in enumerate(groups) for way in group[2]]
     hops = [(tree, links.src[way], links.dst[way], links.channel[way], -1) for tree, way in ways]
@@ -556,7 +556,7 @@ TRIES, MOST_PARTS, MOST_SEARCHED = 4, 8, 1 << 13
 
 
 def _search_hops(
-    links: Links, parts: int, nbytes: float, random: "np.random.Generator"
+    links: TreeLinks, parts: int, nbytes: float, random: "np.random.Generator"
 ) -> tuple[float, list[Hop]]:
     """One search: the seconds that it takes, and the hops of all parts in order of their start."""
     src, dst, hops = np.array(links.src), np.array(links.dst), list[Hop]()

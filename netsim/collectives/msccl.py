@@ -18,7 +18,16 @@ from pydantic import AliasChoices, Field
 from netsim.base.values import dataclass
 from netsim.collectives import plans
 from netsim.collectives.collective import Collective, CollectiveError
-from netsim.collectives.plans import OPERATIONS, STEPS, Block, BlockPlan, Operation, Place, Ref, Way
+from netsim.collectives.plans import (
+    OPERATIONS,
+    STEPS,
+    Block,
+    BlockPlan,
+    Place,
+    PlanOperation,
+    Ref,
+    Way,
+)
 from netsim.collectives.writing import MOST_PARTS
 from netsim.schedule.schedule import (
     COPY,
@@ -132,7 +141,7 @@ def _block(
 
 def _step(
     where: str, step: ElementTree.Element, rank: int, ends: Sequence[tuple[int, int]], channel: int
-) -> Operation:
+) -> PlanOperation:
     """A step: what it reads and writes, FIFOs among it."""
     where, kind = f"{where}, step {step.get('s')}", step.get("type", "")
     buffers = step.get("srcbuf", "i"), step.get("dstbuf", "o")
@@ -149,7 +158,7 @@ def _step(
     out, into = ({**memory, "f": Ref(ways, (plans.FIFO, channel), count)} for ways in ends)
     sources, targets = (into[one] for one in does.reads), (out[one] for one in does.writes)
     after = _number(step, "depid"), _number(step, "deps")
-    return Operation(kind, does, tuple(sources), tuple(targets), (after,) * (after[0] >= 0))
+    return PlanOperation(kind, does, tuple(sources), tuple(targets), (after,) * (after[0] >= 0))
 
 
 # **** Plans of MSCCL++, read ****
@@ -290,18 +299,18 @@ class _Reader:
                 mine[own.kind] += [self._entry(k, self.channels[own.kind]) for k in own.ids]
             for own in block.remote_buffer_refs:
                 theirs[own.kind] += [self._entry(k, memory) for k in own.ids]
-            where, ops = self.where, list[Operation]()
+            where, ops = self.where, list[PlanOperation]()
             for number, op in enumerate(block.ops):
                 self.where = f"{where}, op {number}"
                 ops.append(self._operation(op, mine, theirs))
             yield Block(gpu.id, block.id, block.id, tuple(ops), starts)
 
-    def _operation(self, op: _Op, mine: Tables, theirs: Tables) -> Operation:
+    def _operation(self, op: _Op, mine: Tables, theirs: Tables) -> PlanOperation:
         does = OPERATIONS[op.name]
         if op.name == plans.PIPELINE:
             inner = tuple(self._operation(one, mine, theirs) for one in op.ops)
             sizes = op.iter_context.get("unit_size", 1), op.iter_context.get("num_chunks", 1)
-            return Operation(op.name, does, inner=inner, sizes=sizes)
+            return PlanOperation(op.name, does, inner=inner, sizes=sizes)
         here, there = mine["switch"], theirs[op.channel_type]
         sources = tuple(self._ref(one, here, there) for one in op.src_buff)
         targets = tuple(self._ref(one, here, there) for one in op.dst_buff)
@@ -319,7 +328,7 @@ class _Reader:
         parts = op.tbg_info.get("tbg_size", 1)
         part = self._entry(op.tbg_info.get("tb_id", 0), range(parts)), parts
         blocks = op.num_threadblocks
-        made = Operation(op.name, does, sources, targets, (), tuple(ways), blocks, part)
+        made = PlanOperation(op.name, does, sources, targets, (), tuple(ways), blocks, part)
         wrong = _wrong(made, op.channel_type == plans.PORT)
         if wrong:
             raise ValueError(f"{self.where}: {op.name}: expected {wrong}")
@@ -337,7 +346,7 @@ class _Reader:
         return Ref((self.gpu.id,), (BUFFERS[one.type], one.index), one.size)
 
 
-def _wrong(op: Operation, ports: bool) -> str:
+def _wrong(op: PlanOperation, ports: bool) -> str:
     """What is expected of the ends of an operation on data that has others."""
     ends, does, moves = (op.sources, op.targets), op.does, op.does.how == "copy"
     if not does.reads:
@@ -371,7 +380,7 @@ class SheetStep:
     after: tuple[Key, int] | None
 
 
-class Sheet:
+class XmlAlgorithm:
     """The blocks and steps of a schedule, while they are written: in chunks of the largest size
     of which all its pieces are made."""
 
@@ -463,7 +472,7 @@ class Sheet:
         return [key for key in self.blocks if key[0] == rank]
 
 
-class AlgoSheet(Sheet):
+class AlgoSheet(XmlAlgorithm):
     """The same in MSCCL's XML."""
 
     tool, names = "MSCCL", WRITTEN
@@ -530,7 +539,7 @@ class AlgoSheet(Sheet):
 SIGNAL = {"channel_ids": [0], "channel_type": plans.MEMORY}
 
 
-class PlanSheet(Sheet):
+class PlanSheet(XmlAlgorithm):
     """A plan while it is written, and the operations of its longest thread block."""
 
     tool, names = "MSCCL++", {ours: ours.replace("_", "") for ours in KINDS.values()}

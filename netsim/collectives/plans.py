@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from netsim.base.files import table_beside
 from netsim.base.values import dataclass
 from netsim.collectives.collective import DIVIDED, Collective, CollectiveError
-from netsim.collectives.verify import Segments
+from netsim.collectives.verify import ChunkSegments
 from netsim.collectives.writing import MOST_PARTS, at_most, edges
 from netsim.schedule import schedule
 from netsim.schedule.builder import Builder
@@ -103,7 +103,7 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class PlanOperation:
     """What a thread block does at a time. `after` are steps of other blocks of its GPU, by block
     and number; `part` is that of a group of blocks which share it; `window` the part of chunks that
     a turn of a pipeline takes."""
@@ -116,7 +116,7 @@ class Operation:
     ways: tuple[Way, ...] = ()  # channels from here, in a `wait` from there; semaphores; a barrier
     blocks: int = 1  # that come to a barrier
     part: tuple[int, int] = (0, 1)
-    inner: tuple["Operation", ...] = ()
+    inner: tuple["PlanOperation", ...] = ()
     sizes: tuple[int, int] = (1, 0)  # of a pipeline: bytes of a turn, and chunks in all
     window: tuple[int, int] | None = None
 
@@ -128,7 +128,7 @@ class Block:
     gpu: int
     number: int
     channel: int
-    ops: tuple[Operation, ...]
+    ops: tuple[PlanOperation, ...]
     semaphores: tuple[int, ...] = ()
 
 
@@ -186,7 +186,7 @@ class _Turn:
     it has put last, by kind of channel and peer, if nothing came after that."""
 
     block: Block
-    ops: Sequence[Operation]
+    ops: Sequence[PlanOperation]
     before: list[Rows]
     at: int = 0
     flying: list[Rows] = field(default_factory=list)
@@ -248,7 +248,9 @@ class _Machine:
         self.taken: Counter[Way] = Counter()
         self.posted: dict[Way, Rows] = {}  # what proxies were last given
         self.barriers: dict[tuple[Way, int], dict[int, Token]] = {}
-        self.flags: dict[int, Segments[int]] = {}  # by rank the row of the packets in its scratch
+        self.flags: dict[
+            int, ChunkSegments[int]
+        ] = {}  # by rank the row of the packets in its scratch
 
     def _error(self, message: str) -> CollectiveError:
         """An error that names the file."""
@@ -275,9 +277,9 @@ class _Machine:
             self.builder.marks(rank, joins=([0, len(waits)], waits, IN_ORDER))
         return self.builder.finish()
 
-    def _expanded(self, block: Block) -> list[Operation]:
+    def _expanded(self, block: Block) -> list[PlanOperation]:
         """The operations of a block, those of pipelines once for each part of their chunks."""
-        found: list[Operation] = []
+        found: list[PlanOperation] = []
         for op in block.ops:
             each = max(1, op.sizes[0] // int(self.collective.element_bytes))
             whole = op.sizes[1] * self.unit
@@ -305,7 +307,7 @@ class _Machine:
 
     # **** What orders ****
 
-    def _signal(self, turn: _Turn, op: Operation) -> bool:
+    def _signal(self, turn: _Turn, op: PlanOperation) -> bool:
         """Tell peers to go on; unless relaxed, when all that came before has arrived. What was just
         put there tells it by itself, as a flag behind the data does."""
         fence = [] if op.name.startswith("rlx") else self._fence(turn)
@@ -333,7 +335,7 @@ class _Machine:
         waits = np.concatenate(parts)
         return self.builder.marks(rank, joins=([0, len(waits)], waits, kinds))
 
-    def _wait(self, turn: _Turn, op: Operation) -> bool:
+    def _wait(self, turn: _Turn, op: PlanOperation) -> bool:
         """Take what others told, once they all did; behind a semaphore, what this block wrote
         itself has come, too."""
         told = [one for way in op.ways for one in self._told(turn, way)[self.taken[way] :][:1]]
@@ -355,17 +357,17 @@ class _Machine:
         ended, came = ([rows for one in told for rows in one[k]] for k in (0, 1))
         turn.before, turn.recent = [self._mark(turn.block.gpu, [*turn.before, *ended], came)], {}
 
-    def _flush(self, turn: _Turn, op: Operation) -> bool:
+    def _flush(self, turn: _Turn, op: PlanOperation) -> bool:
         """Wait until proxies have sent what they were given."""
         turn.before = [*turn.before, *(self.posted.get(way, NOTHING) for way in op.ways)]
         return True
 
-    def _release(self, turn: _Turn, op: Operation) -> bool:
+    def _release(self, turn: _Turn, op: PlanOperation) -> bool:
         for way in op.ways:
             self._told(turn, way).append((turn.before, turn.flying))
         return True
 
-    def _barrier(self, turn: _Turn, op: Operation) -> bool:
+    def _barrier(self, turn: _Turn, op: PlanOperation) -> bool:
         """All blocks of a barrier go on when the last of them has come."""
         (way,) = op.ways
         met = self.barriers.setdefault((way, turn.passed[way]), {})
@@ -379,7 +381,7 @@ class _Machine:
 
     # **** What moves ****
 
-    def _data(self, turn: _Turn, op: Operation) -> bool:
+    def _data(self, turn: _Turn, op: PlanOperation) -> bool:
         """Write the rows of an operation on data, once what it reads is sent and FIFOs have room;
         what is put here is ordered behind, what is fetched has been asked for."""
         arrived = self._arrived(turn, op)
@@ -406,7 +408,7 @@ class _Machine:
             HOW[what](self, turn, op)
         return True
 
-    def _arrived(self, turn: _Turn, op: Operation) -> list[Rows] | None:
+    def _arrived(self, turn: _Turn, op: PlanOperation) -> list[Rows] | None:
         """The rows that bring what each source has; none if some are to be sent yet, or a FIFO has
         no room."""
         fifos = [self._fifo(ref) for ref in op.targets if ref.in_fifo]
@@ -437,7 +439,7 @@ class _Machine:
 
     def _flagged(self, rank: int, span: _Span) -> Rows | None:
         """The rows that bring packets into scratch memory; none if some are still to be sent."""
-        flags = self.flags.get(rank, Segments(-1))
+        flags = self.flags.get(rank, ChunkSegments(-1))
         ends = zip(span.offset.tolist(), span.count.tolist(), strict=True)
         found = [row for at, count in ends for _, _, row in flags.read(at, at + count)]
         return None if -1 in found else np.unique(np.array(found, np.int32))
@@ -446,9 +448,11 @@ class _Machine:
         """Note which rows bring packets into scratch memory."""
         columns = target.offset.tolist(), target.count.tolist(), rows.tolist()
         for rank, (at, count, row) in product(ranks, zip(*columns, strict=True)):
-            self.flags.setdefault(rank, Segments(-1)).write([(at, at + count, row)] * (count > 0))
+            self.flags.setdefault(rank, ChunkSegments(-1)).write(
+                [(at, at + count, row)] * (count > 0)
+            )
 
-    def _moved(self, turn: _Turn, op: Operation, k: int, source: _Source) -> Rows:
+    def _moved(self, turn: _Turn, op: PlanOperation, k: int, source: _Source) -> Rows:
         """A copy to a target: in memory of a GPU or, by the switch, of a group, or in a FIFO."""
         ref, me, ways = op.targets[k], turn.block.gpu, op.ways
         target = self._part(op, ref, op.sources[min(k, len(op.sources) - 1)])
@@ -493,7 +497,7 @@ class _Machine:
         rank = ref.ranks[-1]
         return (rank,), rank, LOCAL_COPY if rank == source else TRANSFER
 
-    def _gathered(self, turn: _Turn, op: Operation, arrived: Sequence[Rows]) -> list[_Source]:
+    def _gathered(self, turn: _Turn, op: PlanOperation, arrived: Sequence[Rows]) -> list[_Source]:
         """What an operation reads, where it then is: what is added up here, and what a switch adds
         up, is fetched, all at once."""
         me, found, fetched = turn.block.gpu, list[_Source](), list[Rows]()
@@ -514,7 +518,7 @@ class _Machine:
             turn.before = [self._mark(me, turn.before, fetched, ANSWERED)]
         return found
 
-    def _summed(self, turn: _Turn, op: Operation, adds: list[_Source]) -> _Source:
+    def _summed(self, turn: _Turn, op: PlanOperation, adds: list[_Source]) -> _Source:
         """Add the sources up in the first target, as they come: what lies there already comes
         first, a message last."""
         me, into, fused = turn.block.gpu, op.targets[0], op.sources[0].in_fifo
@@ -547,7 +551,7 @@ class _Machine:
             self.fifos[key] = _Fifo(self._scratch(ref.ranks[1], SLOTS * self.room))
         return self.fifos[key]
 
-    def _part(self, op: Operation, ref: Ref, like: Ref | None = None) -> _Span:
+    def _part(self, op: PlanOperation, ref: Ref, like: Ref | None = None) -> _Span:
         """The part of some chunks that an operation is about; `like` those that come into them."""
         whole = self._whole(ref, None if like in (None, ref) else self._whole(like).count)
         if op.part == (0, 1) and op.window is None:
@@ -637,7 +641,7 @@ class _Machine:
         return self.builder.rows(style, src, dst, piece, joins=joins)
 
 
-HOW: dict[str, Callable[[_Machine, _Turn, Operation], bool]] = {
+HOW: dict[str, Callable[[_Machine, _Turn, PlanOperation], bool]] = {
     "nop": lambda machine, turn, op: True,
     "signal": _Machine._signal,
     "wait": _Machine._wait,

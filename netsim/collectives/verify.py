@@ -29,7 +29,7 @@ Value = TypeVar("Value")
 Part = tuple[int, int, Value]  # from, to (exclusive), value
 
 
-class Segments(Generic[Value]):
+class ChunkSegments(Generic[Value]):
     """The value of every position from 0 up, all equal at first."""
 
     def __init__(self, value: Value) -> None:
@@ -89,7 +89,7 @@ def span_text(rank: int, buffer: int, start: int, stop: int) -> str:
     return f"rank {rank}, {BUFFER_NAMES[buffer]} elements {start}..{stop - 1}"
 
 
-class Memory:
+class BufferContents:
     """What every rank holds; `members[i]` is the schedule's rank that is rank i (default: i)."""
 
     def __init__(
@@ -101,7 +101,7 @@ class Memory:
         self.schedule = schedule
         self.collective = collective
         self.number = {int(member): rank for rank, member in enumerate(ranks)}
-        self.buffers: dict[tuple[int, int], Segments[Cell]] = {}
+        self.buffers: dict[tuple[int, int], ChunkSegments[Cell]] = {}
         self._high = sum(MANY << (BITS * rank) for rank in range(collective.ranks))
         p = schedule.pieces
         columns = (p.src_offset, p.dst_offset, p.own_offset, p.count)
@@ -133,10 +133,10 @@ class Memory:
             self._check_target(row, target, style.dst_buffer, dst_offset, count)
             self._store(target, style.dst_buffer, dst_offset, result)
 
-    def segments(self, rank: int, buffer: int) -> tuple[Segments[Cell], int]:
+    def segments(self, rank: int, buffer: int) -> tuple[ChunkSegments[Cell], int]:
         """The physical buffer in which a buffer lies, and where in it."""
         physical, base = self.collective.location(rank, buffer)
-        return self.buffers.setdefault((rank, physical), Segments(None)), base
+        return self.buffers.setdefault((rank, physical), ChunkSegments(None)), base
 
     def read(self, rank: int, buffer: int, start: int, count: int) -> list[Part[Cell]]:
         """What a range holds, with positions relative to its start."""
@@ -240,7 +240,7 @@ contribution of rank 0; foreign the contribution of rank 1
     if collective.name == "barrier":
         _verify_barrier(schedule, rows, members or range(collective.ranks))
         return
-    memory = Memory(schedule, collective, members)
+    memory = BufferContents(schedule, collective, members)
     for row in rows:
         memory.execute(row)
     for rank in range(collective.ranks):
@@ -262,7 +262,7 @@ def multiplicities(contributions: int, ranks: int) -> list[int]:
     return np.frombuffer(raw, "<u2").tolist()  # type: ignore[no-any-return]
 
 
-def _check_output(memory: Memory, rank: int, expected: Expectation) -> None:
+def _check_output(memory: BufferContents, rank: int, expected: Expectation) -> None:
     for low, high, cell in memory.read(rank, OUT, expected.offset, expected.count):
         wrong = _fault(cell, expected, memory.collective.ranks)
         if wrong:
@@ -444,7 +444,7 @@ class _Watch:
     def __init__(self, schedule: Schedule, collective: Collective) -> None:
         self._schedule = schedule
         self._collective = collective
-        self._uses: dict[tuple[int, int], Segments[Use]] = {}
+        self._uses: dict[tuple[int, int], ChunkSegments[Use]] = {}
 
     def touch_all(self, row: int, accesses: list[Access], past: _Past) -> None:
         """Check the accesses of one row against all that went before, and note them."""
@@ -467,7 +467,7 @@ class _Watch:
         count = int(self._schedule.pieces.count[self._schedule.piece[row]])
         physical, base = self._collective.location(access.rank, access.buffer)
         start = base + access.start
-        uses = self._uses.setdefault((access.rank, physical), Segments((-1, ())))
+        uses = self._uses.setdefault((access.rank, physical), ChunkSegments((-1, ())))
         me = 2 * row + access.late
         after: list[Part[Use]] = []
         for low, high, (writer, readers) in uses.read(start, start + count):
@@ -525,7 +525,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class States:
+class ChunkStates:
     """The states of a schedule, the first of them before it starts (step -1)."""
 
     collective: Collective
@@ -535,9 +535,9 @@ class States:
 
 def states(
     schedule: Schedule, collective: Collective, which: int = 0, members: Sequence[int] | None = None
-) -> States:
+) -> ChunkStates:
     """What every rank holds before the schedule and after each step (tag `step`) of it."""
-    memory = Memory(schedule, collective, members)
+    memory = BufferContents(schedule, collective, members)
     bases = _bases(collective)
     snapshots = [(START, _snapshot(memory, bases))]
     step: list[int] = schedule.step.tolist()
@@ -551,11 +551,11 @@ def states(
     cuts = sorted({x for _, held in snapshots for parts in held for p in parts for x in p[:2]})
     chunks = tuple(Chunk(_letters(k), *span) for k, span in enumerate(pairwise(cuts)))
     all_states = (State(number, _holdings(held, cuts, collective)) for number, held in snapshots)
-    return States(collective, chunks, tuple(all_states))
+    return ChunkStates(collective, chunks, tuple(all_states))
 
 
 def render_text(
-    value: States, steps: Sequence[int] | None = None, most_terms: int = MOST_TERMS
+    value: ChunkStates, steps: Sequence[int] | None = None, most_terms: int = MOST_TERMS
 ) -> str:
     """The table of every state, or of those after some steps; complete chunks are starred."""
     shown = [state for state in value.states if steps is None or state.step in steps]
@@ -569,7 +569,7 @@ def _bases(collective: Collective) -> list[int]:
     return [sum(counts[:rank]) for rank in range(collective.ranks)]
 
 
-def _snapshot(memory: Memory, bases: list[int]) -> list[list[Piece]]:
+def _snapshot(memory: BufferContents, bases: list[int]) -> list[list[Piece]]:
     held: list[list[Piece]] = [[] for _ in bases]
     shared = not any(bases)
     for (rank, _), segments in memory.buffers.items():

@@ -64,7 +64,7 @@ from netsim.workloads.setting import (
     NARROW,
     ONE_TILE_A_BLOCK,
     STORED,
-    Extra,
+    ExtraCollective,
     GpuKinds,
     Grid,
     Roofline,
@@ -361,7 +361,7 @@ def layer_flops(model: Transformer, layer: Layer, sequence: int) -> float:
     return 2.0 * active + attention
 
 
-def extras_of(work: Training, model: Model, grid: Grid) -> tuple[Extra, ...]:
+def extras_of(work: Training, model: Model, grid: Grid) -> tuple[ExtraCollective, ...]:
     """Return the additional collectives of a step: presets by name, with the keys that the user
     sets.
     """
@@ -371,7 +371,7 @@ def extras_of(work: Training, model: Model, grid: Grid) -> tuple[Extra, ...]:
         if extra.preset is not None:
             held = model.parameters // (grid.degrees["tp"] * grid.degrees["pp"])
             cost = preset(extra.preset, held, work.micro_batch)
-        usual = cost or Extra(f"extra {number}", "all_reduce", AXES_OF["all"], 4, "step")
+        usual = cost or ExtraCollective(f"extra {number}", "all_reduce", AXES_OF["all"], 4, "step")
         keywords: dict[str, Any] = {
             "collective": extra.collective,
             "nbytes": extra.bytes,

@@ -46,9 +46,9 @@ from netsim.workloads.lower import (
     nothing_to_do,
 )
 from netsim.workloads.memory import FULL, activation_bytes, full_activation_bytes
-from netsim.workloads.passes import EXPERT, Part
+from netsim.workloads.passes import EXPERT, PassPart
 from netsim.workloads.setting import Setting
-from netsim.workloads.step import Pass, empty_tape, synchronised, training_step
+from netsim.workloads.step import ChunkPass, empty_tape, synchronised, training_step
 from netsim.workloads.tape import COMPUTE, Deps, Tape, TapeEntry, emit
 
 Times = NDArray[np.float64]
@@ -851,7 +851,7 @@ class _StageCosts:
             SHARED_COSTS.keep_only(key)
         return SHARED_COSTS.of(key, lambda: replace(step_costs, budget=budget))
 
-    def pass_seconds(self, step_pass: Pass) -> float:
+    def pass_seconds(self, step_pass: ChunkPass) -> float:
         """Return the time of one pass by itself, with its collectives of tp, cp and ep."""
         key = (step_pass.kind, *map(Same, step_pass.parts))
         if key not in self.pass_times:
@@ -867,7 +867,7 @@ class _StageCosts:
                 self.pass_times[key] = max(self.pass_times[key] + held, exchanged)
         return self.pass_times[key]
 
-    def _tape(self, step_pass: Pass, is_included: Callable[[Part], bool]) -> Tape:
+    def _tape(self, step_pass: ChunkPass, is_included: Callable[[PassPart], bool]) -> Tape:
         """A tape of the parts of a pass that are included."""
         after: Deps = ()
         tape = empty_tape(self.resolved.setting)

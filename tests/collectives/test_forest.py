@@ -7,7 +7,7 @@ import pytest
 
 from netsim.base.memo import digest
 from netsim.collectives.collective import ROOTED, CollectiveError, collective_of
-from netsim.collectives.forest import Links, links_of, mesh, packed, searched
+from netsim.collectives.forest import TreeLinks, links_of, mesh, packed, searched
 from netsim.collectives.table import ALGORITHMS, algorithm, build
 from netsim.collectives.verify import check_races, verify
 from netsim.engines import compiled, engine, simpy
@@ -85,7 +85,7 @@ GRAPHS = [
 ]
 
 
-def links_between(topology: Topology) -> Links:
+def links_between(topology: Topology) -> TreeLinks:
     return links_of(topology, np.arange(len(topology), dtype=np.int32))
 
 
@@ -192,7 +192,7 @@ def test_ways_through_other_ranks_and_dead_links_are_none() -> None:
     assert len(links.src) == 12
     dead = joined("dead", 3, {(0, 1): 1e9, (1, 2): 1e9, (2, 0): 0.0})
     assert len(links_between(dead).src) == 4
-    apart = Links(3, (0,), (1,), (0,), (0.0,), (((0, 1.0),),), (1e9,))
+    apart = TreeLinks(3, (0,), (1,), (0,), (0.0,), (((0, 1.0),),), (1e9,))
     for function in (packed, searched):
         with pytest.raises(CollectiveError, match="not all ranks are joined by links"):
             function(collective_of("all_gather", 3, 1024), links=apart)

@@ -15,7 +15,7 @@ from typing import Any
 from netsim.program.place import place
 from netsim.topology.routing import switch
 from netsim.trace.chrome import write_trace
-from netsim.trace.goal import Sheet, read_goal, replayed
+from netsim.trace.goal import GoalText, read_goal, replayed
 from netsim.trace.tables import write_links, write_links_over_time, write_rows
 from netsim.training.recorded.chakra import (
     COLLECTIVE,
@@ -116,7 +116,7 @@ def goal_written() -> list[str]:
         ("alltoall", "bruck"),
     ):
         schedule = build_small(make(name, 3, 3), algorithm)
-        text = Sheet(place(schedule, switch(3, 1e9, 1e-6))).text()
+        text = GoalText(place(schedule, switch(3, 1e9, 1e-6))).text()
         lines += ["", f"{name}, {algorithm}:", *text.splitlines()]
     return cut(lines)
 
