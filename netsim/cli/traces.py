@@ -10,7 +10,7 @@ from netsim.base.errors import InputError
 from netsim.base.files import write_text
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective, CollectiveError
-from netsim.collectives.msccl import MOST_OPERATIONS, AlgoSheet, PlanSheet
+from netsim.collectives.msccl import MOST_OPERATIONS, AlgoFile, PlanFile
 from netsim.engines.engine import simulate
 from netsim.extent.noise import NoiseDraws, sampled
 from netsim.metrics.links import gpu_time
@@ -244,7 +244,7 @@ def write_application(cells: Sequence[Cell], folder: Path, engine: str) -> list[
 
 def write_msccl(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     """The algorithm of the first cell at its largest size, as MSCCL reads it."""
-    sheet = _algorithm(cells[0], "msccl", AlgoSheet)
+    sheet = _algorithm(cells[0], "msccl", AlgoFile)
     path = write_text(folder / "algorithm.xml", sheet.text())
     limits = sheet.beyond_limits()
     return [f"{path} ({limits})" if limits else str(path)]
@@ -252,7 +252,7 @@ def write_msccl(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
 
 def write_plan(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     """The same as an execution plan of MSCCL++."""
-    sheet = _algorithm(cells[0], "mscclpp", PlanSheet)
+    sheet = _algorithm(cells[0], "mscclpp", PlanFile)
     path = write_text(folder / "plan.json", sheet.text())
     note = f" ({sheet.longest} operations in a thread block, MSCCL++ takes {MOST_OPERATIONS})"
     return [f"{path}{note * (sheet.longest > MOST_OPERATIONS)}"]

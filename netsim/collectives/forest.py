@@ -1,7 +1,6 @@
-"""Algorithms along trees, many at once: those that pack the links that they are given, those that a
-search over time finds, the double binary tree; and chains, which are trees without branches.
+"""Algorithms along trees: packed into given links, searched over time, double binary trees, chains.
 
-Each tree carries a part of the data, piece by piece: up to its root as sums, down from it, or both.
+Each tree carries a part of the data piece by piece: up to its root as sums, down from it, or both.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,15 +23,24 @@ from netsim.topology.graph import Floats, Sides, Topology, flow, scipy_part
 
 # **** Links ****
 
-MOST_RANKS = 128  # between which ways are listed
-MOST_CHANNELS = 8  # whose ways are looked at
+MOST_RANKS = 128  # ranks between which connections are listed
+MOST_CHANNELS = 8  # channels whose connections are listed
 
 
 @dataclass(frozen=True)
 class TreeLinks:
-    """The ways between `ranks` that pass no other rank: from `src` to `dst` on a channel, seconds
-    of latency, and the links that each draws on, with how much of a byte. `rate` is that of links,
-    in bytes/s. An algorithm with a parameter `links` is given those of its cell."""
+    """The connections between `ranks` that pass no other rank, as columns.
+
+    An algorithm with a parameter `links` gets those of its cluster.
+
+    Args:
+        src: source of each connection.
+        dst: destination of each connection.
+        channel: channel of each connection.
+        latency: seconds.
+        over: links of each connection, with the fraction of the bytes on each.
+        rate: bytes per second of each link.
+    """
 
     ranks: int
     src: tuple[int, ...]
@@ -46,12 +54,14 @@ class TreeLinks:
         return f"Links({self.ranks} ranks, {digest(vars(self)).hex()})"
 
     def seconds(self, way: int) -> float:
-        """What a byte takes on a way that is free."""
+        """Return the seconds per byte of a connection that nothing else uses."""
         return max(part / self.rate[link] for link, part in self.over[way])
 
     @property
     def back(self) -> "TreeLinks":
-        """The same with every way the other way round; itself where that makes no difference."""
+        """The same with every connection reversed; the object itself if that makes no
+        difference.
+        """
         load = np.bincount([link for over in self.over for link, _ in over], minlength=1)
         like = [sorted((self.rate[k], load[k], part) for k, part in over) for over in self.over]
         ends = (self.src, self.dst), (self.dst, self.src)
@@ -60,7 +70,7 @@ class TreeLinks:
 
 
 def mesh(ranks: int) -> TreeLinks:
-    """A link from every rank to every other: what algorithms are given where nothing is known."""
+    """Return a link from every rank to every other: the links if the topology is not known."""
     src, dst = (tuple(one.tolist()) for one in np.nonzero(~np.eye(ranks, dtype=bool)))
     ways = len(src)
     over = tuple(((way, 1.0),) for way in range(ways))
@@ -68,7 +78,7 @@ def mesh(ranks: int) -> TreeLinks:
 
 
 def links_of(topology: Topology, gpus: NDArray[np.int32]) -> TreeLinks:
-    """The ways between devices, as the topology lays them; of channels those that differ."""
+    """Return the connections between devices of a topology; of channels, those that differ."""
     n, wires, nodes = len(gpus), topology.links, topology.gpu_nodes[gpus]
     if n > MOST_RANKS:
         message = f"ways are listed between up to {MOST_RANKS} ranks, not {n}"
@@ -110,8 +120,10 @@ Parts = tuple[Ints, Ints, Ints]
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """Trees from `roots` to all other ranks, which share links by their weights. A hop comes after
-    the one that brings its data, and after those before it in its queue."""
+    """Trees from `roots` to all other ranks, which share links in proportion to their weights.
+
+    A hop waits for the hop that brings its data, and for the hops before it in its queue.
+    """
 
     roots: tuple[int, ...]
     weights: tuple[int, ...]
@@ -119,8 +131,11 @@ class Forest:
 
 
 class Pipes:
-    """What ranks do with one piece of every tree: moves, each after some others and after that of
-    the piece before, or of its queue."""
+    """The moves of one piece of every tree.
+
+    Each move waits for some others, and for the same move of the piece before or the move before it
+    in its queue.
+    """
 
     def __init__(self, lanes: Lanes) -> None:
         self.lanes = lanes
@@ -132,6 +147,7 @@ class Pipes:
         self.queues: dict[int, int] = {}  # the last move in each
 
     def _move(self, op: int, hop: Hop, source: Place, target: Place, waits: list[int]) -> list[int]:
+        """Add a move; return its number as a list."""
         tree, src, dst, channel, queue = hop
         kind, share = (
             schedule.LOCAL_COPY if src == dst else schedule.TRANSFER,
@@ -148,8 +164,11 @@ class Pipes:
         return [number]
 
     def collect(self, forest: Forest, parts: Parts, buffer: int) -> None:
-        """Sums go up, in a buffer, to the outputs of roots; those of second children and further
-        ones go to scratch, from where their parents add them."""
+        """Add the sums up the trees to the outputs of roots, by way of a buffer.
+
+        Contributions of second and further children go to scratch memory, from which their parent
+        adds them.
+        """
         self.parts.append(parts)
         self.weights += forest.weights
         ready, children = dict[tuple[int, int], list[int]](), dict[tuple[int, int], int]()
@@ -174,7 +193,7 @@ class Pipes:
             self.sums.setdefault(root, []).extend(ready.get((tree, root), []))
 
     def spread(self, forest: Forest, parts: Parts, buffer: int) -> None:
-        """What roots have in a buffer, after what they sum up, goes down to the outputs of all."""
+        """Add the copies down the trees, from a buffer of the roots to the outputs of all ranks."""
         first = len(self.weights)
         self.parts.append(parts)
         self.weights += forest.weights
@@ -185,7 +204,7 @@ class Pipes:
             ready[tree, child] = self._move(COPY, hop, source, (OUT, WHOLE), waits)
 
     def write(self) -> Schedule:
-        """Every move of every piece, piece by piece, and the end of all ranks."""
+        """Write every move of every piece, and the end of all ranks."""
         lanes, builder, width = self.lanes, self.lanes.builder, len(self.moves)
         if not width:
             return lanes.close()
@@ -217,13 +236,14 @@ class Pipes:
         return lanes.close()
 
 
-# Double binary tree (Sanders, Speck and Träff, 2009; as NCCL builds it): pipelined all-reduce.
-# Each of two trees sums up half of the data to its root and hands it back, piece by piece. Inner
-# ranks of one tree are leaves of the other (even n), so that both directions of all links are used.
+# Double binary tree (Sanders, Speck and Träff 2009; NCCL: src/graph/trees.cc, ncclGetDtree):
+# pipelined all-reduce. Each of two trees sums half of the data to its root and copies the result
+# back, piece by piece. Inner ranks of one tree are leaves of the other (even n), so that both
+# directions of all links are used.
 
 
 def parents(n: int) -> Ints:
-    """The parent of each rank in the first tree: leaves are the odd ranks, 0 is the root."""
+    """Return the parent of each rank in the first tree: leaves are the odd ranks, 0 is the root."""
     rank = np.arange(n)
     bit = rank & -rank
     up = (rank ^ bit) | (bit << 1)
@@ -233,12 +253,12 @@ def parents(n: int) -> Ints:
 
 
 def twin_names(n: int) -> list[int]:
-    """Who each rank is in the second tree: the first mirrored, or shifted by one if n is odd."""
+    """Return the name of each rank in the second tree: mirrored, or shifted by one if n is odd."""
     return [n - 1 - rank if n % 2 == 0 else (rank + 1) % n for rank in range(n)]
 
 
 def double_tree(n: int) -> Forest:
-    """Both trees, hop by hop from their roots on."""
+    """Return both trees, hop by hop from their roots."""
     hops, reached, children = list[Hop](), [0], dict[int, list[int]]()
     rename = twin_names(n)
     for rank, parent in enumerate(parents(n).tolist()):
@@ -253,7 +273,7 @@ def double_tree(n: int) -> Forest:
 def double_tree_all_reduce(
     collective: Collective, *, chunks: int | None = None, chunk_bytes: int | str | None = None
 ) -> Schedule:
-    """Sums go up and results come down, in `chunks` pieces a tree or in `chunk_bytes` each."""
+    """Return an all-reduce: sums go up and results come down, in `chunks` pieces per tree."""
     half, element = (collective.count + 1) // 2, collective.element_bytes
     k = piece_count(half, element, chunks, chunk_bytes)
     bounds = edges(collective.count, 2 * k)
@@ -265,9 +285,11 @@ def double_tree_all_reduce(
 def chain(
     collective: Collective, *, chunks: int | None = None, chunk_bytes: int | str | None = None
 ) -> Schedule:
-    """A broadcast or reduce along the ranks ("ring"), in `chunks` pieces or in `chunk_bytes` each.
+    """Return a broadcast or reduce along the ranks, in `chunks` pieces or pieces of `chunk_bytes`.
+
     With k pieces on n ranks it takes (n-1)·α + (n-2+k)·S/(kB): a rank sends the next piece as soon
-    as the last one has left, and only the first piece pays the latency of every hop."""
+    as the last one has left, so only the first piece pays the latency of every hop.
+    """
     n, root, way = collective.ranks, collective.root, -1 if collective.reducing else 1
     k = piece_count(collective.count, collective.element_bytes, chunks, chunk_bytes)
     bounds, pipes = edges(collective.count, k)[:, None], Pipes(Lanes(collective).keep())
@@ -279,7 +301,7 @@ def chain(
 
 
 def up_and_down(lanes: Lanes, forest: Forest, parts: Parts) -> Schedule:
-    """Sums go up trees, and down the same again."""
+    """Return the schedule of sums up the trees and copies down the same trees."""
     pipes = Pipes(lanes)
     pipes.collect(forest, parts, OUT)
     pipes.spread(forest, parts, OUT)
@@ -495,7 +517,7 @@ def _by_hosts(links: TreeLinks, supply: Ints) -> list[Group]:
         return ways
 
     kinds = [[([root], 1, star(root, n)) for root in roots] for n in (1, 2, max(map(len, hosts)))]
-    lasts = np.array([_lasts(links, kind) for kind in kinds]).T
+    lasts = np.array([_seconds_per_byte(links, kind) for kind in kinds]).T
     table = np.c_[lasts / lasts.max(), -np.ones(len(lasts))]
     mixed = (
         scipy_part("optimize")
@@ -509,10 +531,14 @@ def _by_hosts(links: TreeLinks, supply: Ints) -> list[Group]:
     around = [np.isin(np.arange(links.ranks), one) for one in (*hosts, *np.arange(links.ranks))]
     cuts = [~one for one in around if supply[~one].any()]
     rate = _best(links, supply, cuts)[-1] * _fastest(links)
-    return trees if _lasts(links, trees).max() * rate <= sum(widths) * (1 + LOSSES[3]) else []
+    return (
+        trees
+        if _seconds_per_byte(links, trees).max() * rate <= sum(widths) * (1 + LOSSES[3])
+        else []
+    )
 
 
-def _lasts(links: TreeLinks, groups: Sequence[Group]) -> Floats:
+def _seconds_per_byte(links: TreeLinks, groups: Sequence[Group]) -> Floats:
     """Seconds of a byte of each root on every link."""
     load = np.zeros(len(links.rate))
     for _, width, ways in groups:
@@ -548,9 +574,9 @@ def _trees(links: TreeLinks, supply: tuple[int, ...]) -> Forest:
 
 
 # **** Searched hops ****
-# As TACOS (arXiv 2304.05301): time goes on from event to event, and whatever way is free then takes
-# something that its one end has and its other lacks, what fewest have first. Run backwards, who
-# hands out a block sums it up.
+# As in TACOS (arXiv 2304.05301): time advances from event to event, and each free connection takes
+# a part that its source has and its destination lacks, that which fewest ranks have first. Run
+# backwards, a rank that spreads a block sums it.
 
 TRIES, MOST_PARTS, MOST_SEARCHED = 4, 8, 1 << 13
 

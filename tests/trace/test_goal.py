@@ -40,7 +40,7 @@ def times(resolved, size, tmp_path) -> tuple[float, float, int]:
     path.write_text(sheet.text())
     lowered = replayed(read_goal(path), len(resolved.topology), rendezvous=0)[1]
     again = simulate(place(lowered.schedule, resolved.topology), "compiled")
-    return simulate(program, "compiled").makespan, again.makespan, sheet.hints
+    return simulate(program, "compiled").makespan, again.makespan, sheet.hint_count
 
 
 @pytest.mark.slow
