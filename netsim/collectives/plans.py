@@ -258,12 +258,12 @@ class _Machine:
         self.block_chunks = plan.chunks // blocks  # chunks of a block
         if self.block_chunks * blocks != plan.chunks:
             raise self._error(f"expected a multiple of {blocks} chunks a loop, got {plan.chunks}")
-        self.edges = edges(
-            collective.count, self.block_chunks
-        )  # of the chunks of a block, in elements
-        self.chunk_sizes = np.diff(self.edges)  # in elements
-        self.unit = int(self.chunk_sizes.max())  # elements of the largest chunk
-        # A file for calls in place has one buffer; a file for others must not find its input changed.
+        # Edges and sizes of the chunks of a block, and the size of the largest, in elements.
+        self.edges = edges(collective.count, self.block_chunks)
+        self.chunk_sizes = np.diff(self.edges)
+        self.unit = int(self.chunk_sizes.max())
+        # A file for calls in place has one buffer. A file for other calls expects that its input
+        # does not change, so for calls in place the input is copied.
         self.has_one_buffer = not plan.out_of_place and not collective.in_place
         self.copies_input = not plan.in_place and collective.in_place
         if self.has_one_buffer and collective.name not in ONE_BUFFER:
