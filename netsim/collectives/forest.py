@@ -113,8 +113,8 @@ def links_of(topology: Topology, gpus: NDArray[np.int32]) -> TreeLinks:
 
 Hop = tuple[int, int, int, int, int]  # tree, from, to, channel, queue that it keeps to (-1: none)
 Place = tuple[int, int]  # a buffer, and where in it
-WHOLE, OWN = range(2)  # as in all data, or in the block of its tree's root; then: slots of scratch
-# Of every tree (column) every piece (row): where in all data, where in the root's block, elements.
+WHOLE, OWN = range(2)  # offset in all data, or in the block of the tree's root; then scratch slots
+# By piece (row) and tree (column): offset in all data, offset in the root's block, elements.
 Parts = tuple[Ints, Ints, Ints]
 
 
@@ -314,8 +314,10 @@ def up_and_down(lanes: Lanes, forest: Forest, parts: Parts) -> Schedule:
 def _along(
     c: Collective, links: TreeLinks | None, find: Callable[[TreeLinks], Forest], pieces: int
 ) -> Schedule:
-    """A collective along the trees that are found for its links: sums go along them backwards. By
-    default as many pieces as are small, and not too many rows."""
+    """Return a collective along the trees that `find` makes for its links; sums use reversed trees.
+
+    With `pieces` of 0, the number of pieces follows from their least size and a limit on rows.
+    """
     n, everywhere = c.ranks, c.name == "all_reduce"
     if links is not None and not isinstance(links, TreeLinks):
         raise CollectiveError("links", f"follow from the cluster; leave them out, got {links!r}")
@@ -334,7 +336,7 @@ def _along(
 
 
 def _parts(collective: Collective, forest: Forest, pieces: int) -> Parts:
-    """Every piece of a block is divided among the trees of its root, by their weights."""
+    """Divide every piece of a block among the trees of its root, in proportion to their weights."""
     n, everywhere, roots = collective.ranks, collective.name == "all_reduce", np.array(forest.roots)
     bounds = edges(collective.count, n) if everywhere else np.arange(n + 1) * collective.count
     first = bounds[roots] * (collective.name not in ROOTED)
@@ -354,7 +356,9 @@ def packed(
     chunks: int | None = None,
     chunk_bytes: int | str | None = None,
 ) -> Schedule:
-    """Trees that fill the links, in `chunks` pieces or in `chunk_bytes` each."""
+    """Return a collective along trees that fill the links, in `chunks` pieces or pieces of
+    `chunk_bytes`.
+    """
     n, chunking = collective.ranks, (chunks, chunk_bytes)
     size, pieces = collective.element_bytes, 0
     if chunking != (None, None):
@@ -364,7 +368,9 @@ def packed(
 
 
 def searched(collective: Collective, *, links: TreeLinks | None = None, seed: int = 0) -> Schedule:
-    """What a greedy search over time finds, the best of a few tries from a `seed` on."""
+    """Return the best schedule of a few greedy searches over time, with random numbers from
+    `seed` on.
+    """
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise CollectiveError("seed", f"expected a whole number from 0 up, got {seed!r}")
     n, blocks = collective.ranks, collective.ranks if collective.name == "all_reduce" else 1
@@ -383,22 +389,28 @@ def searched(collective: Collective, *, links: TreeLinks | None = None, seed: in
 ON_LINKS: dict[str, Callable[..., Schedule]] = {"forest": packed, "synth": searched}
 
 # **** Packed trees ****
-# As ForestColl (arXiv 2402.06787) and the theorem of Edmonds behind it: roots can send to all ranks
-# at a rate if no cut is narrower than what the roots on its one side send together. The best rates
-# of ways that share links are those of a linear program whose cuts are found one by one; trees
-# are then grown hop by hop, each as wide as leaves enough for all others.
+# As in ForestColl (arXiv 2402.06787), by a theorem of Edmonds: roots can send to all ranks at a
+# rate if no cut is narrower than what the roots on its source side send together. The best rates of
+# connections that share links are the solution of a linear program, whose constraints (cuts) are
+# added one by one. Trees are then grown hop by hop, such that the rest suffices for all others.
 
-EXACT, MOST_PACKED = 16, 64  # ranks: of more it takes seconds, and minutes
-LEAST_PIECE, MOST_PIECES, MOST_ROWS = 1 << 16, 1024, 3 << 19  # of a pipeline by default
-MULTIPLES = (*range(1, 17), 20, 24, 28, 32, 48, 64)  # trees of a root, the fewest that lose least
-LOSSES = (1e-6, 0.002, 0.004, 0.008, 0.02, 0.1, 0.4)  # part of all rates that may be left unused
-STARS, FEW = 256, 0.005  # of a root, in a mixture; the part that is worth its own
-UNITS = 2**26  # of what all roots send together, in flows
-Group = tuple[list[int], int, list[int]]  # trees that are equal: ranks, how many, ways
+EXACT = 16  # ranks up to which trees are always packed; of more it takes seconds
+MOST_PACKED = 64  # ranks up to which trees are packed at all; of more it would take minutes
+LEAST_PIECE = 1 << 16  # default bytes of a piece
+MOST_PIECES = 1024  # default limit on pieces
+MOST_ROWS = 3 << 19  # default limit on rows
+MULTIPLES = (*range(1, 17), 20, 24, 28, 32, 48, 64)  # numbers of trees per root to try
+LOSSES = (1e-6, 0.002, 0.004, 0.008, 0.02, 0.1, 0.4)  # fractions of all rates that may be unused
+STARS = 256  # stars of a root in a mixture
+FEW = 0.005  # fraction of a mixture below which a kind of stars is omitted
+UNITS = 2**26  # integer rate of all roots together in maximum flows
+Group = tuple[list[int], int, list[int]]  # equal trees: ranks reached, number, connections
 
 
 def _short(links: TreeLinks, supply: Ints, rates: Ints) -> list[Sides]:
-    """Cuts from where ways of whole rates carry less to some rank than what roots send."""
+    """Return the cuts across which connections with integer rates carry less than the roots
+    send.
+    """
     roots, n = np.flatnonzero(supply), links.ranks
     hops = [(links.src, links.dst, rates), (np.full(len(roots), n), roots, supply[roots])]
     flows = [flow(hops, n, sink) for sink in range(n)]
@@ -406,8 +418,11 @@ def _short(links: TreeLinks, supply: Ints, rates: Ints) -> list[Sides]:
 
 
 def _best(links: TreeLinks, supply: Ints, cuts: Sequence[Sides]) -> Floats:
-    """Rates of ways, few of them, with which a root's is best where only some cuts bind, and that;
-    of the fastest link."""
+    """Return rates of connections that maximize the rate of a root, if only these cuts limit it.
+
+    Rates are relative to the fastest link; the last value is the rate of a root. The solution is a
+    corner of the linear program: few connections are used.
+    """
     ways, src, dst = len(links.src), np.array(links.src), np.array(links.dst)
     draws = [(link, way, part) for way, over in enumerate(links.over) for link, part in over]
     link, way, part = (np.array(column) for column in zip(*draws, strict=True))
@@ -424,13 +439,15 @@ def _best(links: TreeLinks, supply: Ints, cuts: Sequence[Sides]) -> Floats:
 
 
 def _fastest(links: TreeLinks) -> float:
-    """The rate of the fastest link that ways go over."""
+    """The rate of the fastest link that connections use."""
     return max(links.rate[link] for over in links.over for link, _ in over)
 
 
 def _rates(links: TreeLinks, supply: Ints) -> tuple[float, list[Floats]]:
-    """The best rate of a root, and rates of ways that allow it: those in which all ways have a
-    part, if these do, and those of a corner, of few ways."""
+    """Return the best rate of a root, and choices of rates of connections that reach it.
+
+    The first choice uses all connections equally, if that reaches the rate; the last one uses few.
+    """
     users, rate = np.zeros(len(links.rate)), np.array(links.rate)
     for link, part in (one for over in links.over for one in over):
         users[link] += part
@@ -450,12 +467,13 @@ def _rates(links: TreeLinks, supply: Ints) -> tuple[float, list[Floats]]:
 
 
 def _packed(links: TreeLinks, supply: Ints) -> list[Group]:
-    """Trees as they reach rank after rank, in the fewest groups that lose least.
+    """Return trees that fill the links, in the fewest groups of equal trees that lose least.
 
-    Where all ranks are joined equally, the trees are known: everyone to everyone, or over every
-    further rank."""
+    If all ranks are connected equally, the trees are known: a star from each root, or from a single
+    root over every other rank.
+    """
     n, roots = links.ranks, np.flatnonzero(supply).tolist()
-    if links == mesh(n):  # ways go by source and target
+    if links == mesh(n):  # connections are sorted by source and destination
         stars = np.arange(n * (n - 1)).reshape(n, n - 1).tolist()
         if len(roots) == n:
             return [([root], 1, star) for root, star in enumerate(stars)]
@@ -492,13 +510,17 @@ def _packed(links: TreeLinks, supply: Ints) -> list[Group]:
 
 
 def _by_hosts(links: TreeLinks, supply: Ints) -> list[Group]:
-    """Stars: from each root to some ranks of every host, and from these to all others of that, in
-    the best mixture of one, two and all. A host is what the fastest ways join; no stars where that
-    is not each to each, or where cuts around ranks and hosts allow more."""
+    """Return stars from each root to some ranks of every host, and from these to the others of the
+    host.
+
+    They are the best mixture of stars to one, two and all ranks of a host. A host is a set of ranks
+    that the fastest connections join. The result is empty if not all ranks of a host are joined
+    like that, or if cuts around ranks and hosts show that more is possible.
+    """
     roots = np.flatnonzero(supply).tolist()
     seconds = np.array([links.seconds(way) for way in range(len(links.src))])
     slowest = np.lexsort((np.array(links.latency), seconds))[::-1].tolist()
-    way = {(links.src[k], links.dst[k]): k for k in slowest}  # of several the fastest
+    way = {(links.src[k], links.dst[k]): k for k in slowest}  # the fastest of parallel ones
     fast = [ends for ends, k in way.items() if seconds[k] <= seconds.min() * (1 + 1e-9)]
     hosts = {tuple(sorted({r, *(b for a, b in fast if a == r)})) for r in range(links.ranks)}
     if len(way) < links.ranks * (links.ranks - 1) or sum(map(len, hosts)) > links.ranks:
@@ -539,7 +561,7 @@ def _by_hosts(links: TreeLinks, supply: Ints) -> list[Group]:
 
 
 def _seconds_per_byte(links: TreeLinks, groups: Sequence[Group]) -> Floats:
-    """Seconds of a byte of each root on every link."""
+    """The seconds per byte of each root on every link."""
     load = np.zeros(len(links.rate))
     for _, width, ways in groups:
         for link, part in (one for way in ways for one in links.over[way]):
@@ -548,7 +570,9 @@ def _seconds_per_byte(links: TreeLinks, groups: Sequence[Group]) -> Floats:
 
 
 def _next(links: TreeLinks, free: Ints, group: Group, others: list[Group]) -> tuple[int, int]:
-    """A way out of what trees have reached, near their root, and how many of them may take it."""
+    """Return a connection out of what trees have reached, near their root, and how many trees
+    may use it.
+    """
     src, dst = np.array(links.src), np.array(links.dst)
     inside = np.isin(np.arange(links.ranks), group[0])
     for rank in group[0]:
@@ -566,6 +590,7 @@ def _next(links: TreeLinks, free: Ints, group: Group, others: list[Group]) -> tu
 
 @lru_cache(maxsize=64)
 def _trees(links: TreeLinks, supply: tuple[int, ...]) -> Forest:
+    """The packed trees of these roots."""
     groups = sorted(_packed(links, np.array(supply)))
     ways = [(tree, way) for tree, group in enumerate(groups) for way in group[2]]
     hops = [(tree, links.src[way], links.dst[way], links.channel[way], -1) for tree, way in ways]
@@ -584,7 +609,9 @@ TRIES, MOST_PARTS, MOST_SEARCHED = 4, 8, 1 << 13
 def _search_hops(
     links: TreeLinks, parts: int, nbytes: float, random: "np.random.Generator"
 ) -> tuple[float, list[Hop]]:
-    """One search: the seconds that it takes, and the hops of all parts in order of their start."""
+    """Search once; return the seconds that the result takes, and the hops in order of their
+    start.
+    """
     src, dst, hops = np.array(links.src), np.array(links.dst), list[Hop]()
     seconds = np.array([nbytes * links.seconds(way) for way in range(len(src))])
     users: dict[int, list[int]] = {}

@@ -364,7 +364,7 @@ class _Reader:
 
 
 def _wrong(op: PlanOperation, ports: bool) -> str:
-    """What is expected of the ends of an operation on data that has others."""
+    """What is expected of the sources and targets of an operation; "" if they are as expected."""
     ends, does, moves = (op.sources, op.targets), op.does, op.does.action == "copy"
     if not does.reads:
         return ""

@@ -64,7 +64,9 @@ def reduce_scatter(collective: Collective, *, channels: int = 1, fold: Folding =
 
 
 def _block_offsets(c: Collective, k: int) -> tuple[NDArray[np.int64], ...]:
-    """Offsets in a block and in all blocks, and counts, of every channel's part of every block."""
+    """Return for every channel's part of every block: its offset in the block, in all blocks,
+    its size.
+    """
     bounds = edges(c.count, k)
     part, block = np.meshgrid(bounds[:-1], np.arange(c.ranks) * c.count, indexing="ij")
     count = np.repeat(np.diff(bounds), c.ranks)
@@ -399,7 +401,7 @@ def on_tori(name: str) -> dict[str, Callable[..., Schedule]]:
 
 
 def _by(planner: Planner, name: str) -> Callable[..., Schedule]:
-    """One of the three collectives, by a planner."""
+    """Return one of the three collectives whose plan a planner makes."""
 
     def all_ports(
         collective: Collective, *, dims: Sequence[int] | None = None, ports: int | None = None

@@ -118,7 +118,7 @@ def _buses(hosts: Sequence[Host]) -> graph.Floats:
 
 
 def join(plan: HostPlan, fabric: Fabric | None, policy: Policy, *, rail: bool = False) -> Cluster:
-    """Lay out the hosts of a plan and the fabric between them."""
+    """Lay out the hosts of a plan and the fabric between them; return the cluster."""
     ports = plan.ports
     places = _places(plan)
     layout = _layout(plan, fabric, ports)
@@ -226,7 +226,7 @@ def _with_fabric(
 def _with_shared_switches(
     plan: HostPlan, layout: graph.Layout, first_node: graph.Ints
 ) -> graph.Layout:
-    """One NVSwitch node, `nvlink0.nvswitch0`, for all hosts of an NVLink domain."""
+    """Merge the NVSwitches of all hosts of an NVLink domain into one node, `nvlink0.nvswitch0`."""
     ups = [(host, host.machine.scale_up) for host in plan.hosts]
     local = [h.layout.nodes.index("nvswitch0") if up and up.hosts > 1 else -1 for h, up in ups]
     if max(local) < 0:
@@ -533,10 +533,10 @@ FIELD = re.compile(r"([a-z_]+(?:\.\w+)*): (.*)", re.DOTALL)
 
 
 def build_topology(config: ClusterConfig | Mapping[str, Any]) -> graph.Topology:
-    """The topology of a `cluster` section.
+    """Return the topology of a `cluster` section.
 
-    `config` is a mapping with the keys of a scenario file, or as a scenario has it
-    (`cell.scenario.cluster`). What cannot be built raises an InputError.
+    `config` is a mapping with the keys of a scenario file, or the section of a scenario
+    (`cell.scenario.cluster`). An InputError says why a topology cannot be built.
 
     >>> topology = build_topology({"machine": "dgx-h100", "nodes": 2})
     >>> len(topology), topology.name

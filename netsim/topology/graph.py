@@ -315,7 +315,7 @@ class Topology:
 
     @cached_property
     def token(self) -> object:
-        """A value that no other topology has: a key for caches that must not keep the topology."""
+        """A unique value: a key for caches that must not keep the topology alive."""
         return object()
 
     @cached_property
@@ -356,7 +356,7 @@ class Topology:
         return np.array([self.node_number[gpu] for gpu in self.gpus], np.int32)
 
     def link_name(self, link: int) -> str:
-        """A link as `tail->head`, the second and further ones between the same ends with `#n`."""
+        """Return `tail->head`; further parallel links end with `#n`."""
         tail, head = int(self.links.tail[link]), int(self.links.head[link])
         lane = int(self.lanes[link])
         return f"{self.nodes[tail]}->{self.nodes[head]}" + (f"#{lane}" if lane else "")
@@ -367,9 +367,10 @@ class Topology:
         return lanes(self.links)
 
     def routes(self, src: Ints, dst: Ints, channel: Ints, way: str = "") -> Routes:
-        """The routes from each `src` to each `dst` on a channel (see Router).
+        """Return the routes from each `src` to each `dst` on a channel (see Router).
 
-        The last results for few pairs are kept, as operations of other sizes have the same ones."""
+        The last results for few pairs are cached, as operations of other sizes need the same ones.
+        """
         if len(src) > FEW_ROUTES:
             return self.router.routes(self, src, dst, channel, way)
         question = len(src), src.tobytes(), dst.tobytes(), channel.tobytes(), way
@@ -408,7 +409,7 @@ class Topology:
 
 
 def joined(parts: Sequence[Routes]) -> Routes:
-    """Routes of some pairs after those of others."""
+    """Return the routes of several queries, one after the other."""
     first = np.cumsum([0] + [len(part.link) for part in parts])
     ptr = [part.ptr[:-1] + start for part, start in zip(parts, first, strict=False)]
     return Routes(
@@ -420,13 +421,13 @@ def joined(parts: Sequence[Routes]) -> Routes:
 
 
 def empty_graph() -> "nx.DiGraph[Any]":
-    """networkx is for those who look: importing it takes longer than many a run."""
+    """Return an empty networkx graph; networkx is imported only here, as that takes long."""
     graph: nx.DiGraph[Any] = import_module("networkx").DiGraph()
     return graph
 
 
 def graph_of(description: "nx.DiGraph[Any] | GraphSketch | Layout") -> "nx.DiGraph[Any]":
-    """The networkx graph of whatever describes a topology."""
+    """Return the networkx graph of a description of a topology."""
     if isinstance(description, Layout):
         return thaw(description)
     if not isinstance(description, GraphSketch):
@@ -438,7 +439,7 @@ def graph_of(description: "nx.DiGraph[Any] | GraphSketch | Layout") -> "nx.DiGra
 
 
 def thaw(layout: Layout) -> "nx.DiGraph[Any]":
-    """The networkx graph of a layout; parallel links become one edge that counts them."""
+    """Return the networkx graph of a layout; parallel links become one edge with their count."""
     graph = empty_graph()
     names, links = layout.nodes, layout.links
     of_nodes = (layout.kinds, layout.passes, layout.reduces)

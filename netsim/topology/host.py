@@ -163,7 +163,7 @@ def _best(width: Floats, kind: NDArray[np.int8]) -> tuple[int, ...]:
 
 
 def _mirrored(value: int, count: int) -> int:
-    """The bits of `value` in reverse, for `count` a power of two; else `value`."""
+    """The bits of `value` in reverse order if `count` is a power of two; else `value`."""
     bits = count.bit_length() - 1
     if count != 1 << bits:
         return value
@@ -369,19 +369,19 @@ class _Search:
 
 
 def padded(*tables: Table) -> list[Table]:
-    """The tables with as many columns as the widest of them."""
+    """Return the tables with equal numbers of columns."""
     width = max(table.shape[-1] for table in tables)
     return [widened(table, width) for table in tables]
 
 
 def widened(table: Table, width: int) -> Table:
-    """The table with more columns, of -1."""
+    """Return the table with additional columns of -1."""
     missing = [(0, 0)] * (table.ndim - 1) + [(0, width - table.shape[-1])]
     return np.pad(table, missing, constant_values=-1)
 
 
 def joined(first: Table, second: Table) -> Table:
-    """Every path of `first` followed by that of `second`."""
+    """Return every path of `first` followed by that of `second`."""
     return np.concatenate([first, second], axis=-1)
 
 
@@ -420,7 +420,9 @@ def relations(host: Host) -> Relations:
 
 
 def relation(machine: Machine, first: str, second: str) -> str:
-    """How two places of the PCIe tree are joined: PIX, PXB, PHB, NODE or SYS, as in nvidia-smi."""
+    """Return how two places of the PCIe tree are joined, in nvidia-smi's terms: PIX, PXB, PHB,
+    NODE, SYS.
+    """
     up, down = _above(machine, first), _above(machine, second)
     shared = next((place for place in up if place in down), "")
     if not shared.startswith("pcie"):

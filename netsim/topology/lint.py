@@ -107,7 +107,7 @@ def _classes(cluster: Cluster) -> Iterator[tuple[str, Host]]:
 
 
 def _dead_nics(cluster: Cluster) -> Iterator[LintFinding]:
-    """The NICs that faults took out, each with what is left of its host."""
+    """Yield the NICs that faults made dead, with the number of NICs that their host still has."""
     for name in cluster.dead_nics:
         host = int(name.partition(".")[0].removeprefix("node"))
         left = int((cluster.ports.owner == host).sum())

@@ -184,15 +184,13 @@ def columns(*parts: Ints) -> Ints:
 
 
 def numbered(name: str, count: int) -> tuple[str, ...]:
-    """`name0`, `name1`, …"""
+    """Return the names `name0`, `name1`, …"""
     return tuple(f"{name}{number}" for number in range(count))
 
 
 FAR = np.int16(2**15 - 1)  # the distance if there is no path
-_MAX_DISTANCES = (
-    1 << 25
-)  # distances that are kept; beyond, those to the targets asked for are found anew
-_SEARCH_BATCH = 1 << 11  # targets searched for together
+_MAX_DISTANCES = 1 << 25  # distances that are stored; with more, each query computes its own
+_SEARCH_BATCH = 1 << 11  # targets of one search
 
 
 @dataclass(frozen=True, slots=True)
@@ -541,8 +539,9 @@ def chosen(fits: NDArray[np.bool_], number: NDArray[Any]) -> Longs:
 # a fault cuts are spread over all remaining paths.
 
 MOST_WAYS = 64  # paths that a message chooses from with adaptive routing
-_MAX_CELLS = 4_000_000  # cells of paths that are looked at together, to bound temporary memory
-_FIRST_HOP, _LAST_HOP, _DETOUR = 62, 63, 64  # turns of a hash: at the ends, and around what is dead
+_MAX_CELLS = 4_000_000  # cells of paths that are computed together, to bound temporary memory
+_FIRST_HOP, _LAST_HOP = 62, 63  # steps of a hash for the first and the last link
+_DETOUR = 64  # added to the step of a hash around a dead link
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,7 +229,9 @@ class _Shown:
             yield Slice(begin, rank, track[number], end, name, category[number], about, row=row)
 
     def transfers(self) -> Iterator[Slice]:
-        """A slice for each sender and, later by the latency of the path, for each receiver."""
+        """Yield a slice for each sender and, later by the latency of the path, for each
+        receiver.
+        """
         schedule, arrows = self.program.schedule, count(1)
         style, over = schedule.style[self.rows].tolist(), self._over()
         for row, style_number, medium, sending, received in zip(
@@ -410,7 +412,7 @@ def _parts(program: Program, timeline: Timeline) -> _Parts:
 def _collective_args(
     operation: trace_names.TracedOperation, rank: int, ranks: int, sequence: int
 ) -> dict[str, object]:
-    """Return what Kineto says of a call, after its algorithm and its protocol where known."""
+    """Return Kineto's arguments of a call, preceded by algorithm and protocol if they are known."""
     choices = {"algorithm": operation.algorithm, "protocol": operation.protocol}
     known_choices = {name: value for name, value in choices.items() if value}
     members = operation.ranks or range(ranks)

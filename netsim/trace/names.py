@@ -104,14 +104,15 @@ class TracedOperation:
 
     @property
     def kernel(self) -> str:
-        """The name of the GPU kernel that carries the operation out, as Kineto spells NCCL's:
+        """The name of the GPU kernel of the operation, as Kineto spells NCCL's:
         `ncclDevKernel_AllReduce_Sum_f32_RING_SIMPLE(ncclDevKernelArgsStorage<4096ul>)`.
 
         It names the algorithm and the protocol in use. NCCL compiles fewer kernels and names each
         by its fastest case (`RING_LL`), whatever protocol runs in it (src/device/generate.py,
-        best_kernel). Textbook algorithms have names of the same form, without the parameter, so
-        that readers of profiles count them as communication
-        (`ncclDevKernel_AllToAll_PAIRWISE`). What is no collective is called by its title."""
+        best_kernel). Textbook algorithms have names of the same form without the parameter
+        (`ncclDevKernel_AllToAll_PAIRWISE`), so that readers of profiles count them as
+        communication. An operation that is not a collective has its title as name.
+        """
         if self.collective not in KERNEL_NAMES:
             return self.title
         is_of_nccl = self.algorithm in NCCL_ALGORITHMS
@@ -134,8 +135,11 @@ FIRST_OTHER_STREAM = 20
 
 
 def stream_numbers(streams: Iterable[str], compute: str) -> dict[str, int]:
-    """Return a CUDA stream number for every stream name; equal names get equal numbers on all
-    ranks. `compute` is the name of the stream that computes."""
+    """Return a CUDA stream number for every name of a stream; equal names have equal numbers on all
+    ranks.
+
+    `compute` is the name of the stream that computes.
+    """
     others = sorted(set(streams) - {compute})
     numbers = {stream: number for number, stream in enumerate(others, FIRST_OTHER_STREAM)}
     return {compute: COMPUTE_STREAM, **numbers}
@@ -144,8 +148,8 @@ def stream_numbers(streams: Iterable[str], compute: str) -> dict[str, int]:
 def launch_args(device: int, stream: int, correlation: int) -> dict[str, int]:
     """Return the arguments by which Kineto says where a kernel ran and which call launched it.
 
-    HolisticTraceAnalysis takes an event for one of a GPU only if its stream and its correlation
-    are not negative; TraceLens takes a collective only if it has a correlation or an External id.
+    HolisticTraceAnalysis takes an event for one of a GPU only if its stream and its correlation are
+    not negative. TraceLens takes a collective only if it has a correlation or an External id.
     """
     return {
         "External id": correlation,
@@ -389,7 +393,9 @@ def _row(style: Style, titles: Sequence[str], step: str, where: str, size: str) 
 def named_operations(
     program: Program, listed: tuple[TracedOperation, ...]
 ) -> tuple[TracedOperation, ...]:
-    """An operation for every collective of the schedule: those given, else by name alone."""
+    """Return an operation for every collective of the schedule: those in `listed`, or by name
+    alone.
+    """
     names = program.schedule.collectives
     if listed and len(listed) != len(names):
         raise ValueError(f"operations: expected one for each of {len(names)}, got {len(listed)}")

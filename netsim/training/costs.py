@@ -56,11 +56,7 @@ from netsim.workloads.tape import TapeEntry
 from netsim.workloads.task import Task
 
 Floats = NDArray[np.float64]
-SHARED_RESOURCES = (
-    "hbm",
-    "nic_msg",
-    "nvls",
-)
+SHARED_RESOURCES = ("hbm", "nic_msg", "nvls")
 """Resources that a collective shares with other collectives and with kernels."""
 
 MOST_TARGETS = 8
@@ -117,12 +113,13 @@ def coarse_of(
     amounts = [max(1, round(flow.nbytes * scale)) for flow in traffic]
     styles = []
     for flow, nbytes in zip(traffic, amounts, strict=True):
-        uses = [Use(what, end, w / flow.nbytes) for (what, end), w in flow.uses.items() if w > 0]
-        uses += [
-            Use("sms", end, sms_per_byte[rank])
-            for end, rank in _endpoints(flow)
-            if sms_per_byte[rank] > 0
-        ]
+        uses = []
+        for (resource, end), work in flow.uses.items():
+            if work > 0:
+                uses.append(Use(resource, end, work / flow.nbytes))
+        for end, rank in _endpoints(flow):
+            if sms_per_byte[rank] > 0:
+                uses.append(Use("sms", end, sms_per_byte[rank]))
         styles.append(
             Style(
                 kind=flow.style.kind,
@@ -230,7 +227,7 @@ def _common_distances(by_source: Mapping[int, list[_Traffic]], ranks: int) -> di
 
 
 def _spread(values: list[int], count: int) -> list[int]:
-    """A few of the values, evenly spread over them.
+    """Return `count` of the values, evenly spread over them.
 
     >>> _spread([8, 9, 10, 11, 12, 13], 2)
     [9, 12]

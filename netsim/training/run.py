@@ -915,7 +915,7 @@ class _StageCosts:
         return max(coarse_forms, key=lambda coarse_form: coarse_form.seconds)
 
     def _groups_of_kinds(self, entry: TapeEntry) -> list[tuple[int, ...]]:
-        """One group for each pattern of kinds of GPU that the groups of an entry have."""
+        """One group of an entry for each distinct sequence of kinds of GPU that its groups have."""
         gpu_kinds = self.resolved.setting.gpu_kinds
         if gpu_kinds is None:
             return [tuple(entry.groups[0].tolist())]

@@ -80,13 +80,13 @@ class Action:
 
 
 def gpipe(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
-    """All forward passes, then all backward passes (Huang et al. 2019)."""
+    """Return all forward passes, then all backward passes (Huang et al. 2019)."""
     ahead = [Action("F", k) for k in range(micro_batches)]
     return ahead + [Action("B", k) for k in range(micro_batches)]
 
 
 def one_f_one_b(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
-    """Warm-up, then one forward and one backward in turn (Narayanan et al. 2019)."""
+    """Return warm-up, then one forward and one backward pass in turn (Narayanan et al. 2019)."""
     warm = min(micro_batches, stages - stage - 1)
     actions = [Action("F", k) for k in range(warm)]
     for k in range(micro_batches - warm):

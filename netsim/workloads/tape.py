@@ -96,8 +96,8 @@ class Tape:
     """The entries of a step; an entry may wait for earlier ones only.
 
     The host of stage `at` launches them in this order and takes `launch` seconds for each kernel.
-    `in_order`: they also begin in this order.
-    `kind_of_rank` is the kind of GPU of every rank, if there are several kinds.
+    With `in_order` they also start in this order. `kind_of_rank` is the kind of GPU of every rank
+    if there are several kinds.
     """
 
     entries: list[TapeEntry] = field(default_factory=list)
@@ -209,7 +209,7 @@ class Tape:
     ) -> int:
         """Add an entry; return its number."""
         number, host = len(self.entries), self._hosts[self.at]
-        if self.in_order:  # of what is launched earlier, all has begun
+        if self.in_order:  # all entries that were launched earlier must have started
             after = (*after, *host.line)
             line = (*after, host.last[stream]) if stream in host.last else after
             host.line = () if kind == COMPUTE else line
@@ -294,7 +294,7 @@ def _shape_of(entry: TapeEntry) -> tuple[object, ...]:
 
 
 def _with_times(entry: TapeEntry, times: Sequence[KernelTime], present: Sequence[int]) -> TapeEntry:
-    """A kernel with its times on every kind of GPU, of which some are `present` in the entry."""
+    """A kernel with its times on every kind of GPU; `present` are the kinds that it runs on."""
     slowest = max((times[kind] for kind in present), key=lambda time: time.seconds)
     differs = any(times[kind] != slowest for kind in present)
     return replace(
@@ -322,7 +322,7 @@ def stage_ranks(grid: Grid, number: int) -> StageRanks:
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """The last kernel of a pass, and all entries that a follower must wait for."""
+    """The last kernel of a pass, and all entries that what follows must wait for."""
 
     last: int
     ends: Deps

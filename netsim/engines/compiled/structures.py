@@ -81,7 +81,7 @@ CORE = np.dtype(
         ("dirty", "i4"),  # heads of lists of seats
         ("moved", "i4"),
         ("stop", "i4"),  # set from outside: end soon, in any state
-        ("kinds", "i4"),  # how many (share, cap) there are; 0 if `Rows.group` goes by row
+        ("kinds", "i4"),  # how many (share, cap) there are; 0 if `RowColumns.group` is by row
         ("span", "i4"),  # rows of one operation, which further operations repeat
         ("marks", "i4"),  # marks that begin, and that end, each of several operations
         ("pause", "i4"),  # stop before a row from this number on is finished
@@ -396,6 +396,7 @@ def advance(seat: Records, now: float) -> None:
 
 @InnerFunction
 def _meld(rows: RowColumns, a: int, b: int) -> int:
+    """Join two heaps; return the row that ends first."""
     if rows.end[b] > rows.end[a]:  # negative: b finishes first
         a, b = b, a
     rows.waits[b] = rows.child[a] - 1

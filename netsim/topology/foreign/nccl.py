@@ -268,12 +268,14 @@ def joined_by(scale_up: ScaleUp | None, gpus: int) -> tuple[str, int]:
 
 
 def nvlink_rate(sm: int) -> float:
-    """Usable bytes/s of one NVLink of a GPU."""
+    """Return the usable bytes per second of one NVLink of a GPU of a compute capability."""
     return float(_by_sm("nvlink", sm))
 
 
 def xgmi_rate(gcn: str) -> float:
-    """Usable bytes/s of one xGMI link of a GPU with this architecture (unknown: as gfx942)."""
+    """Return the usable bytes per second of one xGMI link of a GPU of an architecture; gfx942's
+    if unknown.
+    """
     rates: Mapping[str, float] = _FIGURES["by_gcn"]["xgmi"]
     return rates.get(_architecture(gcn), rates["gfx942"])
 
@@ -557,7 +559,7 @@ def _scale_up(tree: DeviceTree, like: Machine | None) -> ScaleUp | None:
 def _check_one_kind(
     tree: DeviceTree, switch_links: Mapping[int, int], pairs: Mapping[tuple[int, int], int]
 ) -> None:
-    """Refuse GPUs with NVLinks to switches where others have NVLinks to each other."""
+    """Refuse machines in which some GPUs have NVLinks to switches and others to each other."""
     for a, b in pairs:
         switched = next(number for number, links in switch_links.items() if links)
         first, second, third = map(tree.gpu_name, (a, b, switched))
@@ -568,7 +570,7 @@ def _check_one_kind(
 
 
 def _check_equal_gpus(tree: DeviceTree) -> None:
-    """Refuse GPUs whose elements differ in what a machine has once for all of its GPUs."""
+    """Refuse GPUs that differ in figures of which a machine has only one for all its GPUs."""
     known_gpus = tree.known_gpus()
     if known_gpus and len(known_gpus) < len(tree.gpus):
         bare = next(n for n, slot in enumerate(tree.gpus) if slot.gpu is None)

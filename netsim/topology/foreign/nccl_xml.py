@@ -277,16 +277,18 @@ class XmlC2c:
 
 @dataclass(frozen=True)
 class XmlPciLink:
-    """A link from this PCIe switch to another one beside the tree."""
+    """A link from this PCIe switch to another one outside of the tree."""
 
     target: Bus
 
 
 @dataclass(frozen=True)
 class XmlGpu:
-    """A GPU: CUDA device, compute capability (90 for 9.0), rank, and its links; `gcn` is the
-    architecture of AMD's, such as gfx942. In RCCL's files `sm` counts compute units, and `arch` is
-    a number of flags that HIP has for every device."""
+    """A GPU: CUDA device, compute capability (90 for 9.0), rank, and its links.
+
+    `gcn` is the architecture of AMD's GPUs, such as gfx942. In RCCL's files `sm` counts compute
+    units, and `arch` is HIP's number of feature flags.
+    """
 
     dev: Count
     sm: Annotated[int, partial(integer, least=10, most=999)]
