@@ -65,8 +65,7 @@ MOST_TARGETS = 8
 
 @dataclass
 class _Traffic:
-    """All bytes between two ranks over one route, and the resources that they use, summed over
-    rows.
+    """The sum of all bytes between two ranks over one route, and of the resources that they use.
 
     `wire` is the bytes on the wire, headers included. `uses` is the work by resource and endpoint.
     """
@@ -142,38 +141,32 @@ def coarse_of(
 
 
 def _traffic_of(program: Program) -> list[_Traffic]:
-    """Sum the rows that move data by kind of transfer, ranks and wires, in order of the first
-    row.
-    """
+    """Sum the rows that move data by kind, ranks and wires, in order of the first row."""
     schedule = program.schedule
     amount = schedule.amount * schedule.style_column("multiplicity").astype(np.float64)
-    moving_rows = np.flatnonzero(
-        (amount > 0) & ~np.isin(schedule.kind, (MARK, COMPUTE, LOCAL_COPY))
+    is_transfer = ~np.isin(schedule.kind, (MARK, COMPUTE, LOCAL_COPY))
+    moving_rows = np.flatnonzero((amount > 0) & is_transfer)
+
+    # Rows of one path and style have the same ranks and wires: sum these first, as arrays.
+    path = program.path[moving_rows].astype(np.int64)
+    style_count = len(schedule.styles)
+    key, first_of_key, key_of_row = np.unique(
+        path * style_count + schedule.style[moving_rows], return_index=True, return_inverse=True
     )
-    path, styles = program.path[moving_rows].astype(np.int64), len(schedule.styles)
-    key, first, key_number = np.unique(
-        path * styles + schedule.style[moving_rows], return_index=True, return_inverse=True
-    )
-    bytes_of_key = np.bincount(key_number, amount[moving_rows])
-    order = np.argsort(first)
-    rows = moving_rows[first[order]]  # ranks of one path are the same: its wires are theirs
-    columns = (
-        key[order] // styles,
-        key[order] % styles,
-        schedule.src[rows],
-        schedule.dst[rows],
-        bytes_of_key[order],
-    )
+    bytes_of_key = np.bincount(key_of_row, amount[moving_rows])
+
     wires = {number: _wires(program, number) for number in np.unique(path).tolist()}
-    way_of_key: dict[object, _Traffic] = {}
-    for number, style_number, src, dst, nbytes in zip(
-        *(column.tolist() for column in columns), strict=True
-    ):
+    flow_of_key: dict[object, _Traffic] = {}
+    for position in np.argsort(first_of_key).tolist():
+        row = moving_rows[first_of_key[position]]
+        src = int(schedule.src[row])
+        dst = int(schedule.dst[row])
+        path_number, style_number = divmod(int(key[position]), style_count)
         style = schedule.styles[style_number]
-        name = (style.kind, src, dst, wires[number])
-        way = way_of_key.setdefault(name, _Traffic(style, src, dst))
-        way.add(style, nbytes)
-    return list(way_of_key.values())
+        flow_key = (style.kind, src, dst, wires[path_number])
+        flow = flow_of_key.setdefault(flow_key, _Traffic(style, src, dst))
+        flow.add(style, float(bytes_of_key[position]))
+    return list(flow_of_key.values())
 
 
 def _wires(program: Program, path: int) -> bytes:
@@ -183,7 +176,7 @@ def _wires(program: Program, path: int) -> bytes:
     return links[links < program.links.wires].tobytes()
 
 
-def _thinned(ways: list[_Traffic], ranks: int) -> list[_Traffic]:
+def _thinned(flows: list[_Traffic], ranks: int) -> list[_Traffic]:
     """Limit the targets of each rank: where it sends to very many, flows to some carry all bytes.
 
     Flows over NVLink and flows that leave the node are thinned separately. All ranks choose targets
@@ -191,15 +184,15 @@ def _thinned(ways: list[_Traffic], ranks: int) -> list[_Traffic]:
     """
     by_source: dict[int, list[_Traffic]] = defaultdict(list)
     thinned: list[_Traffic] = []
-    for way in ways:
-        (by_source[way.src] if way.style.kind == TRANSFER else thinned).append(way)
+    for flow in flows:
+        (by_source[flow.src] if flow.style.kind == TRANSFER else thinned).append(flow)
     distances = _common_distances(by_source, ranks)
-    for flows in by_source.values():
-        if len(flows) <= MOST_TARGETS:
-            thinned += flows
+    for source_flows in by_source.values():
+        if len(source_flows) <= MOST_TARGETS:
+            thinned += source_flows
             continue
-        for route, route_flows in grouped(flows, lambda way: way.style.route).items():
-            target_count = max(1, MOST_TARGETS * len(route_flows) // len(flows))
+        for route, route_flows in grouped(source_flows, lambda flow: flow.style.route).items():
+            target_count = max(1, MOST_TARGETS * len(route_flows) // len(source_flows))
             common = distances[route]
             if len(common) >= target_count:
                 thinned += _at_distances(route_flows, _spread(common, target_count), ranks)
@@ -212,10 +205,10 @@ def _common_distances(by_source: Mapping[int, list[_Traffic]], ranks: int) -> di
     """By route, the distances (target - source, modulo the ranks) to which all sources send."""
     sources: dict[tuple[str, int], set[int]] = defaultdict(set)
     sources_of_route: dict[str, set[int]] = defaultdict(set)
-    for source, ways in by_source.items():
-        for way in ways:
-            sources[way.style.route, (way.dst - source) % ranks].add(source)
-            sources_of_route[way.style.route].add(source)
+    for source, source_flows in by_source.items():
+        for flow in source_flows:
+            sources[flow.style.route, (flow.dst - source) % ranks].add(source)
+            sources_of_route[flow.style.route].add(source)
     return {
         route: sorted(
             distance
@@ -235,33 +228,33 @@ def _spread(values: list[int], count: int) -> list[int]:
     return [values[(2 * place + 1) * len(values) // (2 * count)] for place in range(count)]
 
 
-def _at_distances(ways: list[_Traffic], distances: list[int], ranks: int) -> list[_Traffic]:
+def _at_distances(flows: list[_Traffic], distances: list[int], ranks: int) -> list[_Traffic]:
     """Return the flows of one source to the targets at some distances, each with an equal part of
     all bytes.
     """
-    equal_part = _Traffic(ways[0].style, ways[0].src, ways[0].dst)
-    for way in ways:
-        equal_part.join(way, 1 / len(distances))
-    by_distance = {(way.dst - way.src) % ranks: way for way in ways}
-    chosen_ways = []
+    equal_part = _Traffic(flows[0].style, flows[0].src, flows[0].dst)
+    for flow in flows:
+        equal_part.join(flow, 1 / len(distances))
+    by_distance = {(flow.dst - flow.src) % ranks: flow for flow in flows}
+    chosen_flows = []
     for distance in distances:
-        way = by_distance[distance]
-        chosen = _Traffic(way.style, way.src, way.dst, equal_part.nbytes, equal_part.wire)
+        flow = by_distance[distance]
+        chosen = _Traffic(flow.style, flow.src, flow.dst, equal_part.nbytes, equal_part.wire)
         chosen.uses.update(equal_part.uses)
-        chosen_ways.append(chosen)
-    return chosen_ways
+        chosen_flows.append(chosen)
+    return chosen_flows
 
 
-def _evenly_chosen(ways: list[_Traffic], count: int) -> list[_Traffic]:
+def _evenly_chosen(flows: list[_Traffic], count: int) -> list[_Traffic]:
     """Return some of the flows of one source; each also carries the bytes of the flows after it.
 
     Flows are in order of their targets, starting at another target for each source.
     """
-    ways.sort(key=lambda way: (way.dst < way.src, way.dst))
+    flows.sort(key=lambda flow: (flow.dst < flow.src, flow.dst))
     # Each source starts at another target, so that the chosen targets of all sources are spread
     # over all ranks.
-    rotation = ways[0].src % len(ways) if ways[0].style.route else 0
-    ordered = ways[rotation:] + ways[:rotation]
+    rotation = flows[0].src % len(flows) if flows[0].style.route else 0
+    ordered = flows[rotation:] + flows[:rotation]
     edges = [k * len(ordered) // count for k in range(count + 1)]
     for first, after in pairwise(edges):
         for joined in ordered[first + 1 : after]:
@@ -269,24 +262,24 @@ def _evenly_chosen(ways: list[_Traffic], count: int) -> list[_Traffic]:
     return [ordered[first] for first in edges[:-1]]
 
 
-def _sm_seconds_per_byte(ways: list[_Traffic], seconds: float, sms: Floats) -> dict[int, float]:
+def _sm_seconds_per_byte(flows: list[_Traffic], seconds: float, sms: Floats) -> dict[int, float]:
     """By rank, the SM time per byte such that all bytes of the rank together hold its `sms`."""
     total_bytes: dict[int, float] = defaultdict(float)
-    for way in ways:
-        for _, rank in _endpoints(way):
-            total_bytes[rank] += way.nbytes
+    for flow in flows:
+        for _, rank in _endpoints(flow):
+            total_bytes[rank] += flow.nbytes
     return {rank: float(sms[rank]) * seconds / nbytes for rank, nbytes in total_bytes.items()}
 
 
-def _endpoints(way: _Traffic) -> list[tuple[str, int]]:
+def _endpoints(flow: _Traffic) -> list[tuple[str, int]]:
     """The endpoints of a flow at which a GPU's SMs work: of multicast and switch reductions one
     only.
     """
-    if way.style.kind == MULTICAST:
-        return [("src", way.src)]
-    if way.style.kind == SWITCH_REDUCE:
-        return [("dst", way.dst)]
-    return [("src", way.src), ("dst", way.dst)]
+    if flow.style.kind == MULTICAST:
+        return [("src", flow.src)]
+    if flow.style.kind == SWITCH_REDUCE:
+        return [("dst", flow.dst)]
+    return [("src", flow.src), ("dst", flow.dst)]
 
 
 # The collectives of a step as NCCL runs them: each is simulated once for equal groups.

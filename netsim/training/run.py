@@ -215,23 +215,32 @@ def _of_rank(
         kinds: number of kinds.
         makespan: finish time of the step.
     """
+    # The begins and ends of entries divide the step into intervals in which nothing changes.
     edges = np.unique(np.concatenate([begin, end, [0.0, makespan]]))
     lengths = np.diff(edges)
-    first, last = np.searchsorted(edges, begin), np.searchsorted(edges, end)
-    count = np.zeros((kinds, len(edges)), np.int32)
-    np.add.at(count, (kind, first), 1)
-    np.add.at(count, (kind, last), -1)
-    busy: NDArray[np.bool_] = np.cumsum(count, axis=1)[:, :-1] > 0
-    free = ~busy[0]
-    shown = busy[1:] & free
-    shown &= np.cumsum(shown, axis=0) == 1  # if several kinds run, the first in the list counts
-    exposed, hidden = (shown * lengths).sum(axis=1), (busy[1:] & busy[0]) @ lengths
-    idle = float(lengths[free & ~busy[1:].any(axis=0)].sum())
+    first_interval = np.searchsorted(edges, begin)
+    end_interval = np.searchsorted(edges, end)
+    count_change = np.zeros((kinds, len(edges)), np.int32)
+    np.add.at(count_change, (kind, first_interval), 1)
+    np.add.at(count_change, (kind, end_interval), -1)
+    is_active: NDArray[np.bool_] = np.cumsum(count_change, axis=1)[:, :-1] > 0
+    is_computing = is_active[0]
+    is_communicating = is_active[1:]
+
+    computing = float(lengths[is_computing].sum())
+    hidden = (is_communicating & is_computing) @ lengths
+    is_exposed = is_communicating & ~is_computing
+    is_exposed &= np.cumsum(is_exposed, axis=0) == 1  # of several kinds, only the first counts
+    exposed = (is_exposed * lengths).sum(axis=1)
+    idle = float(lengths[~is_computing & ~is_communicating.any(axis=0)].sum())
+
     # Entries of one kind do not overlap, as a stream runs one at a time: the exposed time within
     # the span of an entry is its own.
-    bare = np.concatenate([[0.0], np.cumsum(np.where(free, lengths, 0.0))])
-    by_entry = np.where(kind > 0, bare[last] - bare[first], 0.0)
-    return float(lengths[busy[0]].sum()), exposed, hidden, idle, by_entry
+    time_without_kernels = np.where(is_computing, 0.0, lengths)
+    before_edge = np.concatenate([[0.0], np.cumsum(time_without_kernels)])
+    exposed_of_entry = before_edge[end_interval] - before_edge[first_interval]
+    by_entry = np.where(kind > 0, exposed_of_entry, 0.0)
+    return computing, exposed, hidden, idle, by_entry
 
 
 ISLANDS = "dp sync"
