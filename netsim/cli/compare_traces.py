@@ -19,13 +19,13 @@ from netsim.plots.explanation import plot_calls
 from netsim.results.nccl_tests import microseconds
 from netsim.results.workspace import OutputFolder
 from netsim.scenario.models import cluster_label, hosts_label
-from netsim.training.compared import Line, TraceCompared, compare_trace
+from netsim.training.compared import ComparedCalls, TraceCompared, compare_trace
 from netsim.training.recorded.kineto import Profile, read_profile
 from netsim.training.resolve import ResolvedStep, resolve_step
 from netsim.training.run import simulate_step
 
 TABLE = "collectives.csv"
-# The columns of the table: the part of a `Line` that has the value, and the name that it has there.
+# The columns of the table: the part of a `ComparedCalls` that has the value, and its name there.
 COLUMNS = {
     **{name: f"any.{name}" for name in ("collective", "group", "ranks", "size_bytes", "dtype")},
     "calls": "measured.calls",
@@ -45,7 +45,7 @@ COLUMNS = {
 }
 
 
-def record(line: Line) -> dict[str, Any]:
+def record(line: ComparedCalls) -> dict[str, Any]:
     """A kind of calls by the columns of the table; None is what is missing."""
     values: dict[str, Any] = {}
     for column, place in COLUMNS.items():
@@ -158,7 +158,7 @@ def lines(compared: TraceCompared) -> Iterator[str]:
     yield "#"
 
 
-def _line(line: Line) -> str:
+def _line(line: ComparedCalls) -> str:
     """A kind of calls as a line of the table."""
     row = record(line)
     times = ("measured_us", "least_us", "time_us", "alone_us")

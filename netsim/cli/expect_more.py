@@ -14,7 +14,7 @@ from netsim.cli.options import Format
 from netsim.nccl.choice import cost_table
 from netsim.nccl.facts import ALGORITHMS, PROTOCOLS
 from netsim.nccl.graph_xml import write_graphs
-from netsim.nccl.job import Job
+from netsim.nccl.job import NcclJob
 from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.tuning import TimedCost
 from netsim.tasks.resolve import ResolvedCell
@@ -98,7 +98,7 @@ def _cost_line(entry: TimedCost, chosen: Plan) -> str:
     return name + figures + ("  <- chosen" if won else "")
 
 
-def search_lines(job: Job) -> Iterator[str]:
+def search_lines(job: NcclJob) -> Iterator[str]:
     """What the searches found on every kind of node, as NCCL logs it."""
     for node in job.kinds:
         if len(job.kinds) > 1:
@@ -114,7 +114,7 @@ def search_lines(job: Job) -> Iterator[str]:
                 )
 
 
-def rate_lines(job: Job) -> Iterator[str]:
+def rate_lines(job: NcclJob) -> Iterator[str]:
     """The rates of a channel and the numbers of channels of each kind, as NCCL logs them.
 
     One rate is what the search counts a channel for, the other what its thread block can move."""
@@ -136,7 +136,7 @@ def rate_lines(job: Job) -> Iterator[str]:
     )
 
 
-def channel_lines(job: Job) -> Iterator[str]:
+def channel_lines(job: NcclJob) -> Iterator[str]:
     """Rings and trees as NCCL's log has them: `Channel 00/24 : 0 1 2`, `Trees [0] 1->0->-1`."""
     wiring = job.wiring
     count = len(wiring.rings)

@@ -19,7 +19,7 @@ from netsim.cli.options import Engine
 from netsim.cli.output import check_outputs, parsed, print_lines, refuse_output_as_input, wrote
 from netsim.cli.questions import QuestionOptions, questioned
 from netsim.collectives.table import ALGORITHMS, build
-from netsim.collectives.verify import States, render_text, states
+from netsim.collectives.verify import ChunkStates, render_text, states
 from netsim.plots.explanation import plot_explained_step, plot_explanation
 from netsim.plots.timeline import plot_states
 from netsim.results.workspace import OutputFolder
@@ -69,7 +69,7 @@ def show_states(resolved: ResolvedCell, size: int | None, output: OutputFolder |
         )
 
 
-def _states(resolved: ResolvedCell, size: int | None) -> States:
+def _states(resolved: ResolvedCell, size: int | None) -> ChunkStates:
     """What every rank holds after every step of a textbook algorithm."""
     work = resolved.cell.scenario.collective
     ranks = len(resolved.groups[0])

@@ -12,7 +12,7 @@ from netsim.cli.topo_subject import Subject
 from netsim.topology.cluster import Cluster
 from netsim.topology.figures import (
     Figures,
-    Side,
+    TierSide,
     fabric_figures,
     gpu_bandwidth,
     links_of_fabric,
@@ -229,7 +229,7 @@ def _tier_rows(cluster: Cluster) -> list[tuple[str, ...]]:
     return [head, *rows]
 
 
-def _side(side: Side, usable: float) -> str:
+def _side(side: TierSide, usable: float) -> str:
     if not side.ports:
         return "-"
     rate = side.bandwidth / side.ports / usable

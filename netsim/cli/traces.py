@@ -10,7 +10,7 @@ from netsim.base.errors import InputError
 from netsim.base.files import write_text
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective, CollectiveError
-from netsim.collectives.msccl import MOST_OPERATIONS, AlgoSheet, PlanSheet
+from netsim.collectives.msccl import MOST_OPERATIONS, AlgoFile, PlanFile
 from netsim.engines.engine import simulate
 from netsim.extent.noise import NoiseDraws, sampled
 from netsim.metrics.links import gpu_time
@@ -25,8 +25,8 @@ from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.topology.faults import slowdowns_of
 from netsim.trace import rank_files
 from netsim.trace.chrome import write_trace
-from netsim.trace.goal import Sheet
-from netsim.trace.names import Operation
+from netsim.trace.goal import GoalText
+from netsim.trace.names import TracedOperation
 from netsim.trace.tables import write_links, write_links_over_time, write_rows
 from netsim.training import run, timeline
 from netsim.training.recorded.chakra import write_ranks
@@ -48,7 +48,7 @@ class _Run:
 
     program: Program
     timeline: Timeline
-    operations: tuple[Operation, ...]
+    operations: tuple[TracedOperation, ...]
     about: dict[str, str]
     notes: tuple[str, ...] = ()
 
@@ -154,13 +154,13 @@ def _write_step(cell: Cell, folder: Path, engine: str) -> list[str]:
     return notes
 
 
-def _operations(resolved: ResolvedCell, size: int) -> list[Operation]:
+def _operations(resolved: ResolvedCell, size: int) -> list[TracedOperation]:
     """The operation of each group of ranks, as a trace names it."""
     work = resolved.cell.scenario.collective
     collective = resolved.collective(size)
     plan = resolved.planned(size)
     return [
-        Operation(
+        TracedOperation(
             collective=work.collective,
             algorithm=plan.algorithm if plan else work.algorithm,
             protocol=plan.protocol if plan else "",
@@ -243,16 +243,17 @@ def write_application(cells: Sequence[Cell], folder: Path, engine: str) -> list[
     else:
         program = run.simulate_step(resolve_step(cells[0])).program
     try:
-        sheet = Sheet(program)
+        sheet = GoalText(program)
         path = write_text(folder / "application.goal", sheet.text())
     except InputError as error:
         raise InputError(f"outputs: goal: {error.message}", hint=error.hint) from None
-    return [f"{path}" + f" ({sheet.hints} messages only tell a rank to go on)" * (sheet.hints > 0)]
+    hints = f" ({sheet.hint_count} messages only tell a rank to go on)"
+    return [f"{path}{hints}" if sheet.hint_count else f"{path}"]
 
 
 def write_msccl(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     """The algorithm of the first cell at its largest size, as MSCCL reads it."""
-    sheet = _algorithm(cells[0], "msccl", AlgoSheet)
+    sheet = _algorithm(cells[0], "msccl", AlgoFile)
     path = write_text(folder / "algorithm.xml", sheet.text())
     limits = sheet.beyond_limits()
     return [f"{path} ({limits})" if limits else str(path)]
@@ -260,7 +261,7 @@ def write_msccl(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
 
 def write_plan(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     """The same as an execution plan of MSCCL++."""
-    sheet = _algorithm(cells[0], "mscclpp", PlanSheet)
+    sheet = _algorithm(cells[0], "mscclpp", PlanFile)
     path = write_text(folder / "plan.json", sheet.text())
     note = f" ({sheet.longest} operations in a thread block, MSCCL++ takes {MOST_OPERATIONS})"
     return [f"{path}{note * (sheet.longest > MOST_OPERATIONS)}"]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from netsim.base.memo import Memo, different
 from netsim.base.values import dataclass, grouped
 from netsim.nccl import facts, job
-from netsim.nccl.job import Job, Wishes
+from netsim.nccl.job import NcclJob, Wishes
 from netsim.scenario.cells import Cell
 from netsim.scenario.models import Scenario
 from netsim.topology.cluster import Cluster, build_at, build_cluster
@@ -149,7 +149,7 @@ def wishes_of(scenario: Scenario) -> Wishes:
 
 def jobs_of(
     cell: Cell, cluster: Cluster, ranks: Sequence[NDArray[np.int32]], wishes: Wishes
-) -> list[Job]:
+) -> list[NcclJob]:
     """The communicators of a cell with the GPUs of each; GPUDirect is used only if NCCL uses it."""
     jobs = [job.job_of(cluster, gpus, wishes) for gpus in ranks]
     if not all(job.loses_gpudirect(one) for one in jobs):

@@ -103,7 +103,7 @@ def explained_paths(
     """The paths of a cell at one size as plain values in µs; each change is tried with `seeds`
     seeds."""
     selection = _selection(resolved)
-    if selection is None or not len(selection.usual.core):
+    if selection is None or not len(selection.built.core):
         raise InputError("--paths: no links between switches", hint="it takes a fabric of several")
     policy = selection.policy
     tried = []

@@ -289,8 +289,15 @@ class ResolvedJobs:
         if cell.lowered is not None:
             return JobPart(name, cell.lowered.schedule, gpus[: cell.lowered.schedule.ranks])
         assert self.cluster is not None  # steps are not resolved on graphs
-        fresh: Any = {name: {} for name in ("crossed", "known", "times", "patterns")}
-        costs = replace(cell.costs, cluster=self.cluster, jobs=Memo(), **fresh)
+        costs = replace(
+            cell.costs,
+            cluster=self.cluster,
+            jobs=Memo(),
+            crossed_kinds={},
+            coarse_forms={},
+            times={},
+            patterns={},
+        )
         lowered = lower(
             cell.tape(), len(gpus), lambda task, group: costs(task, tuple(gpus[[*group]].tolist()))
         )

@@ -25,7 +25,7 @@ from netsim.extent.memory import misfit_of_nccl
 from netsim.nccl import choice, environment
 from netsim.nccl.constants import calibrated_launch, nccl_launch
 from netsim.nccl.facts import AUTO, COLLECTIVES, NCCL_NAMES
-from netsim.nccl.job import Job
+from netsim.nccl.job import NcclJob
 from netsim.nccl.schedules.equal_sends import has_equal_sends
 from netsim.nccl.schedules.plan import Plan
 from netsim.program.odd_parts import first_odd_part
@@ -54,7 +54,7 @@ class ResolvedCell:
     """The ranks of each communicator."""
     gpus: NDArray[np.int32]
     """The GPU of the topology that each rank of the whole world runs on."""
-    jobs: tuple[Job, ...] = ()
+    jobs: tuple[NcclJob, ...] = ()
     """The communicators as NCCL sees them; empty for a textbook algorithm."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """The parameters of a textbook algorithm, those that follow from the cluster included."""
@@ -129,7 +129,7 @@ class ResolvedCell:
         )
 
     @kept
-    def plan(self, job: Job, collective: Collective) -> Plan:
+    def plan(self, job: NcclJob, collective: Collective) -> Plan:
         """The plan of one of NCCL's communicators for a collective."""
         scenario = self.cell.scenario
         return choice.nccl_plan(

@@ -9,7 +9,7 @@ from netsim.base.memo import kept
 from netsim.collectives.collective import Collective
 from netsim.nccl.choice import planned
 from netsim.nccl.environment import Settings
-from netsim.nccl.job import Job, Wishes
+from netsim.nccl.job import NcclJob, Wishes
 from netsim.nccl.schedules.plan import Plan
 from netsim.results import row as result_rows
 from netsim.scenario.models import cluster_label, node_count
@@ -106,13 +106,13 @@ def _departure_of_all_sizes(resolved: ResolvedCell) -> str:
     return ""
 
 
-def _default_settings(job: Job) -> Settings:
+def _default_settings(job: NcclJob) -> Settings:
     """The settings without those of the user: only those of the network's plugin."""
     return Wishes(job.comm.version).on(job.cluster, job.gpus).settings()
 
 
 @kept
-def _unforced_job(resolved: ResolvedCell) -> Job | None:
+def _unforced_job(resolved: ResolvedCell) -> NcclJob | None:
     """The communicator without the user's settings; None if the user has none."""
     job = resolved.jobs[0]
     defaults = _default_settings(job)

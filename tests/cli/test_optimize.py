@@ -403,7 +403,9 @@ def test_layouts_too_large_to_run_each_rank_are_told_and_that_of_the_file_has_a_
     assert done.code == 0, done.err
     told = [row for row in rows("told/layouts.csv") if not row["refused"]]
     found = rows("told/results.csv")
-    assert all("; one rank of each stage stands for all " in row["approximation"] for row in found)
+    assert all(
+        "; one rank of each stage simulated for all " in row["approximation"] for row in found
+    )
     assert all(row["bound_by"] for row in found)
     times = [float(row["told_step_time_us"]) for row in told]
     assert [float(row["step_time_us"]) for row in found] == pytest.approx(times[:5], rel=0.01)

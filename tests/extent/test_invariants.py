@@ -275,7 +275,7 @@ def test_a_step_is_asked_too(capsys, monkeypatch, tmp_path: Path) -> None:
         return Timeline(timeline.start / 1e3, timeline.end / 1e3)
 
     monkeypatch.setattr(training_run, "simulate", quick)
-    training_run._KEPT.clear()
+    training_run._LAST_STEP.clear()
     found = netsim(capsys, "run", file, "-o", tmp_path / "bad")
     assert found.code == 3
     assert "a step: wire: " in found.err

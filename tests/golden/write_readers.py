@@ -18,7 +18,7 @@ import yaml
 
 from netsim.base.errors import NetsimError
 from netsim.collectives.collective import collective_of
-from netsim.collectives.msccl import AlgoSheet, PlanSheet
+from netsim.collectives.msccl import AlgoFile, PlanFile
 from netsim.collectives.msccl import algorithm as read_algorithm
 from netsim.measured.index import IndexEntry, read_index
 from netsim.nccl.facts import facts_of
@@ -276,10 +276,10 @@ DOCUMENTS: dict[str, tuple[Reader, Callable[[], Changes]]] = {
     ),
     "ASTRA-sim": (lambda text: topology_lines(read_astra(text, "a.yml")), lambda: in_yaml(ASTRA)),
     "GOAL": (of_file("a.goal", of_goal), lambda: in_lines(read(FILE, "goal/small.goal"))),
-    "MSCCL": (as_sheet("x.xml"), lambda: in_xml(AlgoSheet("x", ring(), SHAPES).text())),
+    "MSCCL": (as_sheet("x.xml"), lambda: in_xml(AlgoFile("x", ring(), SHAPES).text())),
     "MSCCL++": (
         as_sheet("x.json"),
-        lambda: islice(in_json(PlanSheet("x", ring(), SHAPES).text()), 0, None, 3),
+        lambda: islice(in_json(PlanFile("x", ring(), SHAPES).text()), 0, None, 3),
     ),
     "profile": (of_file("t.json", of_profile), lambda: in_json(profile())),
     **{

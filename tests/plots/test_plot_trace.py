@@ -23,14 +23,14 @@ from netsim.plots.timeline import (
     timeline_figure,
 )
 from netsim.trace.chrome import write_trace
-from netsim.trace.names import Operation
+from netsim.trace.names import TracedOperation
 from netsim.trace.tables import ROW_COLUMNS, write_links_over_time, write_rows
 from tests.trace.output_runs import Run, chain_run, launched_run, mixed_run, ring_run
 
 
 def folder_of(run: Run, folder: Path) -> Path:
     program, timeline, _ = run
-    operations = [Operation(name or "copy", "ring") for name in program.schedule.collectives]
+    operations = [TracedOperation(name or "copy", "ring") for name in program.schedule.collectives]
     write_rows(folder / "trace.csv", program, timeline, operations)
     write_links_over_time(folder / "links_over_time.csv", program, timeline, bins=20)
     return folder

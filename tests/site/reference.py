@@ -90,14 +90,14 @@ SECTIONS = {
     "The file": [("Top level", "Scenario")],
     "The cluster": [
         ("cluster", "ClusterConfig"),
-        ("cluster.groups", "Group"),
+        ("cluster.groups", "HostGroup"),
         ("cluster.sites", "Sites"),
         ("cluster.overrides", "Override"),
         ("cluster.graph of kind switch, ring or full-mesh", "PlainGraph"),
         ("cluster.graph of kind torus", "TorusGraph"),
         ("cluster.graph, written out", "InlineGraph"),
-        ("cluster.graph.nodes", "Node"),
-        ("cluster.graph.links", "Link"),
+        ("cluster.graph.nodes", "NodeConfig"),
+        ("cluster.graph.links", "LinkConfig"),
     ],
     "The workload: a collective": [
         ("workload", "Workload"),

@@ -247,7 +247,7 @@ class TierRow:
         return [*slots, self.total - before - 1] if before < self.total - 1 else slots
 
 
-def rows_above(fabric: Fabric | None, hosts: Iterable[shapes.HostGroup]) -> list[TierRow]:
+def rows_above(fabric: Fabric | None, hosts: Iterable[shapes.DrawnHosts]) -> list[TierRow]:
     """The tiers that are drawn, starting from the leaf switches of the drawn hosts."""
     wanted = {switch for group in hosts for switch in group.switches}
     rows = list[TierRow]()
@@ -513,8 +513,8 @@ def _shared(host: Host) -> bool:
 
 
 def _slots(
-    all_groups: list[shapes.HostGroup], shown: list[shapes.HostGroup]
-) -> list[shapes.HostGroup | int]:
+    all_groups: list[shapes.DrawnHosts], shown: list[shapes.DrawnHosts]
+) -> list[shapes.DrawnHosts | int]:
     """The groups that are drawn, with a number in place of hosts that are left out."""
     if len(shown) == len(all_groups):
         return list(shown)
@@ -529,7 +529,7 @@ def _nodes(cluster: Cluster) -> dict[str, list[str]]:
     return grouped(inside, lambda node: node.partition(".")[0])
 
 
-def _host_box(cluster: Cluster, group: shapes.HostGroup, x: float, pitch: float) -> shapes.Box:
+def _host_box(cluster: Cluster, group: shapes.DrawnHosts, x: float, pitch: float) -> shapes.Box:
     """The box of a group of hosts."""
     host = cluster.hosts[group.kind]
     gpu_count = len(host.gpus)

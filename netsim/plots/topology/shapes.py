@@ -237,7 +237,7 @@ MOST_LEAVES = 16  # most leaf switches that are drawn
 
 
 @dataclass(frozen=True, slots=True)
-class HostGroup:
+class DrawnHosts:
     """Hosts from `first` to `last`, their class `kind`, their NVLink domain, and their switches.
 
     The domain is -1 if no domain has several hosts.
@@ -255,21 +255,21 @@ class HostGroup:
         return self.last - self.first + 1
 
 
-def host_groups(cluster: Cluster) -> list[HostGroup]:
+def host_groups(cluster: Cluster) -> list[DrawnHosts]:
     """All hosts, one by one if they are few, else in groups of equal neighbors."""
     switches = _switches(cluster)
     kinds = cluster.host_class.tolist()
     domains = cluster.domain.tolist()
     shared = np.bincount(cluster.domain) > 1
     single = len(kinds) <= MOST_SINGLE
-    groups: list[HostGroup] = []
+    groups: list[DrawnHosts] = []
     for host, (kind, domain) in enumerate(zip(kinds, domains, strict=True)):
         where = domain if shared[domain] else -1
-        group = HostGroup(first=host, last=host, kind=kind, domain=where, switches=switches[host])
+        group = DrawnHosts(first=host, last=host, kind=kind, domain=where, switches=switches[host])
         last = groups[-1] if groups else group
         same = (last.kind, last.domain, last.switches) == (kind, where, group.switches)
         if groups and same and not single:
-            groups[-1] = HostGroup(
+            groups[-1] = DrawnHosts(
                 first=last.first, last=host, kind=kind, domain=where, switches=group.switches
             )
         else:
@@ -277,7 +277,7 @@ def host_groups(cluster: Cluster) -> list[HostGroup]:
     return groups
 
 
-def some_of(groups: list[HostGroup]) -> list[HostGroup]:
+def some_of(groups: list[DrawnHosts]) -> list[DrawnHosts]:
     """The groups that are drawn: all, or the first and the last ones if they or their switches
     are many."""
     most = min(len(groups), MOST_SINGLE if groups[0].count == 1 else MOST_GROUPS)
