@@ -15,7 +15,7 @@ from netsim.nccl import split, tuning
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.constants import Mechanism
 from netsim.nccl.facts import AUTO, COLLECTIVES, Function, Protocol
-from netsim.nccl.job import Job, Wishes
+from netsim.nccl.job import NcclJob, Wishes
 from netsim.nccl.p2p import Rounds, Sends, distinct_rows
 from netsim.nccl.schedules.collnet import (
     collnet_chain,
@@ -39,7 +39,7 @@ from netsim.topology.graph import Topology
 CROWDED = ("alltoall", "alltoallv", "gather")  # of which a rank receives from several at a time
 
 
-def planned(job: Job, collective: Collective, dtype: str) -> Plan:
+def planned(job: NcclJob, collective: Collective, dtype: str) -> Plan:
     """What NCCL decides on a collective."""
     if collective.name not in COLLECTIVES:
         return plan_sends(job.sends, job.rounds, *busiest_sender(collective))
@@ -47,7 +47,7 @@ def planned(job: Job, collective: Collective, dtype: str) -> Plan:
     return job.memo.of(arguments, lambda: plan_call(job.comm, *arguments))
 
 
-def plan_call(comm: Communicator, call: tuning.Call, count: int, element_bytes: int) -> Plan:
+def plan_call(comm: Communicator, call: tuning.TunedCall, count: int, element_bytes: int) -> Plan:
     """How NCCL runs one of its functions; `count` is as in the call (a rank's for AllGather)."""
     choice = tuning.choose(comm, call)
     named = choice.algorithm, choice.protocol
@@ -72,8 +72,8 @@ def _scale(comm: Communicator, function: Function) -> int:
 def _in_loops(
     comm: Communicator,
     function: Function,
-    choice: tuning.Choice,
-    used: tuning.Launch,
+    choice: tuning.AlgorithmChoice,
+    used: tuning.LaunchSize,
     count: int,
     element: int,
 ) -> tuple[Work, ...]:
@@ -108,19 +108,19 @@ def plan_sends(sends: Sends, rounds: Rounds, rank: int, peers: Ints, nbytes: Int
     return Plan(SEND_RECV, protocol, n_channels=max(1, len(channels)))
 
 
-def call_of(collective: Collective, dtype: str) -> tuning.Call:
+def call_of(collective: Collective, dtype: str) -> tuning.TunedCall:
     """The call as NCCL's choice sees it."""
-    return tuning.Call(COLLECTIVES[collective.name], collective.size_bytes, dtype)
+    return tuning.TunedCall(COLLECTIVES[collective.name], collective.size_bytes, dtype)
 
 
-def cost_table(job: Job, collective: Collective, dtype: str) -> tuple[tuning.TimedCost, ...]:
+def cost_table(job: NcclJob, collective: Collective, dtype: str) -> tuple[tuning.TimedCost, ...]:
     """The cost table that NCCL compares for a collective; empty for sends and receives."""
     if collective.name not in COLLECTIVES:
         return ()
     return tuning.timed_costs(job.comm, call_of(collective, dtype))
 
 
-def fallback(job: Job, collective: Collective, dtype: str) -> str:
+def fallback(job: NcclJob, collective: Collective, dtype: str) -> str:
     """What NCCL runs instead of a forced algorithm (before 2.24); empty if it obeys."""
     if collective.name not in COLLECTIVES:
         return ""
@@ -169,7 +169,12 @@ def operations(collective: Collective) -> int:
 
 
 def nccl_plan(
-    job: Job, collective: Collective, dtype: str, *, registered: bool = False, direct: bool = False
+    job: NcclJob,
+    collective: Collective,
+    dtype: str,
+    *,
+    registered: bool = False,
+    direct: bool = False,
 ) -> Plan:
     """How NCCL runs a collective on a job. `registered`: the user has registered the buffers;
     `direct`: one process has all GPUs of a node."""

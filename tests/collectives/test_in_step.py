@@ -56,7 +56,7 @@ def even(one: ResolvedCell, blocks: int = 1 << 16) -> int:
 def spread_of(one: ResolvedCell, size: int) -> float | None:
     """By how much latencies differ, where ranks keep step."""
     sketch = sketch_of(one, size)
-    found = sketch and sketch.together(
+    found = sketch and sketch.lockstep(
         one.budget.thresholds.min_lockstep_steps, one.budget.thresholds.max_lockstep_spread
     )
     return found.spread if found else None

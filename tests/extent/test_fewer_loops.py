@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from netsim.base.errors import ScenarioError
-from netsim.cli.questions import Given, asked
+from netsim.cli.questions import QuestionOptions, source_of_question
 from netsim.collectives.collective import Collective
 from netsim.extent import fewer_loops
 from netsim.extent.all_rows import all_rows
@@ -63,7 +63,9 @@ def resolved_of(machine, collective, nodes, algorithm, gpus, size, variables=BUF
     flags = {"nodes": nodes, "gpus_per_node": gpus}
     if algorithm != "auto":
         flags |= {"algo": algorithm, "proto": "Simple"}
-    source = asked(machine, collective, Given(**flags, sizes=size, env=variables)).source
+    source = source_of_question(
+        machine, collective, QuestionOptions(**flags, sizes=size, env=variables)
+    ).source
     resolved = resolve(checked_cells(source)[0])
     return resolved, resolved.cell.scenario.collective.size_list()[0]
 
@@ -252,7 +254,9 @@ RESTLESS = CASES[1:5]  # whose loops never take the same time
 def over(case: tuple[object, ...], variables: tuple[str, ...] = SMALL) -> tuple[ResolvedCell, int]:
     machine, fabric, nodes, algorithm, protocol, size = case
     flags = {"nodes": nodes, "fabric": fabric, "algo": algorithm, "proto": protocol}
-    source = asked(machine, "all_reduce", Given(**flags, sizes=size, env=variables)).source
+    source = source_of_question(
+        machine, "all_reduce", QuestionOptions(**flags, sizes=size, env=variables)
+    ).source
     resolved = resolve(checked_cells(source)[0])
     return resolved, resolved.cell.scenario.collective.size_list()[0]
 
@@ -388,7 +392,9 @@ def test_how_operations_overlap_is_told_by_few_loops() -> None:
 def test_loops_that_go_on_faster_than_their_links_are_in_no_steady_state() -> None:
     """The first 14 of 512 loops fill FIFOs: what they add is less than the NICs need for it."""
     size = 4 << 30
-    source = asked("gh200-x4", "alltoall", Given(nodes=16, sizes=str(size))).source
+    source = source_of_question(
+        "gh200-x4", "alltoall", QuestionOptions(nodes=16, sizes=str(size))
+    ).source
     timing = solve_form(form_at(resolve(checked_cells(source)[0]), size))
     least, _ = needed(timing.use, timing.program.links)
     assert least <= timing.seconds < 1.001 * least

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from netsim.collectives.collective import ROOTED, Collective, collective_of
-from netsim.collectives.msccl import AlgoSheet, PlanSheet, algorithm
+from netsim.collectives.msccl import AlgoFile, PlanFile, algorithm
 from netsim.collectives.table import build
 from netsim.collectives.verify import verify
 from netsim.nccl.choice import schedule_of
@@ -171,7 +171,7 @@ def json_lines(value: Any, begin: str = "", indent: int = 0) -> list[str]:
     return [f"{' ' * indent}{begin}{opening}", *inner, f"{' ' * indent}{closing}"]
 
 
-def sheet_written(kind: type[AlgoSheet] | type[PlanSheet], title: str, name: str) -> list[str]:
+def sheet_written(kind: type[AlgoFile] | type[PlanFile], title: str, name: str) -> list[str]:
     """Return a ring all_gather over two ranks as a file of MSCCL or a plan of MSCCL++."""
     collective = collective_of("all_gather", 2, 2 * 48)
     schedule = build(collective, "ring")
@@ -479,10 +479,10 @@ WRITERS: dict[str, Writer] = {
     },
     "schedules/msccl-read": msccl_read,
     "schedules/msccl-written": partial(
-        sheet_written, AlgoSheet, "A ring all_gather over 2 ranks as an MSCCL file.", "x.xml"
+        sheet_written, AlgoFile, "A ring all_gather over 2 ranks as an MSCCL file.", "x.xml"
     ),
     "schedules/mscclpp-written": partial(
-        sheet_written, PlanSheet, "A ring all_gather over 2 ranks as an MSCCL++ plan.", "x.json"
+        sheet_written, PlanFile, "A ring all_gather over 2 ranks as an MSCCL++ plan.", "x.json"
     ),
     "schedules/own-algorithm": own_algorithm,
 }

@@ -142,7 +142,7 @@ def call(name: str, nbytes: int, protocol: str, **given: object) -> tuple[Collec
     chunk = {"LL": 32768, "LL128": 576000, "Simple": 2 * MIB}[protocol]
     starts = accumulate(counts, initial=0)
     work = tuple(Work(k, *part, chunk) for k, part in enumerate(zip(starts, counts, strict=False)))
-    values = {"mechanism": MECHANISMS[80], "places": False, **given}
+    values = {"mechanism": MECHANISMS[80], **given}
     plan = Plan("Ring", protocol, (0,) * n, work, rings=(tuple(range(n)),) * 24, **values)
     return Collective(name, n, count, 4), plan
 

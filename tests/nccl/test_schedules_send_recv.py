@@ -12,8 +12,9 @@ from netsim.nccl.constants import MECHANISMS, ByProtocol
 from netsim.nccl.environment import Settings
 from netsim.nccl.facts import facts_of
 from netsim.nccl.p2p import P2pChannels, P2pWork, Sends, rounds_of
-from netsim.nccl.schedules.plan import Plan, Transfers, messages_of
+from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.send_recv import _cut
+from netsim.nccl.schedules.transfers import Transfers, messages_of
 from netsim.program.place import place
 from netsim.schedule.extent import ALL, Extent
 from netsim.schedule.schedule import LOCAL_COPY, SCRATCH, TRANSFER

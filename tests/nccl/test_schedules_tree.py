@@ -86,7 +86,7 @@ def test_the_switch_does_what_it_should(name, ranks, registered):
 
 def switch_call(name: str, nbytes: int, **given: object) -> tuple[Collective, Plan]:
     count = nbytes // 4 // (1 if name == "all_reduce" else 8)
-    values = {"mechanism": IDEAL, "places": False, "registered": True, **given}
+    values = {"mechanism": IDEAL, "registered": True, **given}
     work = even_work(count, 131072, 16)
     plan = Plan("NVLS", "Simple", (0,) * 8, work, heads=(tuple(range(8)),), **values)
     return Collective(name, 8, count, 4), plan

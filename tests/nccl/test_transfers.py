@@ -126,6 +126,6 @@ def test_nothing_is_written_out_that_nobody_looks_at():
     c = Collective("alltoall", 65_536, 4096, 4)
     plan = Plan("SendRecv", "Simple", (0,), transfers=transfers(c, nodes, VERSIONS["grouped"]))
     assert (max(loops_of(c, plan)), min(loops_of(c, plan))) == (2, 1)
-    one = plan.transfers.of(np.array([77]))
+    one = plan.transfers.of(np.array([77]), ALL)
     assert len(one.src) == 65_536
     assert np.array_equal(np.sort(one.dst), np.arange(65_536))

@@ -86,7 +86,7 @@ def with_equal_heads(collective: Collective, plan: Plan) -> EqualHeads:
         loops_of_part(work.count * element_bytes, work.chunk, spread=heads) for work in plan.work
     ]
     filled = [
-        replace(loops, last=loops.chunk) if loops.last and loops.whole >= MANY_LOOPS else loops
+        replace(loops, last=loops.chunk) if loops.last and loops.full_loops >= MANY_LOOPS else loops
         for loops in rounded
     ]
     count_before = sum(work.count for work in plan.work)
