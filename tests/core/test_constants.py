@@ -169,7 +169,7 @@ def test_every_constant_says_where_it_is_from(one: Constant) -> None:
     "origin", [{}, {"source": "a source", "fitted": Fitted(("a_run",), "shows it")}]
 )
 def test_a_constant_has_one_origin(origin: dict) -> None:
-    with pytest.raises(ValueError, match="either what it is given by, or fitted to"):
+    with pytest.raises(ValueError, match="expected either a source or the runs of a fit"):
         Constant("new", 1.0, "s", "blocks", **origin)
 
 
