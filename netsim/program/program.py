@@ -11,12 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.errors import StalledError
+from netsim.base.errors import InputError, StalledError
 from netsim.base.memo import different
 from netsim.base.values import dataclass
 from netsim.schedule.repeat import Launch, framed, unrolled
 from netsim.schedule.schedule import COMPUTE, MULTICAST, SWITCH_REDUCE, Schedule, spelled_out
 from netsim.topology.network import entries_of
+
+
+class PlacementError(InputError, ValueError):
+    """A schedule that cannot run on a topology; the message names ranks and rows."""
 
 
 @dataclass(frozen=True, slots=True)
