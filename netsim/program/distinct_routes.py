@@ -15,11 +15,11 @@ from netsim.schedule.schedule import COMPUTE, LOCAL_COPY, MARK, TRANSFER, Schedu
 from netsim.topology.graph import Topology
 
 # Routes are numbered by a table with a cell for each (class, source, destination), or by sorting
-# the keys of all rows. The table is used up to this number of cells
+# the keys of all rows. A table with more cells than `_MOST_CELLS` would take too much memory. One
+# with more than `_CELLS_PER_ROW` cells for each row takes longer than sorting, unless it has no
+# more than `_FEW_CELLS`.
 _MOST_CELLS = 1 << 25
-# and up to this number of cells for each row, because sorting is faster than a larger table,
 _CELLS_PER_ROW = 64
-# but in any case up to this number of cells.
 _FEW_CELLS = 1 << 16
 _ROWS_AT_A_TIME = 1 << 18  # few enough for the processor's caches
 

@@ -12,10 +12,10 @@ Ints = NDArray[np.int32]
 Entries = tuple[Ints, Ints, NDArray[np.float64]]  # path, link, weight
 Packed = tuple[NDArray[np.int64], Ints, NDArray[np.float64]]  # pointers, links, weights
 
-# Whether a link occurs twice in a path is found by comparing all pairs of entries of a path if no
-# path has more entries than this,
+# To find links that occur twice in a path, all pairs of entries of a path are compared if no path
+# has more than `_FEW_ENTRIES` entries; otherwise the entries of `_PATHS_AT_A_TIME` paths are
+# sorted at a time.
 _FEW_ENTRIES = 16
-# and otherwise by sorting the entries of this number of paths at a time.
 _PATHS_AT_A_TIME = 1 << 14
 
 

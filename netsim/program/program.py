@@ -264,7 +264,7 @@ class Operations:
 
     @property
     def ranks(self) -> int:
-        """The number of ranks, which is that of the marks at either end of an operation."""
+        """The number of ranks; an operation begins and ends with this number of marks."""
         return self.once.schedule.ranks
 
     @property
