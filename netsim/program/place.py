@@ -22,7 +22,7 @@ from netsim.schedule.schedule import MARK, Schedule
 from netsim.topology.graph import LINK_KINDS, Topology
 
 _ROWS_AT_A_TIME = 1 << 18  # bounds temporary memory
-# The resources that may saturate even if one channel represents equal ones (`Fold.loose`).
+# The only resources besides wires that may saturate if `Fold.loose` is stated.
 TIGHT = ("sm", "proxy", "nic_msg", WINDOW)
 CACHED_SCHEDULES = 8  # a topology caches the paths of this number of schedules,
 MOST_CACHED_ROUTES = 1 << 16  # each with at most this number of distinct routes

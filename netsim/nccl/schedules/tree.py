@@ -41,7 +41,7 @@ class Branches:
 
     @cached_property
     def children(self) -> Ints:
-        """Those of every rank (second axis), by number; -1 where there is none."""
+        """The children of every rank (second axis), by number (first axis); -1: there is none."""
         table = np.full((MOST, len(self.up)), NONE)
         for rank, children in enumerate(self.tree.down):
             table[: len(children), rank] = children
@@ -302,7 +302,7 @@ SHARE = value("share.of_a_way")  # of a block's rate, for each way
 
 
 def tree(collective: Collective, plan: Plan, extent: Extent = ALL) -> schedule.Schedule:
-    """AllReduce over all channels' trees."""
+    """Return an AllReduce over the trees of all channels."""
     return _over_trees(collective, plan, dict(enumerate(plan.trees)), SHARE, extent)
 
 

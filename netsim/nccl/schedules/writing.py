@@ -493,7 +493,7 @@ MEMORABLE = 500_000  # a turn with more rows is not cached for other sizes
 
 @dataclass(frozen=True)
 class Turn:
-    """One turn of a channel's loop; `last` are the ranks and rows that end it."""
+    """The rows of one turn of a channel's loop; `last` are the ranks and rows that end it."""
 
     woven: Weave
     last: tuple[ArrayLike, ArrayLike]
