@@ -51,9 +51,27 @@ def interval_at(
     interval = result_rows.interval_of(classes if where.machine else classes[-1:])
     if interval is None:
         return {}
-    low = min(interval.low, 1 / (1 + uncertainty))
-    high = max(interval.high, 1 + uncertainty)
-    return {"time_low_us": time_us * low, "time_high_us": time_us * high}
+    less_us, more_us = range_of_launches_us(resolved)
+    low = time_us * min(interval.low, 1 / (1 + uncertainty))
+    high = time_us * max(interval.high, 1 + uncertainty)
+    return {
+        "time_low_us": min(low, max(0.0, time_us - less_us)),
+        "time_high_us": max(high, time_us + more_us),
+    }
+
+
+def range_of_launches_us(resolved: ResolvedCell) -> tuple[float, float]:
+    """By how many microseconds the launches of an operation may take less and more than assumed.
+
+    Nothing if each process has one GPU, or if the class of the host is not named."""
+    costs = resolved.host_costs
+    if resolved.gpus_per_process == 1 or costs is None:
+        return 0.0, 0.0
+    if costs.launch_low is None or costs.launch_high is None:
+        return 0.0, 0.0
+    launches = resolved.gpus_per_process
+    less, more = costs.launch - costs.launch_low, costs.launch_high - costs.launch
+    return launches * less * 1e6, launches * more * 1e6
 
 
 @cached_per_object
