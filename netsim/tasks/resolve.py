@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.errors import InputError, NoRoomError, ScenarioError, suggest
-from netsim.base.memo import kept
+from netsim.base.memo import cached_per_object
 from netsim.base.values import dataclass
 from netsim.collectives import table as tables
 from netsim.collectives.collective import Collective, CollectiveError, collective_of
@@ -83,7 +83,7 @@ class ResolvedCell:
         is_single_process = self.cell.scenario.launch_costs().style == "single_process"
         return self.gpus_per_node if is_single_process else 1
 
-    @kept
+    @cached_per_object
     def collective(
         self, size: int, *, in_place: bool = False, ranks: int | None = None
     ) -> Collective:
@@ -109,7 +109,7 @@ class ResolvedCell:
             return None
         return BackToBack(timing.iterations, timing.over_processes)
 
-    @kept
+    @cached_per_object
     def task(self, size: int, *, in_place: bool = False) -> Task:
         """The task at a size."""
         scenario = self.cell.scenario
@@ -132,7 +132,7 @@ class ResolvedCell:
             plan_of_group=tuple(kinds_of_job.index(job) for job in self.jobs),
         )
 
-    @kept
+    @cached_per_object
     def plan(self, job: NcclJob, collective: Collective) -> Plan:
         """The plan of one of NCCL's communicators for a collective."""
         scenario = self.cell.scenario
@@ -144,7 +144,7 @@ class ResolvedCell:
             direct=scenario.launch_costs().style == "single_process",
         )
 
-    @kept
+    @cached_per_object
     def planned(self, size: int) -> Plan | None:
         """The plan of NCCL for the first communicator at a size; None for a textbook algorithm."""
         if not self.is_nccl:

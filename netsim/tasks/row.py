@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from netsim.base.memo import kept
+from netsim.base.memo import cached_per_object
 from netsim.base.startup import MODEL_VERSION
 from netsim.extent.engine_runs import Progress
 from netsim.extent.invariants import Answer, check
@@ -73,7 +73,7 @@ def untimed(cell: Cell) -> result_rows.Row:
     return replace(row, collective=work.collective, algorithm=work.algorithm, dtype=work.dtype)
 
 
-@kept
+@cached_per_object
 def _columns_of_cell(resolved: ResolvedCell) -> dict[str, Any]:
     """The columns that all sizes of a cell share."""
     scenario = resolved.cell.scenario

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from netsim.base.memo import kept
+from netsim.base.memo import cached_per_object
 from netsim.collectives.collective import Collective
 from netsim.nccl.choice import planned
 from netsim.nccl.environment import Settings
@@ -74,7 +74,7 @@ def range_of_launches_us(resolved: ResolvedCell) -> tuple[float, float]:
     return launches * less * 1e6, launches * more * 1e6
 
 
-@kept
+@cached_per_object
 def class_of(resolved: ResolvedCell) -> result_rows.Joined:
     """The machine, the transport and the rate of a cell of NCCL."""
     config = resolved.cell.scenario.cluster
@@ -102,7 +102,7 @@ def departure(resolved: ResolvedCell, collective: Collective, plan: Plan) -> str
     return "" if planned(unforced, collective, dtype) == plan else "the choice is forced"
 
 
-@kept
+@cached_per_object
 def _departure_of_all_sizes(resolved: ResolvedCell) -> str:
     """Why a cell differs from all measured runs at every size."""
     scenario = resolved.cell.scenario
@@ -129,7 +129,7 @@ def _default_settings(job: NcclJob) -> Settings:
     return Wishes(job.comm.version).on(job.cluster, job.gpus).settings()
 
 
-@kept
+@cached_per_object
 def _unforced_job(resolved: ResolvedCell) -> NcclJob | None:
     """The communicator without the user's settings; None if the user has none."""
     job = resolved.jobs[0]
