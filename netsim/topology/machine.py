@@ -29,7 +29,7 @@ MACHINE = ("scale_up.link_bandwidth", "cpu.memory_bandwidth")
 USABLE = "transport.usable"
 TRANSPORT = (USABLE, "transport.latency", "transport.nic_cap")
 BOTH_WAYS = "pcie.both_ways"
-RATIOS = (USABLE, "nvls_efficiency", BOTH_WAYS, "pcie_lines")
+RATIOS = (USABLE, "nvls_efficiency", BOTH_WAYS)
 RATES = (*MACHINE, "transport.nic_cap")
 
 Kind = Literal["time", "rate", "ratio", "bytes"]
@@ -211,6 +211,7 @@ PeerLinks = Annotated[tuple[models.Index, models.Index, models.Count], Strict(Fa
 
 # Raw rate of one lane in one direction after line coding, bytes/s (PCI-SIG base specifications).
 PCIE_LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+PCIE_MEASURED = (3, 5)  # the oldest and the newest generation of which runs show both ways
 PCIE_EFFICIENCY = value("pcie.efficiency")  # what is left for data after packet headers
 
 
@@ -564,6 +565,11 @@ def calibrated_transport(transport: Transport, machine: Machine) -> Transport:
 
 
 def both_ways(machine: Machine) -> float:
-    """What GPUs' loads and stores reach of a PCIe link's rate, both ways together."""
+    """What GPUs' loads and stores reach of a PCIe link's rate, both ways together, as a multiple of
+    the rate one way: by the generation of the GPUs' links, 3 to 5, or the nearest of these."""
     figure = machine.calibration.get(BOTH_WAYS)
-    return value("pcie.both_ways") if figure is None else value_of(BOTH_WAYS, figure)
+    if figure is not None:
+        return value_of(BOTH_WAYS, figure)
+    oldest, newest = PCIE_MEASURED
+    generation = min(max(machine.link_of(machine.gpu, 0).generation, oldest), newest)
+    return value(f"pcie.both_ways.gen{generation}")

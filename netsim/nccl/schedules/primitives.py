@@ -5,7 +5,7 @@ the proxy sends from there. It knows neither algorithms nor the order of rows.""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from math import ceil
+from math import ceil, inf
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,7 @@ class RowKind:
     """The kind of a row: its style, and costs that depend on its bytes.
 
     - `messages`: seconds that each message takes of resources, whatever its size.
-    - `least`: the least seconds of a row, which overlap with moving its bytes.
+    - `least`: the least seconds of a row, or of every `wave_bytes` of it; its bytes move meanwhile.
     - `path`: how the network sends a message of this `protocol`, of whose `pieces` the row is the
       first; one that `follows` another of its connection costs more there.
     - `parts`: take their time before the bytes of a row.
@@ -60,6 +60,7 @@ class RowKind:
     style: Style
     messages: tuple[tuple[str, str, float], ...] = ()
     least: float = 0.0
+    wave_bytes: float = inf
     path: MessagePath = PLAIN
     protocol: str = ""
     follows: bool = False
@@ -73,7 +74,8 @@ class RowKind:
         if self.parts is not NO_PARTS:
             return replace(self.style, latency=self.style.latency + self.parts.of(nbytes))
         if self.least:
-            late = self.least - nbytes / self.style.cap
+            waves = max(1, ceil(nbytes / self.wave_bytes))
+            late = waves * self.least - nbytes / self.style.cap
             return replace(self.style, latency=max(self.style.latency, late))
         if not self.messages:
             return self.style
@@ -199,6 +201,7 @@ class PlannedChannel:
         if self.plan.link_of(src, dst) == "nvlink":
             wire *= 1.0 if self.simple else mechanism.nvlink_lines
             wire *= mechanism.crowding if self.simple and self.plan.crowded else 1.0
+        staged = self.plan.link_of(src, dst) == "shm"
         style = Style(
             TRANSFER,
             made.op,
@@ -210,15 +213,36 @@ class PlannedChannel:
         )
         if self.simple and self.plan.link_of(src, dst) == "nvlink":
             made = replace(made, threads=min(made.threads, mechanism.store_share))
-        return self._by_block(style, made)
+        kind = self._by_block(style, made)
+        return self._read_from_host(kind, made.threads) if staged else kind
+
+    def _read_from_host(self, kind: RowKind, thread_fraction: float) -> RowKind:
+        """The same pass where the receiving block reads its data out of the host's memory.
+
+        Each read crosses PCIe and comes back. In LL a wave (the lines that the threads hold) takes
+        as long as that, and the next one begins after it: a block of 512 threads gets 4 KiB in
+        1.05 us, one of eight sends that share a block an eighth of that. In Simple, threads have
+        several loads under way, which bounds what a block reads by a rate."""
+        mechanism = self.plan.mechanism
+        if self.simple:
+            # Of the threads of a send, those that receive only read, where in a ring all of them
+            # read and then store.
+            alone = 1.0 if self.plan.transfers is None else mechanism.send_share
+            cap = min(kind.style.cap, mechanism.shm_rate * min(1.0, alone * thread_fraction))
+            return replace(kind, style=replace(kind.style, cap=cap))
+        if self.plan.protocol != "LL" or not mechanism.shm_wave:
+            return kind
+        wave_bytes = mechanism.grain.ll * thread_fraction
+        least = max(kind.least, mechanism.shm_wave)
+        return replace(kind, least=least, wave_bytes=wave_bytes)
 
     def _bus(self, src: int, dst: int) -> Iterator[Use]:
-        """What the loads and stores of blocks take of the PCIe links of both GPUs."""
-        kind, protocol = self.plan.link_of(src, dst), self.plan.protocol
-        if kind in ("pcie", "shm"):
-            lines = self.plan.mechanism.pcie_lines if protocol == "LL" else 1.0
-            wire = PAYLOAD_WIRE[protocol] * lines
-            yield from (Use("bus", end, wire) for end in ("src", "dst"))
+        """What the loads and stores of blocks take of the PCIe links of both GPUs, each of which
+        carries both directions together at less than twice its rate."""
+        if self.plan.link_of(src, dst) in ("pcie", "shm"):
+            wire = PAYLOAD_WIRE[self.plan.protocol]
+            yield Use("bus", "src", wire)
+            yield Use("bus", "dst", wire)
 
     def local(self, made: Pass) -> RowKind:
         """A pass within one GPU: into a FIFO that the proxy sends from, or out of one."""
