@@ -211,7 +211,8 @@ class Mechanism:
     of which costs `nvls_part` beyond that.
     `shm` is the cost of a hop through the host's memory, where GPUs have no peer access. There the
     receiving block reads over PCIe: a wave of LL takes at least `shm_wave`, and a channel of Simple
-    gets at most `shm_rate`.
+    gets at most `shm_rate`. A byte of LL takes `phb_lines` times as much of PCIe between peers that
+    reach each other through a CPU.
     `answers`: 2 where a send is over only once it has crossed a long cable and its answer has come
     back (else that is in credits)."""
 
@@ -235,6 +236,7 @@ class Mechanism:
     nvls_copy_rate: float
     answers: int = 0
     nvlink_lines: float = 1.0
+    phb_lines: float = 1.0
     shm_wave: float = 0.0
     shm_rate: float = inf
     further_store: float = 1.0
@@ -251,8 +253,10 @@ class Mechanism:
         return self.begin.of(protocol) + self.begin_channels * log2(max(1, channels))
 
     def link(self, kind: str) -> LinkCost:
-        """The cost of a hop inside a node: over nvlink, pcie or, through the host's memory, shm."""
-        return {"nvlink": self.nvlink, "pcie": self.pcie, "shm": self.shm}[kind]
+        """The cost of a hop inside a node: over nvlink, pcie, phb (PCIe through a CPU) or, through
+        the host's memory, shm."""
+        costs = {"nvlink": self.nvlink, "pcie": self.pcie, "phb": self.pcie, "shm": self.shm}
+        return costs[kind]
 
 
 # GPU generations by compute capability. 89 (Ada) and 120 (RTX Blackwell) are those with GDDR memory
@@ -354,6 +358,7 @@ def _generation(sm: int) -> Mechanism:
         nvls_sync=value("nvls_sync"),
         nvls_part=value(f"{switched}.nvls_part"),
         nvls_copy_rate=value(f"{switched}.nvls_copy_rate"),
+        phb_lines=1.0 if sm < 80 else value("phb.lines"),
         shm_wave=value("shm.wave"),
         shm_rate=value("shm.rate"),
     )

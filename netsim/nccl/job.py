@@ -118,7 +118,10 @@ def _kind(comm: Communicator, table: PathTable, a: int, b: int, level: int) -> s
         return staged
     if found in ("NVL", "NVB"):
         return "nvlink"
-    return "pcie" if table.graph.gpu(a).gdr and table.graph.gpu(b).gdr else staged
+    if not (table.graph.gpu(a).gdr and table.graph.gpu(b).gdr):
+        return staged
+    through_cpu = comm.facts.rank(found) >= comm.facts.rank("PHB")
+    return "phb" if through_cpu else "pcie"
 
 
 # The ways between nodes: by which NICs each channel leaves and enters them, or over NVLink (PXN).

@@ -29,7 +29,7 @@ MACHINE = ("scale_up.link_bandwidth", "cpu.memory_bandwidth")
 USABLE = "transport.usable"
 TRANSPORT = (USABLE, "transport.latency", "transport.nic_cap")
 BOTH_WAYS = "pcie.both_ways"
-RATIOS = (USABLE, "nvls_efficiency", BOTH_WAYS)
+RATIOS = (USABLE, "nvls_efficiency", BOTH_WAYS, "phb_lines")
 RATES = (*MACHINE, "transport.nic_cap")
 
 Kind = Literal["time", "rate", "ratio", "bytes"]

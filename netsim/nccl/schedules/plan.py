@@ -53,8 +53,8 @@ class Plan:
       chains by channel).
     - `transfers`: the messages of grouped sends.
     - `mechanism`: what execution costs.
-    - `link`: what joins ranks of one node (nvlink, pcie, shm); `links`: exceptions by (source,
-      destination). `routes`: routes by (channel, source, destination); `far`: the route between
+    - `link`: what joins ranks of one node (nvlink, pcie, phb, shm); `links`: exceptions by
+      (source, destination). `routes`: routes by (channel, source, destination); `far`: the route between
       nodes where none is stated.
     - `direct`: ranks write directly into each other's output. `registered`: the switch reads and
       writes the user's buffers. `cached`: these stay in the GPU's L2. `crowded`: several ranks send
@@ -109,7 +109,8 @@ class Plan:
         return [tuple(ranks) for ranks in found]
 
     def link_of(self, src: int, dst: int) -> str:
-        """What joins two ranks: nvlink, pcie, shm or net."""
+        """What joins two ranks: nvlink, pcie (peers below switches), phb (peers through a CPU), shm
+        (the memory of the host) or net."""
         if self.node[src] != self.node[dst]:
             return NET
         return self.links.get((src, dst), self.link)

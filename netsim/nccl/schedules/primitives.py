@@ -239,8 +239,11 @@ class PlannedChannel:
     def _bus(self, src: int, dst: int) -> Iterator[Use]:
         """What the loads and stores of blocks take of the PCIe links of both GPUs, each of which
         carries both directions together at less than twice its rate."""
-        if self.plan.link_of(src, dst) in ("pcie", "shm"):
+        kind = self.plan.link_of(src, dst)
+        if kind in ("pcie", "phb", "shm"):
             wire = PAYLOAD_WIRE[self.plan.protocol]
+            if kind == "phb" and self.plan.protocol == "LL":
+                wire *= self.plan.mechanism.phb_lines
             yield Use("bus", "src", wire)
             yield Use("bus", "dst", wire)
 
