@@ -22,7 +22,7 @@ from netsim.nccl.facts import parse_version
 from netsim.schedule.repeat import ITERATIONS
 from netsim.tasks.answer import checked_cells
 from netsim.tasks.resolve import ResolvedCell, resolve
-from netsim.topology.machine import TRANSPORTS
+from netsim.topology.machine import BOTH_WAYS, TRANSPORTS, both_ways_constant
 from netsim.yamlio.models import override
 
 MOST = 6  # sizes of one run that are simulated
@@ -407,6 +407,9 @@ def _holds(id: str, resolved: ResolvedCell, entry: Entry) -> bool:
     generation = f"sm_{max(sm for sm in GENERATIONS if sm <= max(comm.min_cc, GENERATIONS[0]))}"
     if kind == "network":
         return comm.n_nodes > 1
+    if id.startswith(f"{BOTH_WAYS}."):
+        machine = resolved.cell.scenario.cluster.members[0].loaded.machine
+        return id == both_ways_constant(machine)
     if id == "wire.nvlink_direct":
         up = resolved.cell.scenario.cluster.members[0].loaded.machine.scale_up
         return up is not None and not up.switches

@@ -564,12 +564,18 @@ def calibrated_transport(transport: Transport, machine: Machine) -> Transport:
     return replace(transport, **changes) if changes else transport
 
 
-def both_ways(machine: Machine) -> float:
-    """What GPUs' loads and stores reach of a PCIe link's rate, both ways together, as a multiple of
-    the rate one way: by the generation of the GPUs' links, 3 to 5, or the nearest of these."""
-    figure = machine.calibration.get(BOTH_WAYS)
-    if figure is not None:
-        return value_of(BOTH_WAYS, figure)
+def both_ways_constant(machine: Machine) -> str:
+    """The name of the constant for both ways of PCIe together: that of the generation of the GPUs'
+    links, or of the nearest generation that was measured."""
     oldest, newest = PCIE_MEASURED
     generation = min(max(machine.link_of(machine.gpu, 0).generation, oldest), newest)
-    return value(f"pcie.both_ways.gen{generation}")
+    return f"{BOTH_WAYS}.gen{generation}"
+
+
+def both_ways(machine: Machine) -> float:
+    """What GPUs' loads and stores reach of a PCIe link's rate, both ways together, as a multiple of
+    the rate one way."""
+    figure = machine.calibration.get(BOTH_WAYS)
+    if figure is None:
+        return value(both_ways_constant(machine))
+    return value_of(BOTH_WAYS, figure)

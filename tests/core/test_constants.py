@@ -60,6 +60,7 @@ OTHERS = {
     "PASS": "columns of a table of rows",
     "COLUMNS": "columns of a table of rows",
     "FURTHER_STORE": "keys are architectures",
+    "PCIE_MEASURED": "generations of PCIe",
     "PCIE_LANE": "rates of lanes by the base specifications of PCI-SIG",
     "_halvings": "by which NCCL chooses chunks",
     "_moves": "passes over memory: an operation reads and writes",
