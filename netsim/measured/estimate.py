@@ -255,9 +255,9 @@ ESTIMATORS: dict[str, Callable[[Constant, Entry], Floats]] = {
 FEW_RUNS, FEW_STEPS = 4, 9  # of a system that are looked at when a constant is estimated without
 # Where no run is left, a constant is taken over from the next wider class.
 WIDER = {
-    "sm_70": "sm_80", "sm_80": "sm_90", "sm_90": "sm_100", "sm_100": "sm_90",
-    "sm_103": "sm_100", "sm_89": "sm_120", "sm_120": "sm_89", "infiniband": "roce", "roce": "infiniband", "efa": "roce", "tcpxo": "efa",
-    "slingshot": "roce",
+    "sm_70": "sm_80", "sm_80": "sm_90", "sm_89": "sm_120", "sm_90": "sm_100", "sm_100": "sm_90",
+    "sm_103": "sm_100", "sm_120": "sm_89", "infiniband": "roce", "roce": "infiniband",
+    "efa": "roce", "tcpxo": "efa", "slingshot": "roce",
 }  # fmt: skip
 # The same kernels on another generation, or the nearest type, where a generation has none wider.
 NEXT = {

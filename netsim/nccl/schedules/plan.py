@@ -54,8 +54,8 @@ class Plan:
     - `transfers`: the messages of grouped sends.
     - `mechanism`: what execution costs.
     - `link`: what joins ranks of one node (nvlink, pcie, phb, shm); `links`: exceptions by
-      (source, destination). `routes`: routes by (channel, source, destination); `far`: the route between
-      nodes where none is stated.
+      (source, destination). `routes`: routes by (channel, source, destination); `far`: the route
+      between nodes where none is stated.
     - `direct`: ranks write directly into each other's output. `registered`: the switch reads and
       writes the user's buffers. `cached`: these stay in the GPU's L2. `crowded`: several ranks send
       to one through a switch.
