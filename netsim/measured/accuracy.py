@@ -779,9 +779,13 @@ def _coverage(points: Sequence[Point], entries: Sequence[Entry]) -> Iterator[str
 
 
 def page_text(
-    found: Accuracy, entries: Sequence[Entry], pictures: Mapping[str, Sequence[str]]
+    found: Accuracy,
+    entries: Sequence[Entry],
+    pictures: Mapping[str, Sequence[str]],
+    novelty_rows: Sequence[str] = (),
 ) -> str:
-    """The text of the page; `pictures` are the files by machine, relative to the page."""
+    """The text of the page; `pictures` are the files by machine, relative to the page, and
+    `novelty_rows` the rows of its table by what else was measured."""
     healthy = [point for point in found.points if point.healthy]
     left = [point for point in found.left_out if point.healthy]
     parts = {
@@ -797,6 +801,7 @@ def page_text(
         "validation.md",
         noise=noise,
         noise_rows=noise_table(of_healthy, noise),
+        novelty_rows=novelty_rows,
         version=MODEL_VERSION,
         found=found,
         healthy=healthy,

@@ -12,6 +12,7 @@ from netsim.nccl.environment import Settings
 from netsim.nccl.job import Job, Wishes
 from netsim.nccl.schedules.plan import Plan
 from netsim.results import row as result_rows
+from netsim.results.novelty import Trait, interval_of_novelty, nccl_generation, novelty_text
 from netsim.scenario.models import cluster_label, node_count
 from netsim.tasks.resolve import ResolvedCell
 from netsim.topology.machine import oldest_machine
@@ -27,7 +28,9 @@ def validation_of(resolved: ResolvedCell, size: int) -> str:
     collective = resolved.collective(size)
     if reason := departure(resolved, collective, plan):
         return result_rows.not_validated(reason)
-    return result_rows.validated(class_of(resolved), collective.name, size)
+    where = class_of(resolved)
+    text = result_rows.validated(where, collective.name, size)
+    return text + novelty_text(_trait_of(resolved), result_rows.band_of(size))
 
 
 def interval_at(
@@ -40,14 +43,18 @@ def interval_at(
 ) -> dict[str, Any]:
     """The columns of the interval of a time.
 
-    It is that of the class of the cell, or of the widest class if nothing like it was measured,
-    and at least as wide as the relative `uncertainty` of an approximation.
+    It is that of the class of the cell, or of the widest class if nothing like it was measured;
+    of a cell without a measured sibling, that of such questions. It is at least as wide as the
+    relative `uncertainty` of an approximation.
     """
     is_measured = resolved.is_nccl and is_validated
     where = class_of(resolved) if is_measured else result_rows.Joined("", "")
     name = resolved.collective(size).name
     classes = result_rows.wider(where, name, result_rows.band_of(size))
     interval = result_rows.interval_of(classes if where.machine else classes[-1:])
+    if is_measured:
+        band = result_rows.band_of(size)
+        interval = interval_of_novelty(_trait_of(resolved), band) or interval
     if interval is None:
         return {}
     low = min(interval.low, 1 / (1 + uncertainty))
@@ -69,6 +76,14 @@ def class_of(resolved: ResolvedCell) -> result_rows.Joined:
     rate = min(sum(one.nics.rates) if one.nics else 0.0 for one in job.machines)
     nvlink = all(one.scale_up is not None and one.scale_up.fitted for one in job.machines)
     return result_rows.joined(cluster_label(config), transport, rate * 8 / 1e9, nvlink=nvlink)
+
+
+@kept
+def _trait_of(resolved: ResolvedCell) -> Trait:
+    """What of a cell of NCCL's decides how near it is to measured runs."""
+    where = class_of(resolved)
+    version = resolved.jobs[0].comm.version
+    return Trait(where.machine, where.transport, nccl_generation(version.major, version.minor))
 
 
 def departure(resolved: ResolvedCell, collective: Collective, plan: Plan) -> str:

@@ -1,0 +1,195 @@
+"""Errors by what else was measured: a sibling, the kind alone, or neither.
+
+Every run is simulated without its own system, without all systems of its machine and transport,
+and without all systems of its machine (three levels). What then remains of the corpus says in which
+class of `netsim.results.novelty` that simulation is. Each run counts once a class: at the level
+that leaves out least."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+
+from netsim.base.errors import NetsimError
+from netsim.base.files import csv_of
+from netsim.base.values import dataclass, grouped
+from netsim.measured.accuracy import Accuracy, Journal, intervals_from, leave_out
+from netsim.measured.compare import Error, Point, error_of, weights_of
+from netsim.measured.index import Entry, version_of
+from netsim.results import row as result_rows
+from netsim.results.novelty import NOVELTIES, WORDS, Trait, nccl_generation, novelty_of
+
+SYSTEM = "system"
+TRANSPORT = "transport"
+KIND = "kind"
+LEVELS = (SYSTEM, TRANSPORT, KIND)
+ANY: result_rows.Class = ("", "", "", "")  # the points of one class and band are one class here
+
+
+@dataclass(frozen=True)
+class NoveltyError:
+    """What is known of one class in one band: its error, the part of points within intervals that
+    never saw their system (None where no interval is), and the interval of all systems."""
+
+    novelty: str
+    band: str
+    error: Error
+    within: float | None
+    interval: result_rows.Interval | None
+
+
+def trait_of(entry: Entry) -> Trait:
+    """The trait of a run."""
+    version, _ = version_of(entry.text("nccl"), entry.text("remarks"), entry.text("date"))
+    generation = nccl_generation(version.major, version.minor)
+    return Trait(entry.machine, entry.transport, generation)
+
+
+def group_of(entry: Entry, level: str) -> str:
+    """The name of what is left out together with a run at one of the levels: its system, all runs
+    on its machine and transport, or all runs on its machine."""
+    if level == KIND:
+        return f"kind {entry.machine}"
+    if level == TRANSPORT:
+        return f"transport {entry.machine} {entry.transport}"
+    return entry.system
+
+
+def regrouped(entry: Entry, level: str) -> Entry:
+    """The same run, whose system is its group at one of the levels."""
+    return replace(entry, values={**entry.values, "system": group_of(entry, level)})
+
+
+def left_out_by(
+    level: str,
+    found: Accuracy,
+    entries: Sequence[Entry],
+    corpus: Sequence[Entry],
+    jobs: int | None = None,
+    done: Callable[[int, int], None] | None = None,
+    journal: Journal | None = None,
+) -> tuple[Point, ...]:
+    """The points of some runs, each simulated without what its group says of constants."""
+    systems = {entry.id: entry.system for entry in entries}
+    result = leave_out(
+        found,
+        [regrouped(entry, level) for entry in entries],
+        [regrouped(entry, level) for entry in corpus],
+        jobs,
+        done,
+        journal,
+        (),
+    )
+    return tuple(replace(point, system=systems[point.run]) for point in result.left_out)
+
+
+def novelty_left_out(entry: Entry, level: str, corpus: Sequence[Entry]) -> str:
+    """The class of a run once its group is left out."""
+    group = group_of(entry, level)
+    remaining = [one for one in corpus if one.healthy and group_of(one, level) != group]
+    return novelty_of(trait_of(entry), map(trait_of, remaining))
+
+
+def by_novelty(
+    points: Mapping[str, Sequence[Point]], corpus: Sequence[Entry]
+) -> dict[str, list[Point]]:
+    """The points of healthy runs by class, of those that were left out by level."""
+    entries = {entry.id: entry for entry in corpus}
+    classes: dict[str, list[Point]] = {novelty: [] for novelty in NOVELTIES}
+    taken = set[tuple[str, str]]()
+    for level in LEVELS:
+        healthy = [point for point in points.get(level, ()) if point.healthy]
+        for run, run_points in grouped(healthy, lambda point: point.run).items():
+            with suppress(NetsimError):
+                novelty = novelty_left_out(entries[run], level, corpus)
+                if (run, novelty) not in taken:
+                    classes[novelty] += run_points
+                    taken.add((run, novelty))
+    return classes
+
+
+def _interval(points: Sequence[Point], without: str = "") -> result_rows.Interval | None:
+    """The interval of some points, perhaps without what one system says."""
+    ratios = [(point.log_ratio, point.system) for point in points]
+    return intervals_from({(result_rows.TIME, ANY): ratios}, without).get((result_rows.TIME, ANY))
+
+
+def _within(points: Sequence[Point]) -> float | None:
+    """The part of points within the interval of the other systems, every system weighing the same.
+
+    A measured time is within if it lies between `low` and `high` times the simulated one."""
+    inside = list[bool]()
+    systems = list[str]()
+    for system, system_points in grouped(points, lambda point: point.system).items():
+        interval = _interval(points, system)
+        if interval is None:
+            continue
+        for point in system_points:
+            factor = float(np.exp(-point.log_ratio))  # measured over simulated
+            inside.append(interval.low <= factor <= interval.high)
+            systems.append(system)
+    return float(np.average(inside, weights=weights_of(systems))) if inside else None
+
+
+def novelty_errors(classes: Mapping[str, Sequence[Point]]) -> list[NoveltyError]:
+    """The errors of all classes by band, with how often intervals hold."""
+    errors = list[NoveltyError]()
+    for novelty, points in classes.items():
+        bands = grouped(points, lambda point: result_rows.band_of(point.size_bytes))
+        for band in result_rows.BANDS:
+            some = bands.get(band)
+            if some:
+                one = NoveltyError(novelty, band, error_of(some), _within(some), _interval(some))
+                errors.append(one)
+    return errors
+
+
+def page_rows(errors: Sequence[NoveltyError]) -> Iterator[str]:
+    """The rows of the table of the page."""
+    for one in errors:
+        within = "" if one.within is None else f"{one.within:.0%}"
+        span = ""
+        if one.interval is not None:
+            span = f"{one.interval.low:.2f}-{one.interval.high:.2f}"
+        yield (
+            f"| {WORDS[one.novelty]} | {one.band} | {one.error} | {one.error.systems} | "
+            f"{one.error.points} | {span} | {within} |"
+        )
+
+
+def printed_rows(errors: Sequence[NoveltyError]) -> Iterator[str]:
+    """The same as lines of text."""
+    yield "# errors by what else was measured: median error, [90th percentile], bias"
+    yield f"# {'class':<26}{'band':<14}{'error':<22}{'systems':>8}{'points':>8}{'within':>8}"
+    for one in errors:
+        within = "-" if one.within is None else f"{one.within:.0%}"
+        yield (
+            f"  {WORDS[one.novelty]:<26}{one.band:<14}{one.error!s:<22}{one.error.systems:>8}"
+            f"{one.error.points:>8}{within:>8}"
+        )
+    yield "#"
+
+
+def errors_text(errors: Sequence[NoveltyError]) -> str:
+    """The errors as the file that `validated` and intervals read."""
+    lines: list[Sequence[object]] = [
+        ("novelty", "band", "systems", "points", "median", "p90", "bias", "within", "low", "high")
+    ]
+    for one in errors:
+        error = one.error
+        figures = [f"{value:.4f}" for value in (error.median, error.p90, error.bias)]
+        within = "" if one.within is None else f"{one.within:.4f}"
+        ends = ["", ""]
+        if one.interval is not None:
+            ends = [f"{one.interval.low:.4f}", f"{one.interval.high:.4f}"]
+        lines.append((one.novelty, one.band, error.systems, error.points, *figures, within, *ends))
+    return csv_of(lines)
+
+
+def traits_text(corpus: Sequence[Entry]) -> str:
+    """The traits of the healthy runs of an index, each once, as a file."""
+    traits = {trait_of(entry) for entry in corpus if entry.healthy}
+    lines: list[Sequence[object]] = [("machine", "transport", "nccl")]
+    lines += [(one.machine, one.transport, one.generation) for one in sorted(traits)]
+    return csv_of(lines)
