@@ -42,7 +42,8 @@ class Fitted:
 class Constant:
     """One constant in SI units, what it belongs to, and either the source that gave it or the runs
     that it was fitted to. `enters` are the figures of a `calibration` in which it is contained,
-    where that is not the one of its own name."""
+    where that is not the one of its own name. `interval` is given where runs of one system alone
+    show it: between which values they do."""
 
     id: str
     value: float
@@ -51,6 +52,7 @@ class Constant:
     given: str = ""
     fitted: Fitted | None = None
     enters: tuple[str, ...] = ()
+    interval: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if bool(self.given) == (self.fitted is not None):
@@ -59,6 +61,9 @@ class Constant:
             raise ValueError(f"{self.id}: expected a unit of {', '.join(UNITS)}, got {self.unit!r}")
         if self.fitted is not None and not self.fitted.runs:
             raise ValueError(f"{self.id}: fitted to no run")
+        if self.interval is not None and not self.interval[0] <= self.value <= self.interval[1]:
+            low, high = self.interval
+            raise ValueError(f"{self.id}: {self.value} is not between {low} and {high}")
 
     @property
     def figures(self) -> tuple[str, ...]:
@@ -79,6 +84,9 @@ def _constant(row: Mapping[str, str]) -> Constant:
         estimator = ESTIMATORS + row["estimator"] if row["estimator"] else SIMULATED
         sizes = (int(row["from_bytes"] or 0), int(row["to_bytes"] or ANY_SIZE[1]))
         fitted = Fitted(tuple(row["runs"].split()), row["evidence"], estimator, sizes)
+    interval = None
+    if row.get("low"):
+        interval = float(row["low"]) * factor, float(row["high"]) * factor
     return Constant(
         row["id"],
         float(row["value"]) * factor,
@@ -87,6 +95,7 @@ def _constant(row: Mapping[str, str]) -> Constant:
         row["given_by"],
         fitted,
         tuple(row["enters"].split()),
+        interval,
     )
 
 

@@ -74,10 +74,16 @@ def _cells(constant: Constant) -> tuple[str, ...]:
 
 
 def _origin(constant: Constant) -> str:
+    known = ""
+    if constant.interval is not None:
+        scale, unit = UNITS[constant.unit]
+        low, high = (f"{end * scale:.3g}" for end in constant.interval)
+        known = f"; known from one system, between {low} and {high} {unit}".rstrip()
     if constant.fitted is None:
-        return f"given: {constant.given}"
+        return f"given: {constant.given}{known}"
     name = constant.fitted.estimator.rpartition(":")[2]
-    return f"fitted to {', '.join(constant.fitted.runs)} ({name}): {constant.fitted.evidence}"
+    runs = ", ".join(constant.fitted.runs)
+    return f"fitted to {runs} ({name}): {constant.fitted.evidence}{known}"
 
 
 def _version(name: str) -> str:

@@ -230,7 +230,10 @@ def key_of(part: Part, constant: Constant | None = None) -> str:
     machine files, and the constant that a run is looked at for."""
     entry = part.entry
     own = (*part.figures.items(), *(() if constant is None else (constant.id,)))
-    asked = (entry.id, str(entry.folder), str(dict(entry.values)), part.rows, own)
+    values = dict(entry.values)
+    if constant is not None:
+        values.pop("system", None)  # what a run shows is the same whatever is left out with it
+    asked = (entry.id, str(entry.folder), str(values), part.rows, own)
     return digest((asked, __version__, MODEL_VERSION, _files())).hex()
 
 
@@ -492,6 +495,7 @@ def _what_runs_show(
                 raise some
             told[one.id, run.id] = some
             if journal is not None:
+                journal.shown[keys[one.id, run.id]] = some
                 journal.keep(keys[one.id, run.id], shown=some.tolist())
     return {
         one.id: {run: some for (id, run), some in told.items() if id == one.id} for one in constants
