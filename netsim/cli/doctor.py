@@ -74,16 +74,16 @@ def _cells(constant: Constant) -> tuple[str, ...]:
 
 
 def _origin(constant: Constant) -> str:
-    known = ""
+    known_from = ""
     if constant.interval is not None:
         scale, unit = UNITS[constant.unit]
         low, high = (f"{end * scale:.3g}" for end in constant.interval)
-        known = f"; known from one system, between {low} and {high} {unit}".rstrip()
+        known_from = f"; known from one system, between {low} and {high} {unit}".rstrip()
     if constant.fitted is None:
-        return f"given: {constant.given}{known}"
+        return f"given: {constant.given}{known_from}"
     name = constant.fitted.estimator.rpartition(":")[2]
     runs = ", ".join(constant.fitted.runs)
-    return f"fitted to {runs} ({name}): {constant.fitted.evidence}{known}"
+    return f"fitted to {runs} ({name}): {constant.fitted.evidence}{known_from}"
 
 
 def _version(name: str) -> str:

@@ -63,7 +63,7 @@ def regrouped(entry: Entry, level: str) -> Entry:
 
 def left_out_by(
     level: str,
-    found: Accuracy,
+    results: Accuracy,
     entries: Sequence[Entry],
     corpus: Sequence[Entry],
     jobs: int | None = None,
@@ -72,8 +72,8 @@ def left_out_by(
 ) -> tuple[Point, ...]:
     """The points of some runs, each simulated without what its group says of constants."""
     systems = {entry.id: entry.system for entry in entries}
-    result = leave_out(
-        found,
+    left_out = leave_out(
+        results,
         [regrouped(entry, level) for entry in entries],
         [regrouped(entry, level) for entry in corpus],
         jobs,
@@ -81,13 +81,13 @@ def left_out_by(
         journal,
         (),
     )
-    return tuple(replace(point, system=systems[point.run]) for point in result.left_out)
+    return tuple(replace(point, system=systems[point.run]) for point in left_out.left_out)
 
 
 def novelty_left_out(entry: Entry, level: str, corpus: Sequence[Entry]) -> str:
     """The class of a run once its group is left out."""
     group = group_of(entry, level)
-    remaining = [one for one in corpus if one.healthy and group_of(one, level) != group]
+    remaining = [other for other in corpus if other.healthy and group_of(other, level) != group]
     return novelty_of(trait_of(entry), map(trait_of, remaining))
 
 
@@ -138,23 +138,31 @@ def novelty_errors(classes: Mapping[str, Sequence[Point]]) -> list[NoveltyError]
     for novelty, points in classes.items():
         bands = grouped(points, lambda point: result_rows.band_of(point.size_bytes))
         for band in result_rows.BANDS:
-            some = bands.get(band)
-            if some:
-                one = NoveltyError(novelty, band, error_of(some), _within(some), _interval(some))
-                errors.append(one)
+            band_points = bands.get(band)
+            if not band_points:
+                continue
+            errors.append(
+                NoveltyError(
+                    novelty=novelty,
+                    band=band,
+                    error=error_of(band_points),
+                    within=_within(band_points),
+                    interval=_interval(band_points),
+                )
+            )
     return errors
 
 
 def page_rows(errors: Sequence[NoveltyError]) -> Iterator[str]:
     """The rows of the table of the page."""
-    for one in errors:
-        within = "" if one.within is None else f"{one.within:.0%}"
+    for row in errors:
+        within = "" if row.within is None else f"{row.within:.0%}"
         span = ""
-        if one.interval is not None:
-            span = f"{one.interval.low:.2f}-{one.interval.high:.2f}"
+        if row.interval is not None:
+            span = f"{row.interval.low:.2f}-{row.interval.high:.2f}"
         yield (
-            f"| {WORDS[one.novelty]} | {one.band} | {one.error} | {one.error.systems} | "
-            f"{one.error.points} | {span} | {within} |"
+            f"| {WORDS[row.novelty]} | {row.band} | {row.error} | {row.error.systems} | "
+            f"{row.error.points} | {span} | {within} |"
         )
 
 
@@ -162,11 +170,11 @@ def printed_rows(errors: Sequence[NoveltyError]) -> Iterator[str]:
     """The same as lines of text."""
     yield "# errors by what else was measured: median error, [90th percentile], bias"
     yield f"# {'class':<26}{'band':<14}{'error':<22}{'systems':>8}{'points':>8}{'within':>8}"
-    for one in errors:
-        within = "-" if one.within is None else f"{one.within:.0%}"
+    for row in errors:
+        within = "-" if row.within is None else f"{row.within:.0%}"
         yield (
-            f"  {WORDS[one.novelty]:<26}{one.band:<14}{one.error!s:<22}{one.error.systems:>8}"
-            f"{one.error.points:>8}{within:>8}"
+            f"  {WORDS[row.novelty]:<26}{row.band:<14}{row.error!s:<22}{row.error.systems:>8}"
+            f"{row.error.points:>8}{within:>8}"
         )
     yield "#"
 
@@ -176,14 +184,14 @@ def errors_text(errors: Sequence[NoveltyError]) -> str:
     lines: list[Sequence[object]] = [
         ("novelty", "band", "systems", "points", "median", "p90", "bias", "within", "low", "high")
     ]
-    for one in errors:
-        error = one.error
+    for row in errors:
+        error = row.error
         figures = [f"{value:.4f}" for value in (error.median, error.p90, error.bias)]
-        within = "" if one.within is None else f"{one.within:.4f}"
+        within = "" if row.within is None else f"{row.within:.4f}"
         ends = ["", ""]
-        if one.interval is not None:
-            ends = [f"{one.interval.low:.4f}", f"{one.interval.high:.4f}"]
-        lines.append((one.novelty, one.band, error.systems, error.points, *figures, within, *ends))
+        if row.interval is not None:
+            ends = [f"{row.interval.low:.4f}", f"{row.interval.high:.4f}"]
+        lines.append((row.novelty, row.band, error.systems, error.points, *figures, within, *ends))
     return csv_of(lines)
 
 
@@ -191,5 +199,5 @@ def traits_text(corpus: Sequence[Entry]) -> str:
     """The traits of the healthy runs of an index, each once, as a file."""
     traits = {trait_of(entry) for entry in corpus if entry.healthy}
     lines: list[Sequence[object]] = [("machine", "transport", "nccl")]
-    lines += [(one.machine, one.transport, one.generation) for one in sorted(traits)]
+    lines += [(it.machine, it.transport, it.generation) for it in sorted(traits)]
     return csv_of(lines)

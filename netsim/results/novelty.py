@@ -44,7 +44,7 @@ class Trait:
 
 
 @dataclass(frozen=True)
-class ClassError:
+class LeftOutError:
     """The error of the questions of one class and size band: the median of the factor by which
     simulated and measured times differ, less 1, from how many systems, and the interval."""
 
@@ -73,7 +73,7 @@ def novelty_of(trait: Trait, measured: Iterable[Trait]) -> str:
     traits = set(measured)
     if trait in traits:
         return SIBLING
-    return KIND if any(one.machine == trait.machine for one in traits) else NEITHER
+    return KIND if any(it.machine == trait.machine for it in traits) else NEITHER
 
 
 @lru_cache(maxsize=1)
@@ -88,7 +88,7 @@ def measured_traits() -> frozenset[Trait]:
 
 
 @lru_cache(maxsize=1)
-def class_errors() -> Mapping[tuple[str, str], ClassError]:
+def class_errors() -> Mapping[tuple[str, str], LeftOutError]:
     """The error by class of novelty and size band; none where no result is stored."""
     path = preset_folder("scenarios") / "measured" / ERRORS
     if not path.is_file():
@@ -100,7 +100,7 @@ def class_errors() -> Mapping[tuple[str, str], ClassError]:
             interval = None
             if line["low"]:
                 interval = Interval(float(line["low"]), float(line["high"]), systems)
-            error = ClassError(float(line["median"]), systems, interval)
+            error = LeftOutError(float(line["median"]), systems, interval)
             errors[line["novelty"], line["band"]] = error
     return errors
 
