@@ -52,6 +52,7 @@ class Constant:
     - `source`: where the value comes from; empty if it is `fitted` to runs.
     - `enters`: the figures of a `calibration` that contain it, if that is not the figure of the
       same name.
+    - `interval`: the least and greatest value that its runs show, if they are of one system alone.
     """
 
     id: str
@@ -61,6 +62,7 @@ class Constant:
     source: str = ""
     fitted: Fitted | None = None
     enters: tuple[str, ...] = ()
+    interval: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if bool(self.source) == (self.fitted is not None):
@@ -69,6 +71,9 @@ class Constant:
             raise ValueError(f"{self.id}: expected a unit of {', '.join(UNITS)}, got {self.unit!r}")
         if self.fitted is not None and not self.fitted.runs:
             raise ValueError(f"{self.id}: expected at least one run that it is fitted to")
+        if self.interval is not None and not self.interval[0] <= self.value <= self.interval[1]:
+            low, high = self.interval
+            raise ValueError(f"{self.id}: {self.value} is not between {low} and {high}")
 
     @property
     def figures(self) -> tuple[str, ...]:
@@ -93,6 +98,9 @@ def _constant(row: Mapping[str, str]) -> Constant:
         estimator = ESTIMATORS + row["estimator"] if row["estimator"] else SIMULATED
         sizes = (int(row["from_bytes"] or 0), int(row["to_bytes"] or ANY_SIZE[1]))
         fitted = Fitted(tuple(row["runs"].split()), row["evidence"], estimator, sizes)
+    interval = None
+    if row.get("low"):
+        interval = float(row["low"]) * factor, float(row["high"]) * factor
     return Constant(
         row["id"],
         float(row["value"]) * factor,
@@ -101,6 +109,7 @@ def _constant(row: Mapping[str, str]) -> Constant:
         row["given_by"],
         fitted,
         tuple(row["enters"].split()),
+        interval,
     )
 
 

@@ -15,7 +15,7 @@ from netsim.cli.benchmark import BenchmarkOptions, run_benchmark
 from netsim.cli.options import BaselineName
 from netsim.cli.output import INTERRUPTED, check_outputs, print_lines, refuse_output_as_input, tell
 from netsim.cli.workers import memory_of
-from netsim.measured import accuracy
+from netsim.measured import accuracy, novelty
 from netsim.measured.compare import ALL, ComparedPoint, by_band
 from netsim.measured.estimate import switched_off
 from netsim.measured.healthy import healthy_points, margins_text
@@ -23,6 +23,7 @@ from netsim.measured.index import IndexEntry, joined_by, read_index
 from netsim.measured.noise_floor import noise_by_band, noise_table, repeated_times
 from netsim.measured.training import ComparedSteps, by_note, is_published, page_of, tables
 from netsim.plots.results import MOST_CURVES, plot_accuracy
+from netsim.results import novelty as novelties
 from netsim.results.margins import MARGINS
 from netsim.results.row import BANDS, INTERVALS, band_of
 
@@ -46,6 +47,7 @@ class AccuracyOptions:
     predict: Path | None = None
     predicted: Path | None = None
     leave: bool = False
+    novelty: bool = False
     without: list[str] | None = None
     resume: bool = False
     questions: Path | None = None
@@ -77,6 +79,7 @@ class AccuracyOptions:
             "--predict": self.predict,
             "--predicted": self.predicted,
             "--leave-out": self.leave,
+            "--novelty": self.novelty,
             "--without": self.without,
             "--resume": self.resume,
         }
@@ -134,6 +137,8 @@ def _simulated(
 ) -> accuracy.Accuracy:
     """Simulate entries and write the requested outputs; finished ones are in the journal."""
     entries = accuracy.questions(entries) if options.predict is not None else entries
+    if options.novelty and not options.leave:
+        raise InputError("--novelty: needs --leave-out", hint="add --leave-out")
     if options.without and options.page is not None:
         raise InputError("--without: goes without --page, which is of all constants")
     off = [switched_off(one) for one in options.without or ()]
@@ -150,14 +155,34 @@ def _simulated(
         if options.leave and not results.missing:
             on("runs left out")
             results = accuracy.leave_out(results, entries, corpus, options.jobs, None, journal, off)
+        errors: list[novelty.NoveltyError] = []
+        if options.novelty and not results.missing:
+            errors = _novelty_errors(results, entries, corpus, options, journal)
         if options.predict is not None:
             write_text(options.predict, accuracy.forecast_text(results, entries))
         else:
             classes = None if options.only else accuracy.results_path(index)
-            _write(results, entries, options, classes, before)
+            _write(results, entries, options, classes, before, errors)
         if not (results.missing or results.lost):
             journal.finish()
     return results
+
+
+def _novelty_errors(
+    results: accuracy.Accuracy,
+    entries: Sequence[IndexEntry],
+    corpus: Sequence[IndexEntry],
+    options: AccuracyOptions,
+    journal: accuracy.Journal,
+) -> list[novelty.NoveltyError]:
+    """The errors by what else was measured, for which whole transports and kinds are left out."""
+    points = {novelty.SYSTEM: results.left_out}
+    for level in (novelty.TRANSPORT, novelty.KIND):
+        on(f"runs left out by {level}")
+        points[level] = novelty.left_out_by(
+            level, results, entries, corpus, options.jobs, None, journal
+        )
+    return novelty.novelty_errors(novelty.by_novelty(points, corpus))
 
 
 def _write(
@@ -166,12 +191,15 @@ def _write(
     options: AccuracyOptions,
     classes: Path | None,
     before: Sequence[ComparedPoint],
+    errors: Sequence[novelty.NoveltyError] = (),
 ) -> None:
     page = options.page
     if options.json_file is not None:
         write_text(options.json_file, results.json())
     print_lines(report(results))
     print_lines(noise_report(results, entries))
+    if errors:
+        print_lines(novelty.printed_rows(errors))
     print_lines(_changes(results.points, before))
     if options.plots is not None:
         _pictures(results, options.plots)
@@ -181,13 +209,22 @@ def _write(
             name: [f"{page.stem}/{file.name}" for file in files]
             for name, files in _pictures(results, folder).items()
         }
-        write_text(page, accuracy.page_text(results, entries, pictures))
+        rows = list(novelty.page_rows(errors))
+        write_text(page, accuracy.page_text(results, entries, pictures, rows))
         if classes is not None:
             points = results.left_out or results.points
             write_text(classes, accuracy.classes_of(points, entries))
             write_text(
                 accuracy.results_path(classes, INTERVALS), accuracy.intervals_text(points, entries)
             )
+            if errors:
+                write_text(
+                    accuracy.results_path(classes, novelties.ERRORS), novelty.errors_text(errors)
+                )
+                write_text(
+                    accuracy.results_path(classes, novelties.MEASURED),
+                    novelty.traits_text(entries),
+                )
             where = {entry.id: joined_by(entry) for entry in entries}
             margins = margins_text(healthy_points(points, where))
             write_text(accuracy.results_path(classes, MARGINS), margins)

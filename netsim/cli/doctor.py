@@ -75,10 +75,16 @@ def _cells(constant: Constant) -> tuple[str, ...]:
 
 def _origin(constant: Constant) -> str:
     """Where the value of a constant is from."""
+    known_from = ""
+    if constant.interval is not None:
+        scale, unit = UNITS[constant.unit]
+        low, high = (f"{end * scale:.3g}" for end in constant.interval)
+        known_from = f"; known from one system, between {low} and {high} {unit}".rstrip()
     if constant.fitted is None:
-        return f"given: {constant.source}"
+        return f"given: {constant.source}{known_from}"
     name = constant.fitted.estimator.rpartition(":")[2]
-    return f"fitted to {', '.join(constant.fitted.runs)} ({name}): {constant.fitted.evidence}"
+    runs = ", ".join(constant.fitted.runs)
+    return f"fitted to {runs} ({name}): {constant.fitted.evidence}{known_from}"
 
 
 def _version(name: str) -> str:

@@ -273,10 +273,13 @@ def key_of(part: RunPart, constant: Constant | None = None) -> str:
     entry = part.entry
     settings = [*part.figures.items()]
     estimated = () if constant is None else (constant.id,)
+    values = dict(entry.values)
+    if constant is not None:
+        values.pop("system", None)  # what a run shows is the same whatever is left out with it
     question = (
         entry.id,
         str(entry.folder),
-        str(dict(entry.values)),
+        str(values),
         part.rows,
         (*settings, *estimated),
     )
@@ -616,6 +619,7 @@ def _what_runs_show(
             ids = (constant.id, run.id)
             shown[ids] = values
             if journal is not None:
+                journal.shown[keys[ids]] = values
                 journal.keep(keys[ids], shown=values.tolist())
     by_constant: dict[str, dict[str, Floats]] = {constant.id: {} for constant in constants}
     for (constant_id, run_id), values in shown.items():
@@ -1010,9 +1014,15 @@ def _coverage_line(
 
 
 def page_text(
-    accuracy: Accuracy, entries: Sequence[IndexEntry], pictures: Mapping[str, Sequence[str]]
+    accuracy: Accuracy,
+    entries: Sequence[IndexEntry],
+    pictures: Mapping[str, Sequence[str]],
+    novelty_rows: Sequence[str] = (),
 ) -> str:
-    """The page on the accuracy, as Markdown; `pictures` are file names by machine."""
+    """The page on the accuracy, as Markdown.
+
+    `pictures` are file names by machine, `novelty_rows` the rows of the table of errors by what
+    else was measured."""
     healthy = [point for point in accuracy.points if point.healthy]
     left_out = [point for point in accuracy.left_out if point.healthy]
     parts = {
@@ -1030,6 +1040,7 @@ def page_text(
         "validation.md",
         noise=noise,
         noise_rows=noise_table(of_healthy, noise),
+        novelty_rows=novelty_rows,
         version=MODEL_VERSION,
         found=accuracy,
         healthy=healthy,

@@ -23,7 +23,7 @@ from netsim.nccl.facts import parse_version
 from netsim.schedule.repeat import ITERATIONS
 from netsim.tasks.answer import checked_cells
 from netsim.tasks.resolve import ResolvedCell, resolve
-from netsim.topology.machine import TRANSPORTS
+from netsim.topology.machine import BOTH_WAYS, TRANSPORTS, both_ways_constant
 from netsim.yamlio.models import override
 
 MOST = 6  # sizes of one run that are simulated
@@ -305,9 +305,9 @@ FEW_STEPS = 9
 # A constant of a system that alone has measured it is taken over from another generation or
 # transport.
 WIDER = {
-    "sm_70": "sm_80", "sm_80": "sm_90", "sm_90": "sm_100", "sm_100": "sm_90",
-    "sm_103": "sm_100", "infiniband": "roce", "roce": "infiniband", "efa": "roce", "tcpxo": "efa",
-    "slingshot": "roce",
+    "sm_70": "sm_80", "sm_80": "sm_90", "sm_89": "sm_120", "sm_90": "sm_100", "sm_100": "sm_90",
+    "sm_103": "sm_100", "sm_120": "sm_89", "infiniband": "roce", "roce": "infiniband",
+    "efa": "roce", "tcpxo": "efa", "slingshot": "roce",
 }  # fmt: skip
 # A constant of kernels, and the constant from which it is taken over in place of `WIDER`: the same
 # kernels on another generation, or of the nearest data type.
@@ -501,6 +501,9 @@ def _holds(constant_id: str, resolved: ResolvedCell, entry: IndexEntry) -> bool:
     generation = f"sm_{max(sm for sm in GENERATIONS if sm <= compute_capability)}"
     if kind == "network":
         return comm.n_nodes > 1
+    if constant_id.startswith(f"{BOTH_WAYS}."):
+        machine = resolved.cell.scenario.cluster.members[0].loaded.machine
+        return constant_id == both_ways_constant(machine)
     if constant_id == "wire.nvlink_direct":
         scale_up = resolved.cell.scenario.cluster.members[0].loaded.machine.scale_up
         return scale_up is not None and not scale_up.switches

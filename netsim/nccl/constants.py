@@ -209,9 +209,12 @@ class Mechanism:
     what others have made ready for it. The pass between a rank's buffer and the switch's is made by
     a part of the warps, at `nvls_copy_rate`, and goes through the parts of all heads in turn, each
     of which costs `nvls_part` beyond that.
-    `pcie_lines` is what a byte of LL takes of a PCIe link's capacity for both ways, to a peer or
-    through the host's memory. `answers`: 2 where a send is over only once it has crossed a long
-    cable and its answer has come back (else that is in credits)."""
+    `shm` is the cost of a hop through the host's memory, where GPUs have no peer access. There the
+    receiving block reads over PCIe: a wave of LL takes at least `shm_wave`, and a channel of Simple
+    gets at most `shm_rate`. A byte of LL takes `phb_lines` times as much of PCIe between peers that
+    reach each other through a CPU.
+    `answers`: 2 where a send is over only once it has crossed a long cable and its answer has come
+    back (else that is in credits)."""
 
     rate: ByProtocol
     step_cost: ByProtocol
@@ -221,6 +224,7 @@ class Mechanism:
     begin_channels: float
     nvlink: LinkCost
     pcie: LinkCost
+    shm: LinkCost
     network: NetworkCost
     grain: ByProtocol
     most_pieces: int
@@ -232,7 +236,9 @@ class Mechanism:
     nvls_copy_rate: float
     answers: int = 0
     nvlink_lines: float = 1.0
-    pcie_lines: float = 1.0
+    phb_lines: float = 1.0
+    shm_wave: float = 0.0
+    shm_rate: float = inf
     further_store: float = 1.0
     further_source: float = 1.0
     copy_send: float = 1.0
@@ -247,12 +253,15 @@ class Mechanism:
         return self.begin.of(protocol) + self.begin_channels * log2(max(1, channels))
 
     def link(self, kind: str) -> LinkCost:
-        """The cost of a hop inside a node: over nvlink, pcie or (through the host's memory) shm,
-        which takes what a hop between peers does."""
-        return {"nvlink": self.nvlink, "pcie": self.pcie, "shm": self.pcie}[kind]
+        """The cost of a hop inside a node: over nvlink, pcie, phb (PCIe through a CPU) or, through
+        the host's memory, shm."""
+        costs = {"nvlink": self.nvlink, "pcie": self.pcie, "phb": self.pcie, "shm": self.shm}
+        return costs[kind]
 
 
-GENERATIONS = (70, 80, 90, 100)
+# GPU generations by compute capability. 89 (Ada) and 120 (RTX Blackwell) are those with GDDR memory
+# and a higher clock than the data-center GPUs 80, 90 and 100.
+GENERATIONS = (70, 80, 89, 90, 100, 120)
 NVLINK_WIRE, PCIE_WIRE = 2 * value("wire.nvlink"), 3 * value("wire.pcie")  # of a hop, as laid out
 
 
@@ -268,7 +277,19 @@ def _link_cost(kind: str, wire: float) -> LinkCost:
     return LinkCost(ByProtocol(ll, ll128, value(f"{kind}.sync.simple")), value(f"{kind}.credit"))
 
 
-NVLINK, PCIE = _link_cost("nvlink", NVLINK_WIRE), _link_cost("pcie", PCIE_WIRE)
+NVLINK = _link_cost("nvlink", NVLINK_WIRE)
+PCIE = _link_cost("pcie", PCIE_WIRE)
+
+
+def _shm_cost() -> LinkCost:
+    """The cost of a hop through the host's memory.
+
+    Lines of LL are seen as they are read, by waves (`shm_wave`), which leaves nothing for a poll.
+    The flags of LL128 and Simple take as long as between peers."""
+    return LinkCost(replace(PCIE.sync, ll=0.0), PCIE.credit)
+
+
+SHM = _shm_cost()
 
 # LL and LL128 carry their flags in the data, so that only a poll is left at the receiver. Wires,
 # switches and NICs are the topology's.
@@ -307,7 +328,8 @@ def _begin(sm: int) -> ByProtocol:
 
 
 def _generation(sm: int) -> Mechanism:
-    switched = f"sm_{max(sm, 90)}"  # older GPUs have no NVLS: use the oldest that do
+    # GPUs without NVLS have the figures of the nearest generation that has it.
+    switched = "sm_90" if sm < 100 else "sm_100"
     return Mechanism(
         rate=_by_protocol(f"sm_{sm}.rate"),
         step_cost=_by_protocol(f"sm_{sm}.step_cost"),
@@ -326,6 +348,7 @@ def _generation(sm: int) -> Mechanism:
         nvlink=_nvlink(sm),
         nvlink_lines=value("sm_80.nvlink_lines") if sm == 80 else 1.0,
         pcie=PCIE,
+        shm=SHM,
         network=NETWORK if sm < 90 else replace(NETWORK, flush=0.0),  # Hopper and newer need none
         grain=GRAIN,
         most_pieces=int(value("most_pieces")),
@@ -335,7 +358,9 @@ def _generation(sm: int) -> Mechanism:
         nvls_sync=value("nvls_sync"),
         nvls_part=value(f"{switched}.nvls_part"),
         nvls_copy_rate=value(f"{switched}.nvls_copy_rate"),
-        pcie_lines=1.0 if sm < 80 else value("pcie_lines"),
+        phb_lines=1.0 if sm < 80 else value("phb.lines"),
+        shm_wave=value("shm.wave"),
+        shm_rate=value("shm.rate"),
     )
 
 

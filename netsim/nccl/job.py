@@ -129,7 +129,10 @@ def _kind(comm: Communicator, table: PathTable, a: int, b: int, level: int) -> s
         return staged
     if path_type in ("NVL", "NVB"):
         return "nvlink"
-    return "pcie" if table.graph.gpu(a).gdr and table.graph.gpu(b).gdr else staged
+    if not (table.graph.gpu(a).gdr and table.graph.gpu(b).gdr):
+        return staged
+    through_cpu = comm.facts.rank(path_type) >= comm.facts.rank("PHB")
+    return "phb" if through_cpu else "pcie"
 
 
 # Routes between nodes: by which NICs each channel leaves and enters them, or over NVLink (PXN).

@@ -12,6 +12,7 @@ from netsim.nccl.environment import Settings
 from netsim.nccl.job import NcclJob, Wishes
 from netsim.nccl.schedules.plan import Plan
 from netsim.results import row as result_rows
+from netsim.results.novelty import Trait, interval_of_novelty, nccl_generation, novelty_text
 from netsim.scenario.models import cluster_label, node_count
 from netsim.tasks.resolve import ResolvedCell
 from netsim.topology.machine import oldest_machine
@@ -28,7 +29,9 @@ def validation_of(resolved: ResolvedCell, size: int) -> str:
     collective = resolved.collective(size)
     if reason := departure(resolved, collective, plan):
         return result_rows.not_validated(reason)
-    return result_rows.validated(class_of(resolved), collective.name, size)
+    where = class_of(resolved)
+    text = result_rows.validated(where, collective.name, size)
+    return text + novelty_text(_trait_of(resolved), result_rows.band_of(size))
 
 
 def interval_at(
@@ -42,13 +45,17 @@ def interval_at(
     """The columns of the interval of a time.
 
     It is the interval of the class of the cell, or of the widest class if nothing similar was
-    measured. It is at least as wide as the relative `uncertainty` of an approximation.
+    measured; of a cell without a measured sibling, that of such questions. It is at least as wide
+    as the relative `uncertainty` of an approximation.
     """
     is_measured = resolved.is_nccl and is_validated
     where = class_of(resolved) if is_measured else result_rows.Joined("", "")
     name = resolved.collective(size).name
     classes = result_rows.wider(where, name, result_rows.band_of(size))
     interval = result_rows.interval_of(classes if where.machine else classes[-1:])
+    if is_measured:
+        band = result_rows.band_of(size)
+        interval = interval_of_novelty(_trait_of(resolved), band) or interval
     if interval is None:
         return {}
     less_us, more_us = range_of_launches_us(resolved)
@@ -89,6 +96,14 @@ def class_of(resolved: ResolvedCell) -> result_rows.Joined:
     rate = min(sum(one.nics.rates) if one.nics else 0.0 for one in job.machines)
     nvlink = all(one.scale_up is not None and one.scale_up.fitted for one in job.machines)
     return result_rows.joined(cluster_label(config), transport, rate * 8 / 1e9, nvlink=nvlink)
+
+
+@cached_per_object
+def _trait_of(resolved: ResolvedCell) -> Trait:
+    """What of a cell of NCCL's decides how near it is to measured runs."""
+    where = class_of(resolved)
+    version = resolved.jobs[0].comm.version
+    return Trait(where.machine, where.transport, nccl_generation(version.major, version.minor))
 
 
 def departure(resolved: ResolvedCell, collective: Collective, plan: Plan) -> str:

@@ -30,7 +30,7 @@ MACHINE = ("scale_up.link_bandwidth", "cpu.memory_bandwidth")
 USABLE = "transport.usable"
 TRANSPORT = (USABLE, "transport.latency", "transport.nic_cap")
 BOTH_WAYS = "pcie.both_ways"
-RATIOS = (USABLE, "nvls_efficiency", BOTH_WAYS, "pcie_lines")
+RATIOS = (USABLE, "nvls_efficiency", BOTH_WAYS, "phb_lines")
 RATES = (*MACHINE, "transport.nic_cap")
 
 Kind = Literal["time", "rate", "ratio", "bytes"]
@@ -212,6 +212,7 @@ PeerLinks = Annotated[tuple[models.Index, models.Index, models.Count], Strict(Fa
 
 # Raw rate of one lane in one direction after line coding, bytes/s (PCI-SIG base specifications).
 PCIE_LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+PCIE_MEASURED = (3, 5)  # the oldest and the newest generation of which runs show both ways
 PCIE_EFFICIENCY = value("pcie.efficiency")  # what is left for data after packet headers
 
 
@@ -568,7 +569,18 @@ def calibrated_transport(transport: Transport, machine: Machine) -> Transport:
     return replace(transport, **changes) if changes else transport
 
 
+def both_ways_constant(machine: Machine) -> str:
+    """The name of the constant for both ways of PCIe together: that of the generation of the GPUs'
+    links, or of the nearest generation that was measured."""
+    oldest, newest = PCIE_MEASURED
+    generation = min(max(machine.link_of(machine.gpu, 0).generation, oldest), newest)
+    return f"{BOTH_WAYS}.gen{generation}"
+
+
 def both_ways(machine: Machine) -> float:
-    """What GPUs' loads and stores reach of a PCIe link's rate, both ways together."""
+    """What GPUs' loads and stores reach of a PCIe link's rate, both ways together, as a multiple of
+    the rate one way."""
     figure = machine.calibration.get(BOTH_WAYS)
-    return value("pcie.both_ways") if figure is None else value_of(BOTH_WAYS, figure)
+    if figure is None:
+        return value(both_ways_constant(machine))
+    return value_of(BOTH_WAYS, figure)

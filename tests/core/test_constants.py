@@ -60,6 +60,7 @@ OTHERS = {
     "PASS": "columns of a table of rows",
     "COLUMNS": "columns of a table of rows",
     "FURTHER_STORE": "keys are architectures",
+    "PCIE_MEASURED": "generations of PCIe",
     "PCIE_LANE": "rates of lanes by the base specifications of PCI-SIG",
     "_halvings": "by which NCCL chooses chunks",
     "_moves": "passes over memory: an operation reads and writes",
@@ -218,6 +219,38 @@ def test_doctor_shows_them_all(capsys) -> None:
     assert shown["sm_90.rate.simple"].split()[1:3] == ["46", "GB/s"]
     assert "given: libfabric" in shown["cxi.software.copied_bytes"]
     assert lines[-1].startswith(f"{len(TABLE)} constants: ")
+
+
+SYSTEMS = {entry.id: entry.system for entry in read_index(MEASURED / "index.yaml")}
+# Constants that one system shows, whose interval nobody has computed yet with `python -m
+# tests.bench.constants ID`; none may join them.
+WITHOUT_INTERVAL = {
+    "sm_100.rate.simple", "copy_share", "wire.nvlink_direct", "nvls_tree", "network.notice",
+    "cxi.eager_bytes", "cxi.handling.small", "cxi.handling.large", "cxi.flush",
+    "cxi.software.eager", "cxi.software.rendezvous", "cxi.software.copy_rate",
+    "cxi.alternative_read", "efa.usable", "efa.latency", "efa.post", "tcpxo.latency",
+    "slingshot.usable", "tcp.nic_cap",
+}  # fmt: skip
+
+
+def test_a_constant_known_from_one_system_has_an_interval() -> None:
+    for one in TABLE.values():
+        if one.fitted is None or one.fitted.estimator.endswith("by_steps"):
+            continue
+        systems = {SYSTEMS[run] for run in one.fitted.runs}
+        expected = len(systems) == 1 and one.id not in WITHOUT_INTERVAL
+        assert (one.interval is not None) == expected, one.id
+
+
+def test_a_value_lies_in_its_interval() -> None:
+    with pytest.raises(ValueError, match=r"2\.0 is not between 3\.0 and 4\.0"):
+        Constant("new", 2.0, "s", "blocks", given="a source", interval=(3.0, 4.0))
+
+
+def test_doctor_says_what_is_known_from_one_system(capsys) -> None:
+    lines = netsim_command(capsys, "doctor", "--constants").out.splitlines()
+    (line,) = (line for line in lines if line.startswith("pcie.both_ways.gen3"))
+    assert line.endswith("known from one system, between 1.46 and 1.63")
 
 
 def test_every_constant_that_was_fitted_to_runs_has_its_line_of_evidence() -> None:

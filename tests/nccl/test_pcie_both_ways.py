@@ -9,9 +9,11 @@ from netsim.program.place import place
 from netsim.scenario.cells import expand
 from netsim.tasks.resolve import resolve
 from netsim.topology.load import load_machine
+from netsim.topology.machine import both_ways
 from tests.extent.cells import form_at
 
 MIB = 2**20
+TWO_CHANNELS = "NCCL_MAX_NCHANNELS=2"
 
 
 def busbw(machine: str, collective: str, size: int, **flags: object) -> float:
@@ -33,7 +35,7 @@ def test_a_ring_of_peers_uses_both_ways():
     """v100pcie_bessemer_4_all_reduce_1: 9.4 GB/s at 128 MiB."""
     rate = load_machine("v100-pcie-x4").pcie.usable / 1e9
     found = busbw("v100-pcie-x4", "all_reduce", 128 * MIB, nccl="2.10")
-    assert 0.93 < found / (value("pcie.both_ways") * rate / 2) < 1
+    assert 0.93 < found / (value("pcie.both_ways.gen3") * rate / 2) < 1
     assert found == pytest.approx(9.4, rel=0.05)
 
 
@@ -43,21 +45,41 @@ def test_a_chain_uses_one_way():
     assert found == pytest.approx(rate, rel=0.05)
 
 
-def test_through_host_memory_it_is_as_much():
-    """Two GPUs without peer access."""
-    rate = load_machine("rtx5090-x4").pcie.usable / 1e9
-    found = busbw("rtx5090-x4", "all_reduce", 128 * MIB, gpus_per_node=2)
-    both_ways = value("pcie.both_ways") * rate
-    assert 0.85 < found / (both_ways / 2) < 1  # slices cost something too
+def test_rings_through_the_memory_of_the_host_are_bounded_by_what_channels_read():
+    """Two GPUs of PCIe 5 without peer access, on a host whose memory is not the bound."""
+    found = busbw("rtx5090-x4", "all_reduce", 128 * MIB, gpus_per_node=2, env=[TWO_CHANNELS])
+    assert 0.7 < found / (2 * value("shm.rate") / 1e9) < 1  # slices cost something too
 
 
-def test_lines_of_ll_are_packets_of_their_own():
-    """Between peers from Ampere on; V100 put them together."""
+@pytest.mark.parametrize(
+    ("machine", "generation"), [("v100-pcie-x4", 3), ("l40s-pcie-x8", 4), ("rtx6000d-x8", 5)]
+)
+def test_both_ways_are_those_of_the_generation_of_the_links(machine: str, generation: int):
+    assert both_ways(load_machine(machine)) == value(f"pcie.both_ways.gen{generation}")
 
-    def part(machine: str) -> float:
-        rate = load_machine(machine).pcie.usable / 1e9
-        found = busbw(machine, "all_reduce", 128 * MIB, algo="Ring", proto="LL", gpus_per_node=2)
-        return 2 * found / (value("pcie.both_ways") * rate / 2)  # half of a line is data
 
-    assert 0.88 < part("a10-pcie-x4") * value("pcie_lines") < 1  # waves cost something too
-    assert part("v100-pcie-x4") * value("pcie_lines") > 1.2
+def ll_part(machine: str, **flags: object) -> float:
+    """The fraction of what other stores get of PCIe that lines of LL get on two GPUs; half of a
+    line is data."""
+    loaded = load_machine(machine)
+    rate = loaded.pcie.usable / 1e9
+    found = busbw(machine, "all_reduce", 128 * MIB, algo="Ring", proto="LL", **flags)
+    return 2 * found / (both_ways(loaded) * rate / 2)
+
+
+def test_lines_of_ll_share_packets_between_peers_below_a_switch():
+    assert ll_part("l40s-pcie-x8", gpus_per_node=2, nccl="2.27.3") > 0.75
+    assert ll_part("v100-pcie-x4", gpus_per_node=2, nccl="2.10") > 0.5
+
+
+def test_lines_of_ll_are_packets_of_their_own_between_peers_through_a_cpu():
+    part = ll_part("rtx4090-x8", gpus_per_node=2, settings=["cluster.p2p=true"])
+    assert 0.75 < part * value("phb.lines") < 1
+
+
+def test_a_wave_of_ll_out_of_the_memory_of_the_host_takes_a_read():
+    """A step of a ring moves a wave of 4 KiB a channel at most every `shm.wave` seconds."""
+    flags = {"algo": "Ring", "proto": "LL", "gpus_per_node": 2, "env": [TWO_CHANNELS]}
+    found = busbw("rtx4090-x8", "all_reduce", 16 * MIB, **flags)
+    bound = 2 * 4096 / value("shm.wave") / 1e9
+    assert 0.4 * bound < found < 1.05 * bound

@@ -76,7 +76,8 @@ def test_show_tells_each_figure(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_another_figure_of_a_calibration_leaves_the_others() -> None:
-    machine = load_machine("rtx6000d-x8")
+    both_ways = {"calibration": {"pcie.both_ways": {"value": 1.93}}}
+    machine = with_figures(load_machine("rtx6000d-x8"), both_ways, "machine")
     more = with_figures(machine, {"calibration": {"launch.host": {"value": "4us"}}}, "machine")
     assert {name: one.value for name, one in more.calibration.items()} == {
         "pcie.both_ways": 1.93,

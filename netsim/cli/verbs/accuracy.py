@@ -66,6 +66,14 @@ def command(
             panel=SIMULATION,
         ),
     ] = False,
+    novelty: Annotated[
+        bool,
+        option(
+            "--novelty",
+            text="With --leave-out: leave out whole transports and kinds of machine, too, and "
+            "print errors by what else was measured.",
+        ),
+    ] = False,
     without: Annotated[
         list[str] | None,
         option(
@@ -136,6 +144,7 @@ def command(
         predict=predict,
         predicted=predicted,
         leave=leave,
+        novelty=novelty,
         without=without,
         resume=resume,
         questions=questions,

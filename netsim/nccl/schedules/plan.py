@@ -60,7 +60,7 @@ class Plan:
       network that reduce.
     - `transfers`: the messages of grouped sends.
     - `mechanism`: what execution costs.
-    - `link`: the kind of link between ranks of one node (nvlink, pcie, shm).
+    - `link`: the kind of link between ranks of one node (nvlink, pcie, phb, shm).
     - `links`: exceptions from `link`, by (source, destination).
     - `routes`: routes by (channel, source, destination).
     - `far`: the route between nodes if `routes` has none.
@@ -121,7 +121,8 @@ class Plan:
         return [tuple(ranks) for ranks in ranks_by_node]
 
     def link_of(self, src: int, dst: int) -> str:
-        """Return the kind of link between two ranks: nvlink, pcie, shm or net."""
+        """The kind of link between two ranks: nvlink, pcie (peers below switches), phb (peers
+        through a CPU), shm (the memory of the host) or net."""
         if self.node[src] != self.node[dst]:
             return NET
         return self.links.get((src, dst), self.link)

@@ -7,7 +7,7 @@ its own memory, from which the proxy sends (NCCL: `src/device/prims_simple.h`, `
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from math import ceil
+from math import ceil, inf
 from typing import Any
 
 import numpy as np
@@ -60,7 +60,8 @@ class RowKind:
     """The kind of a row: its style, and costs that depend on its bytes.
 
     - `messages`: (resource, endpoint, seconds) that a message takes, whatever its size.
-    - `least`: the least seconds of a row, which overlap with moving its bytes.
+    - `least`: the least seconds of a row, or of every `wave_bytes` of it; they overlap with moving
+      its bytes.
     - `path`: the costs of a message in the network.
     - `protocol`: of the message.
     - `follows`: whether an earlier message of the same connection precedes it, which costs more.
@@ -71,6 +72,7 @@ class RowKind:
     style: Style
     messages: tuple[tuple[str, str, float], ...] = ()
     least: float = 0.0
+    wave_bytes: float = inf
     path: MessagePath = PLAIN
     protocol: str = ""
     follows: bool = False
@@ -84,7 +86,8 @@ class RowKind:
         if self.parts is not NO_PARTS:
             return replace(self.style, latency=self.style.latency + self.parts.of(nbytes))
         if self.least:
-            late = self.least - nbytes / self.style.cap
+            waves = max(1, ceil(nbytes / self.wave_bytes))
+            late = waves * self.least - nbytes / self.style.cap
             return replace(self.style, latency=max(self.style.latency, late))
         if not self.messages:
             return self.style
@@ -226,6 +229,7 @@ class PlannedChannel:
         if self.plan.link_of(src, dst) == "nvlink":
             wire *= 1.0 if self.simple else mechanism.nvlink_lines
             wire *= mechanism.crowding if self.simple and self.plan.crowded else 1.0
+        staged = self.plan.link_of(src, dst) == "shm"
         style = Style(
             TRANSFER,
             made.op,
@@ -237,15 +241,40 @@ class PlannedChannel:
         )
         if self.simple and self.plan.link_of(src, dst) == "nvlink":
             made = replace(made, threads=min(made.threads, mechanism.store_share))
-        return self._by_block(style, made)
+        kind = self._by_block(style, made)
+        return self._read_from_host(kind, made.threads) if staged else kind
+
+    def _read_from_host(self, kind: RowKind, thread_fraction: float) -> RowKind:
+        """The same pass where the receiving block reads its data out of the host's memory.
+
+        Each read crosses PCIe and comes back. In LL a wave (the lines that the threads hold) takes
+        as long as that, and the next one begins after it: a block of 512 threads gets 4 KiB in
+        1.05 us, one of eight sends that share a block an eighth of that. In Simple, threads have
+        several loads under way, which bounds what a block reads by a rate."""
+        mechanism = self.plan.mechanism
+        if self.simple:
+            # Of the threads of a send, those that receive only read, where in a ring all of them
+            # read and then store.
+            alone = 1.0 if self.plan.transfers is None else mechanism.send_share
+            cap = min(kind.style.cap, mechanism.shm_rate * min(1.0, alone * thread_fraction))
+            return replace(kind, style=replace(kind.style, cap=cap))
+        if self.plan.protocol != "LL" or not mechanism.shm_wave:
+            return kind
+        wave_bytes = mechanism.grain.ll * thread_fraction
+        least = max(kind.least, mechanism.shm_wave)
+        return replace(kind, least=least, wave_bytes=wave_bytes)
 
     def _bus(self, src: int, dst: int) -> Iterator[Use]:
-        """Yield the uses of the PCIe links of both GPUs by loads and stores of blocks."""
-        kind, protocol = self.plan.link_of(src, dst), self.plan.protocol
-        if kind in ("pcie", "shm"):
-            lines = self.plan.mechanism.pcie_lines if protocol == "LL" else 1.0
-            wire = PAYLOAD_WIRE[protocol] * lines
-            yield from (Use("bus", end, wire) for end in ("src", "dst"))
+        """Yield the uses of the PCIe links of both GPUs by loads and stores of blocks.
+
+        Each link carries both directions together at less than twice its rate."""
+        kind = self.plan.link_of(src, dst)
+        if kind in ("pcie", "phb", "shm"):
+            wire = PAYLOAD_WIRE[self.plan.protocol]
+            if kind == "phb" and self.plan.protocol == "LL":
+                wire *= self.plan.mechanism.phb_lines
+            yield Use("bus", "src", wire)
+            yield Use("bus", "dst", wire)
 
     def local(self, made: Pass) -> RowKind:
         """Return the kind of a pass in one GPU, such as into a FIFO from which the proxy sends."""

@@ -1,0 +1,205 @@
+"""Errors by what else was measured: a sibling, the kind alone, or neither.
+
+Every run is simulated without its own system, without all systems of its machine and transport,
+and without all systems of its machine (three levels). What then remains of the corpus says in which
+class of `netsim.results.novelty` that simulation is. Each run counts once a class: at the level
+that leaves out least."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+
+from netsim.base.errors import NetsimError
+from netsim.base.files import csv_of
+from netsim.base.values import dataclass, grouped
+from netsim.measured.accuracy import Accuracy, Journal, intervals_from, leave_out
+from netsim.measured.compare import ComparedPoint, Error, error_of, weights_of
+from netsim.measured.index import IndexEntry, version_of
+from netsim.results import row as result_rows
+from netsim.results.novelty import NOVELTIES, WORDS, Trait, nccl_generation, novelty_of
+
+SYSTEM = "system"
+TRANSPORT = "transport"
+KIND = "kind"
+LEVELS = (SYSTEM, TRANSPORT, KIND)
+ANY: result_rows.Class = ("", "", "", "")  # the points of one class and band are one class here
+
+
+@dataclass(frozen=True)
+class NoveltyError:
+    """What is known of one class in one band: its error, the part of points within intervals that
+    never saw their system (None where no interval is), and the interval of all systems."""
+
+    novelty: str
+    band: str
+    error: Error
+    within: float | None
+    interval: result_rows.TimeInterval | None
+
+
+def trait_of(entry: IndexEntry) -> Trait:
+    """The trait of a run."""
+    version, _ = version_of(entry.text("nccl"), entry.text("remarks"), entry.text("date"))
+    generation = nccl_generation(version.major, version.minor)
+    return Trait(entry.machine, entry.transport, generation)
+
+
+def group_of(entry: IndexEntry, level: str) -> str:
+    """The name of what is left out together with a run at one of the levels: its system, all runs
+    on its machine and transport, or all runs on its machine."""
+    if level == KIND:
+        return f"kind {entry.machine}"
+    if level == TRANSPORT:
+        return f"transport {entry.machine} {entry.transport}"
+    return entry.system
+
+
+def regrouped(entry: IndexEntry, level: str) -> IndexEntry:
+    """The same run, whose system is its group at one of the levels."""
+    return replace(entry, values={**entry.values, "system": group_of(entry, level)})
+
+
+def left_out_by(
+    level: str,
+    results: Accuracy,
+    entries: Sequence[IndexEntry],
+    corpus: Sequence[IndexEntry],
+    jobs: int | None = None,
+    done: Callable[[int, int], None] | None = None,
+    journal: Journal | None = None,
+) -> tuple[ComparedPoint, ...]:
+    """The points of some runs, each simulated without what its group says of constants."""
+    systems = {entry.id: entry.system for entry in entries}
+    left_out = leave_out(
+        results,
+        [regrouped(entry, level) for entry in entries],
+        [regrouped(entry, level) for entry in corpus],
+        jobs,
+        done,
+        journal,
+        (),
+    )
+    return tuple(replace(point, system=systems[point.run]) for point in left_out.left_out)
+
+
+def novelty_left_out(entry: IndexEntry, level: str, corpus: Sequence[IndexEntry]) -> str:
+    """The class of a run once its group is left out."""
+    group = group_of(entry, level)
+    remaining = [other for other in corpus if other.healthy and group_of(other, level) != group]
+    return novelty_of(trait_of(entry), map(trait_of, remaining))
+
+
+def by_novelty(
+    points: Mapping[str, Sequence[ComparedPoint]], corpus: Sequence[IndexEntry]
+) -> dict[str, list[ComparedPoint]]:
+    """The points of healthy runs by class, of those that were left out by level."""
+    entries = {entry.id: entry for entry in corpus}
+    classes: dict[str, list[ComparedPoint]] = {novelty: [] for novelty in NOVELTIES}
+    taken = set[tuple[str, str]]()
+    for level in LEVELS:
+        healthy = [point for point in points.get(level, ()) if point.healthy]
+        for run, run_points in grouped(healthy, lambda point: point.run).items():
+            with suppress(NetsimError):
+                novelty = novelty_left_out(entries[run], level, corpus)
+                if (run, novelty) not in taken:
+                    classes[novelty] += run_points
+                    taken.add((run, novelty))
+    return classes
+
+
+def _interval(
+    points: Sequence[ComparedPoint], without: str = ""
+) -> result_rows.TimeInterval | None:
+    """The interval of some points, perhaps without what one system says."""
+    ratios = [(point.log_ratio, point.system) for point in points]
+    return intervals_from({(result_rows.TIME, ANY): ratios}, without).get((result_rows.TIME, ANY))
+
+
+def _within(points: Sequence[ComparedPoint]) -> float | None:
+    """The part of points within the interval of the other systems, every system weighing the same.
+
+    A measured time is within if it lies between `low` and `high` times the simulated one."""
+    inside = list[bool]()
+    systems = list[str]()
+    for system, system_points in grouped(points, lambda point: point.system).items():
+        interval = _interval(points, system)
+        if interval is None:
+            continue
+        for point in system_points:
+            factor = float(np.exp(-point.log_ratio))  # measured over simulated
+            inside.append(interval.low <= factor <= interval.high)
+            systems.append(system)
+    return float(np.average(inside, weights=weights_of(systems))) if inside else None
+
+
+def novelty_errors(classes: Mapping[str, Sequence[ComparedPoint]]) -> list[NoveltyError]:
+    """The errors of all classes by band, with how often intervals hold."""
+    errors = list[NoveltyError]()
+    for novelty, points in classes.items():
+        bands = grouped(points, lambda point: result_rows.band_of(point.size_bytes))
+        for band in result_rows.BANDS:
+            band_points = bands.get(band)
+            if not band_points:
+                continue
+            errors.append(
+                NoveltyError(
+                    novelty=novelty,
+                    band=band,
+                    error=error_of(band_points),
+                    within=_within(band_points),
+                    interval=_interval(band_points),
+                )
+            )
+    return errors
+
+
+def page_rows(errors: Sequence[NoveltyError]) -> Iterator[str]:
+    """The rows of the table of the page."""
+    for row in errors:
+        within = "" if row.within is None else f"{row.within:.0%}"
+        span = ""
+        if row.interval is not None:
+            span = f"{row.interval.low:.2f}-{row.interval.high:.2f}"
+        yield (
+            f"| {WORDS[row.novelty]} | {row.band} | {row.error} | {row.error.systems} | "
+            f"{row.error.points} | {span} | {within} |"
+        )
+
+
+def printed_rows(errors: Sequence[NoveltyError]) -> Iterator[str]:
+    """The same as lines of text."""
+    yield "# errors by what else was measured: median error, [90th percentile], bias"
+    yield f"# {'class':<26}{'band':<14}{'error':<22}{'systems':>8}{'points':>8}{'within':>8}"
+    for row in errors:
+        within = "-" if row.within is None else f"{row.within:.0%}"
+        yield (
+            f"  {WORDS[row.novelty]:<26}{row.band:<14}{row.error!s:<22}{row.error.systems:>8}"
+            f"{row.error.points:>8}{within:>8}"
+        )
+    yield "#"
+
+
+def errors_text(errors: Sequence[NoveltyError]) -> str:
+    """The errors as the file that `validated` and intervals read."""
+    lines: list[Sequence[object]] = [
+        ("novelty", "band", "systems", "points", "median", "p90", "bias", "within", "low", "high")
+    ]
+    for row in errors:
+        error = row.error
+        figures = [f"{value:.4f}" for value in (error.median, error.p90, error.bias)]
+        within = "" if row.within is None else f"{row.within:.4f}"
+        ends = ["", ""]
+        if row.interval is not None:
+            ends = [f"{row.interval.low:.4f}", f"{row.interval.high:.4f}"]
+        lines.append((row.novelty, row.band, error.systems, error.points, *figures, within, *ends))
+    return csv_of(lines)
+
+
+def traits_text(corpus: Sequence[IndexEntry]) -> str:
+    """The traits of the healthy runs of an index, each once, as a file."""
+    traits = {trait_of(entry) for entry in corpus if entry.healthy}
+    lines: list[Sequence[object]] = [("machine", "transport", "nccl")]
+    lines += [(it.machine, it.transport, it.generation) for it in sorted(traits)]
+    return csv_of(lines)
