@@ -68,10 +68,11 @@ def command(
     ] = False,
     novelty: Annotated[
         bool,
-        option(
+        flag(
             "--novelty",
             text="With --leave-out: leave out whole transports and kinds of machine, too, and "
             "print errors by what else was measured.",
+            panel=SIMULATION,
         ),
     ] = False,
     without: Annotated[
