@@ -8,13 +8,15 @@ import numpy as np
 
 from netsim.base.units import format_size
 from netsim.base.values import dataclass
+from netsim.localize.conclusion import Conclusion, SuspectClass
 from netsim.localize.debug_log import Difference
 from netsim.localize.evidence import Evidence
 from netsim.localize.next_test import NextTest
 from netsim.localize.node_tests import COMPUTE, HostNumbers
+from netsim.localize.observed import simulated_sizes
 from netsim.localize.parts import KINDS, Suspect
 from netsim.localize.predictions import Predictor
-from netsim.localize.search import Conclusion, FaultSearch, SuspectClass, simulated_sizes
+from netsim.localize.search import FaultSearch
 from netsim.localize.settings import SETTINGS, confirmations
 
 MOST_SHOWN = 5
@@ -183,7 +185,7 @@ def common_deviations(result: LocalizeResult) -> list[tuple[str, float]]:
         return []
     evidence = Evidence(search.observations, result.verdict.baseline)
     deviations: dict[str, tuple[str, float]] = {}
-    for number, (shape, question) in enumerate(search.classes):
+    for number, (shape, question) in enumerate(search.observed.classes):
         if shape[0] == COMPUTE:
             continue
         center = float(evidence.center[number])

@@ -9,11 +9,12 @@ from math import log
 import numpy as np
 
 from netsim.base.values import dataclass
+from netsim.localize.conclusion import Conclusion, SuspectClass
 from netsim.localize.evidence import LOG_NOISE, SIZE_NOISE, Floats
 from netsim.localize.node_tests import COMPUTE, NodeTest, SizeQuestion
 from netsim.localize.parts import DEAD, Suspect
 from netsim.localize.predictions import Predictor
-from netsim.localize.search import Conclusion, FaultSearch, SuspectClass
+from netsim.localize.search import FaultSearch
 
 MOST_MODELS = 16  # suspects that are compared
 LEAST_WEIGHT = 0.002  # probability below which a suspect is left out
