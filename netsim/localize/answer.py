@@ -46,6 +46,7 @@ def as_values(result: LocalizeResult) -> dict[str, Any]:
     ranking = verdict.ranking
     return {
         "suspects": [_suspect_values(result, group, ranking) for group in ranking],
+        "tests": len(result.search.tests),
         "healthy_probability": round(verdict.healthy_probability, 6),
         "next_test": _test_values(result),
         "slow_tests": [
@@ -146,6 +147,7 @@ def _test_values(result: LocalizeResult) -> dict[str, Any] | None:
         "size": proposal.question.size_bytes,
         "gpus": list(test.gpus),
         "command": command_of(result, proposal),
+        "purpose": proposal.purpose,
         "bits": round(proposal.bits, 3),
         "bits_missing": round(proposal.entropy, 3),
         "slow_if": names_of(proposal.slow),

@@ -65,7 +65,7 @@ class SuspectEffects:
         if suspect.node >= 0:
             place: Hashable = self._signature_of(suspect.node)
             key = (place, suspect.kind, suspect.local, suspect.setting)
-        elif suspect.kind == "fabric-link":
+        elif suspect.kind in ("fabric-link", "spine"):
             key = (-1, suspect.kind, suspect.local, "")
         else:
             return suspect

@@ -28,8 +28,9 @@ from netsim.yamlio.read import Source
 IMPOSSIBLE = 9.0
 """The log ratio of a test that cannot run with a fault, though it did: e⁹ times the time."""
 EXACT_NODES = 4  # nodes up to which each position in a test is simulated by itself
-LARGE_NODES = 32  # nodes above which effects are those on a stand-in, a test of fewer nodes
-STAND_IN_NODES = 16
+LARGE_NODES = 12  # nodes above which effects are those on a stand-in, a test of fewer nodes
+STAND_IN_NODES = 8
+STAND_IN_SIZE = 2**28  # bytes from which effects on a stand-in no longer depend on the size
 CLASS_SIZE = 2**27  # bytes at which the GPUs or NICs of a node are compared
 SETTING = 0.5  # the severity of settings, which have none
 
@@ -62,7 +63,7 @@ class Predictor:
         self._seconds: dict[Key, float | None] = {}
         self._resolved: Memo = Memo(64)
         self._index_classes: dict[Key, dict[str, str]] = {}
-        self._stand_ins: dict[NodeTest, NodeTest] = {}
+        self._stand_ins: dict[tuple[NodeTest, SizeQuestion], tuple[NodeTest, SizeQuestion]] = {}
 
     @property
     def gpus_per_node(self) -> int:
@@ -116,21 +117,9 @@ class Predictor:
 
         The stand-in runs the algorithm and the protocol of the large test. The steps of a ring have
         the bytes that they have there; trees have the same size."""
-        if test not in self._stand_ins:
-            count = test.node_count
-            places = [count * number // STAND_IN_NODES for number in range(STAND_IN_NODES)]
-            nodes = tuple(test.nodes[place] for place in places)
-            self._stand_ins[test] = replace(test, nodes=nodes)
-        stand_in = self._stand_ins[test]
-        plan = self._resolve(test, None).planned(question.size_bytes)
-        size = question.size_bytes
-        if plan is not None and plan.algorithm != "SendRecv":
-            settings = dict(stand_in.settings)
-            settings["nccl.env.NCCL_ALGO"] = plan.algorithm
-            settings["nccl.env.NCCL_PROTO"] = plan.protocol
-            stand_in = replace(stand_in, settings=tuple(settings.items()))
-            if plan.algorithm == "Ring":
-                size = max(size * STAND_IN_NODES // test.node_count, 1)
+        if (test, question) not in self._stand_ins:
+            self._stand_ins[test, question] = self._stand_in(test, question)
+        stand_in, smaller = self._stand_ins[test, question]
         leaves = self.parts.leaves[stand_in.nodes[1]]
         if suspect.node >= 0:
             suspect = replace(suspect, node=stand_in.nodes[1])
@@ -142,7 +131,30 @@ class Predictor:
             place = self._place_at_leaf(test, replace(suspect, local=tail))[1]
             end = head.rstrip("0123456789")
             suspect = replace(suspect, local=f"{leaves[place]}-{end}*")
-        return stand_in, replace(question, size_bytes=size), suspect
+        elif suspect.kind == "spine":
+            suspect = replace(suspect, local=self.parts.spines[0])
+        return stand_in, smaller, suspect
+
+    def _stand_in(self, test: NodeTest, question: SizeQuestion) -> tuple[NodeTest, SizeQuestion]:
+        count = test.node_count
+        nodes = test.nodes
+        if len({self.parts.leaves[node] for node in nodes}) > 1:
+            nodes = tuple(range(self.node_count))  # all tests of nodes on several leaves share one
+        places = [len(nodes) * number // STAND_IN_NODES for number in range(STAND_IN_NODES)]
+        stand_in = replace(test, nodes=tuple(nodes[place] for place in places))
+        plan = self._resolve(test, None).planned(question.size_bytes)
+        size = question.size_bytes
+        if plan is not None and plan.algorithm != "SendRecv":
+            settings = dict(stand_in.settings)
+            settings["nccl.env.NCCL_ALGO"] = plan.algorithm
+            settings["nccl.env.NCCL_PROTO"] = plan.protocol
+            stand_in = replace(stand_in, settings=tuple(settings.items()))
+            if plan.algorithm == "Ring":
+                size = max(size * STAND_IN_NODES // count, 1)
+        # Equal sizes and nodes share simulations.
+        size = min(2 ** round(log(size, 2)), STAND_IN_SIZE)
+        stand_in = self._representatives.setdefault(self.shape(stand_in), stand_in)
+        return stand_in, replace(question, size_bytes=size)
 
     def _place_at_leaf(self, test: NodeTest, suspect: Suspect) -> tuple[int, int]:
         """The first position in a test at a leaf, and which of the node's NICs is there."""
@@ -192,7 +204,7 @@ class Predictor:
         """The GPU, NIC or link that represents that of a suspect in a test."""
         if test.collective == COMPUTE:
             return suspect.local
-        if suspect.kind == "fabric-link":
+        if suspect.kind in ("fabric-link", "spine"):
             return "" if test.node_count > LARGE_NODES else suspect.local
         if test.node_count > LARGE_NODES:
             test = replace(test, nodes=test.nodes[:2])
