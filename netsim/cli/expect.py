@@ -480,6 +480,7 @@ def _expect(topology: str, collective: str, given: Given, answers: Answers, engi
     if answers.tuner_out is not None:
         late("netsim.cli.expect_more.write_tuner")(resolved, answers.tuner_out, engine)
     elif gates is not None:
+        _print_notes(gates.notes, answers)
         late("netsim.cli.gate.write_gates")(tests, gates, engine, failures)
     elif part is not None:
         print_acceptance(resolved, part, engine, failures)

@@ -273,6 +273,12 @@ def test_the_verb_writes_the_contract_and_exits_with_1(
     assert {"part", "kind", "setting", "explains_pct", "probability"} <= set(values["suspects"][0])
     assert 0 <= values["healthy_probability"] < 0.01
     assert (tmp_path / "out" / "suspects.png").is_file()
+    report = netsim(capsys, "report", str(tmp_path / "out"))
+    assert report.code == 0, report.err
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert values["suspects"][0]["part"] in page
+    assert "data:image/svg+xml;base64," in page
+    assert values["next_test"] is None or "mpirun" in page
 
 
 @pytest.mark.parametrize(
