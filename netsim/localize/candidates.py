@@ -50,7 +50,7 @@ def candidate_tests(
         if predictor.gpus_per_node * len(group) > 1:
             yield NodeTest(group, "all_reduce", settings=settings), question
         # sendrecv of all GPUs crosses the network only at the ends of a node.
-        if (len(group) == 1) != (predictor.gpus_per_node == 1):
+        if len(group) <= 2 and (len(group) == 1) != (predictor.gpus_per_node == 1):
             yield NodeTest(group, "sendrecv", settings=settings), question
         if len(group) == 2 and predictor.gpus_per_node > 1:
             for gpu in _gpus_in_question(predictor, suspects):

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from netsim.base.errors import InputError
 from netsim.cli.localize import localize, read_tests
 from netsim.cli.questions import Given, asked
 from netsim.localize.answer import LocalizeResult, as_values, text_lines
@@ -304,6 +305,46 @@ def test_bad_input_is_one_message_and_exit_code_2(
     assert "Traceback" not in outcome.err
 
 
+PAIR_HEADER = "host_a,host_b,size_bytes,time_us"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("t.csv", f"{PAIR_HEADER}\na,b,1024,-5\n", "t.csv:2: time_us: expected a number above 0"),
+        ("t.csv", f"{PAIR_HEADER}\na,b,x,5\n", "t.csv:2: size_bytes: expected a size such as"),
+        (
+            "t.csv",
+            f"{PAIR_HEADER},gpus_per_node\na,b,1M,5,2.5\n",
+            "t.csv:2: gpus_per_node: expected a whole number above 0, got 2.5",
+        ),
+        (
+            "t.csv",
+            f"{PAIR_HEADER},collective\na,b,1M,5,gossip\n",
+            "t.csv:2: collective: expected one of sendrecv, ",
+        ),
+        (
+            "t.json",
+            '{"hosts": ["a", "b"], "busbw_gbps": [[1, 2], [3, 4]], "size_bytes": "much"}',
+            "t.json: size_bytes: expected a size such as",
+        ),
+        (
+            "t.json",
+            '{"hosts": ["a", "b"], "busbw_gbps": [[1, 2], [3, 4]], "gpus_per_node": "many"}',
+            "t.json: gpus_per_node: expected a number above 0, got 'many'",
+        ),
+    ],
+)
+def test_a_table_with_a_bad_value_is_refused_with_its_place(
+    name: str, content: str, words: str, tmp_path: Path
+) -> None:
+    file = tmp_path / name
+    file.write_text(content)
+    with pytest.raises(InputError) as refusal:
+        read_tests([file], None, None)
+    assert words in str(refusal.value)
+
+
 # Debug logs
 
 DEBUG_LOG = """\
@@ -339,6 +380,18 @@ def test_a_debug_log_on_sockets_costs_what_tcp_does(lab: Lab) -> None:
     network = next(one for one in found_differences if one.subject == "network")
     assert network.logged == "Socket"
     assert (network.costs_percent or 0) > 50
+
+
+def test_lines_of_older_nccl_and_of_mpirun_are_read() -> None:
+    # NCCL before 2.14 has no number behind the channel and names GPUs by their bus; mpirun
+    # --tag-output puts the rank in front; NCCL 2.27 may put the time there.
+    facts = read_debug_log(
+        "[1,0]<stdout>:host-0:11:21 [0] NCCL INFO Channel 00 : 0[7000] -> 1[f000] via P2P/IPC\n"
+        "[2025-06-01 12:00:00] host-1:12:22 [1] NCCL INFO Channel 01/0 : 1[1] -> 2[0] [send] via "
+        "NET/IB/0/GDRDMA\n"
+    )
+    assert list(facts.hosts) == ["host-0", "host-1"]
+    assert facts.connections == {(0, 0, 1): "P2P/IPC", (1, 1, 2): "NET/IB/0/GDRDMA"}
 
 
 def test_a_log_without_messages_of_nccl_has_no_facts() -> None:
