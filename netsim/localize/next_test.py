@@ -107,7 +107,7 @@ def _split(search: FaultSearch, verdict: Conclusion, number: int, purpose: str) 
     entropy = entropy_bits(weights)
     excluded = nodes_at_fault(verdict, without=number)
     # The other faults hide what is smaller.
-    found = [
+    other_faults = [
         _Model(classes[0].best.suspect, classes[0].best.severity, 1.0)
         for place, classes in enumerate(verdict.faults)
         if place != number
@@ -120,7 +120,7 @@ def _split(search: FaultSearch, verdict: Conclusion, number: int, purpose: str) 
             shares[node] = shares.get(node, 0.0) + model.weight / total
     best: tuple[float, NextTest] | None = None
     for test, question in candidate_tests(search, suspects, shares, excluded):
-        hidden = max(_effects(search.predictor, test, question, found), default=0.0)
+        hidden = max(_effects(search.predictor, test, question, other_faults), default=0.0)
         effects = np.array(_effects(search.predictor, test, question, models))
         effects = np.maximum(effects, hidden)
         bits = expected_bits(weights, effects)

@@ -38,7 +38,7 @@ from netsim.localize.predictions import LARGE_NODES, Predictor
 from netsim.yamlio.read import Source
 from tests.bench.localize import LEAST_EFFECT, NOISE, lab
 
-SIZE = 2**33
+SIZE = 2**30
 MOST_TESTS = 150
 EFFECT_ERROR = 0.1  # of effects on tests of many nodes, relative
 DRAWN_KINDS = ("nic", "node-network", "slow-node", "gpu", "nvlink")
