@@ -153,7 +153,11 @@ class SuspectEffects:
                 test = self.observed.tests[number].test
                 effect = 0.0
                 if number not in without:
-                    effect = self.predictor.effect(test, question, suspect, severity, exact=exact)
+                    # A position in a test of many nodes matters little, and takes a minute.
+                    is_exact = exact and test.node_count <= LARGE_NODES
+                    effect = self.predictor.effect(
+                        test, question, suspect, severity, exact=is_exact
+                    )
                 if effect == 0.0 and is_by_nodes(suspect.kind, suspect.setting):
                     without.add(number)
                 effects.append(effect)
