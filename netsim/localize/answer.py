@@ -224,6 +224,7 @@ def _verdict_lines(result: LocalizeResult) -> Iterator[str]:
     verdict = result.verdict
     if not verdict.faults:
         yield f"# nothing is wrong, with probability {percent(verdict.healthy_probability)}"
+        yield from _next_lines(result)
         return
     yield (
         f"# something is wrong, with probability {percent(1 - verdict.healthy_probability)} "
@@ -290,9 +291,13 @@ def _next_lines(result: LocalizeResult) -> Iterator[str]:
     test = proposal.test
     hosts = ", ".join(result.hosts.name_of(node) for node in test.nodes[:MOST_NAMES])
     gpus = f" on GPU {', '.join(map(str, test.gpus))}" if test.gpus else ""
+    more = ""
+    if test.node_count > MOST_NAMES:
+        more = f" and {test.node_count - MOST_NAMES} more"
+    slow = f"; slow if it is {shortened(names_of(proposal.slow))}" if proposal.slow else ""
     yield (
         f"# next test: {test.collective} of {format_size(proposal.question.size_bytes)} on "
-        f"{hosts}{gpus}; slow if it is {shortened(names_of(proposal.slow))}"
+        f"{hosts}{more}{gpus}{slow}"
     )
     yield f"#   {command_of(result, proposal)}"
 

@@ -24,6 +24,7 @@ PLACE = "place"  # on which node, or on which part of the fabric, is a fault?
 OTHERS = "others"  # do the nodes without a fault that was found have another one?
 PART = "part"  # which part of a node is at fault?
 
+FEWEST_TO_HALVE = 4  # nodes of a slow test of which one half is tested if the answer is in doubt
 CERTAIN = 0.95  # probability from which the place of a fault is certain
 MOST_LINKS = 12  # links and switches above the leaves that the next test is to split
 LEAST_WEIGHT = 1e-5  # probability below which a suspect is left out
@@ -60,7 +61,7 @@ class _Model:
 def propose(search: FaultSearch, verdict: Conclusion) -> NextTest | None:
     """The next test; None if no test would tell much more than is known."""
     if not verdict.faults:
-        return None
+        return doubtful_test(search, verdict)
     by_place = [place_probabilities(classes) for classes in verdict.faults]
     certainties = [max(places.values()) for places in by_place]
     number = int(np.argmin(certainties))
@@ -76,6 +77,25 @@ def propose(search: FaultSearch, verdict: Conclusion) -> NextTest | None:
         proposal = _split(search, verdict, number, PART)
         if proposal is not None:
             return proposal
+    return None
+
+
+def doubtful_test(search: FaultSearch, verdict: Conclusion) -> NextTest | None:
+    """A test of half the nodes of a slow test that is not slow enough to say that a part is at
+    fault rather than that the simulation is off; None without such a test."""
+    tests = [search.tests[number].test for number in verdict.slow_logs]
+    large = [test for test in tests if test.node_count >= FEWEST_TO_HALVE]
+    if not large:
+        return None
+    nodes = min(large, key=lambda test: test.node_count).nodes
+    tested = {timed.test.nodes for timed in search.tests}
+    middle = len(nodes) // 2
+    for half in (nodes[:middle], nodes[middle:]):
+        if half not in tested:
+            test = NodeTest(half, "all_reduce", settings=common_settings(search))
+            healthy = verdict.healthy_probability
+            bits = entropy_bits(np.array([healthy, 1 - healthy]))
+            return NextTest(test, SizeQuestion(next_size(search)), PLACE, bits, bits)
     return None
 
 
