@@ -12,6 +12,7 @@ MOST_SIZE = 2**33
 SHARES = (0.5, 0.25)  # of the probability of all suspected nodes that a group of nodes has
 FEW_NODES = 4  # suspected nodes that are tried one by one
 LEAST_SHARE = 0.05  # of the probability, from which a node is tried by itself
+CLEARED = 0.3  # of the largest probability of a node, below which a node is almost cleared
 LEAST_OF_FABRIC = 0.1  # probability of parts of the fabric from which leaves are compared
 
 
@@ -90,7 +91,9 @@ def _shares_of_nodes(
     if len(shares) < 2:
         return
     leaves = predictor.parts.leaves
-    order = sorted(shares, key=lambda node: (leaves[node], node))
+    # Nodes that are almost cleared come last: they would be in each half.
+    least = CLEARED * max(shares.values())
+    order = sorted(shares, key=lambda node: (shares[node] < least, leaves[node], node))
     total = sum(shares.values())
     for share in SHARES:
         group: list[int] = []
